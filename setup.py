@@ -1,0 +1,31 @@
+"""The packages of Holdfast, listed one by one.
+
+The import root `holdfast` is a namespace without an `__init__` and its parts live in top-level folders, which the
+finder of setuptools cannot map. So the list is written out here; tests/test_house.py compares it with the tree.
+Everything else about the distribution is in pyproject.toml.
+"""
+
+from setuptools import setup
+
+PACKAGES = [
+    "holdfast.client",
+    "holdfast.client.cli",
+    "holdfast.client.core",
+    "holdfast.client.spark",
+    "holdfast.common",
+    "holdfast.common.net",
+    "holdfast.common.proto",
+    "holdfast.master",
+    "holdfast.master.core",
+    "holdfast.master.placement",
+    "holdfast.master.raft",
+    "holdfast.worker",
+    "holdfast.worker.core",
+    "holdfast.worker.storage",
+]
+
+setup(
+    packages=PACKAGES,
+    package_dir={f"holdfast.{part}": part for part in ("common", "master", "worker", "client")},
+    package_data={"": ["py.typed", "*.proto", "*.pyi"], "holdfast.client": ["jvm/**/*.java"]},
+)
