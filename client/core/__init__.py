@@ -1,0 +1,1 @@
+"""Decisions of the client: pure, without clock, socket, file, thread or randomness."""

@@ -1,0 +1,1 @@
+"""PySpark on Holdfast without a jar, and the settings of the plug-in."""

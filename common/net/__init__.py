@@ -1,0 +1,1 @@
+"""The asyncio edges that the roles share; nothing else in common touches the world."""

@@ -1,0 +1,1 @@
+"""The masters: what Holdfast knows, replicated through Raft."""

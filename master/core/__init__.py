@@ -1,0 +1,1 @@
+"""Decisions of the masters: pure, without clock, socket, file, thread or randomness."""

@@ -1,0 +1,1 @@
+"""Where partitions go: pure policies over a view of the workers."""

@@ -1,0 +1,1 @@
+"""Raft as the masters need it: journal, transport and codec around pysyncobj."""

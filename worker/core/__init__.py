@@ -1,0 +1,1 @@
+"""Decisions of a worker: pure, without clock, socket, file, thread or randomness."""

@@ -1,0 +1,1 @@
+"""Files and indexes of a worker's directories; the edge to its disks."""
