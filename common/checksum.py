@@ -1,0 +1,25 @@
+"""CRC-32C (Castagnoli), the one checksum of Holdfast, and the seed that ties a batch to its partition.
+
+`crc32c.crc32c(data, value)` continues a CRC, so seeding with bytes S means starting from crc32c(S): the same as the CRC of
+S followed by the data. Any implementation without a start value (java.util.zip.CRC32C) feeds it S first.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+from crc32c import crc32c
+
+from holdfast.common.ids import PartitionId, ShuffleKey
+
+__all__ = ["SEED", "crc32c", "partition_seed"]
+
+#: instance 16s, shuffle u32, generation u32, partition u32: the bytes that seed a batch's CRC.
+SEED = struct.Struct("<16sIII")
+
+
+@lru_cache(maxsize=65_536)
+def partition_seed(shuffle: ShuffleKey, partition: PartitionId) -> int:
+    """Return the CRC state with which every batch of this partition starts (u32)."""
+    return crc32c(SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, partition))

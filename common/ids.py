@@ -1,0 +1,68 @@
+"""The words of Holdfast as types: one NewType or small key per idea (see docs/ARCHITECTURE.md, "Words").
+
+Rules: an id is never a plain int in a signature, and an index, a count and a size never share a variable.
+Everybody imports this module; it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+#: 16 random bytes drawn by the driver: one run of an application. Shuffles hang below it.
+Instance = NewType("Instance", bytes)
+#: Number of a shuffle inside one application instance (u32), chosen by the engine.
+ShuffleId = NewType("ShuffleId", int)
+#: Number of a try at a shuffle (u32); grows, and is never reused within an instance.
+Generation = NewType("Generation", int)
+#: Index of a map task's slice of the input (u32), the same over all its attempts.
+MapId = NewType("MapId", int)
+#: Spark's task attempt id (u64), unique within an application instance.
+AttemptId = NewType("AttemptId", int)
+#: Index of a reduce partition (u32).
+PartitionId = NewType("PartitionId", int)
+#: Number of a place that a partition or a map file had (u32); grows by one with each move.
+Epoch = NewType("Epoch", int)
+#: Number of a batch, from 0, per (map, attempt, partition) (u32).
+BatchNo = NewType("BatchNo", int)
+#: Small number that the masters give a worker at its first registration (u32); survives restarts.
+WorkerId = NewType("WorkerId", int)
+#: A worker's count of its own starts (u32), synced before it registers; grows at every start.
+Incarnation = NewType("Incarnation", int)
+#: Position in the masters' replicated log (u64).
+RaftIndex = NewType("RaftIndex", int)
+
+INSTANCE_BYTES = 16
+#: The "partition" that seeds the CRC of batches in a broadcast region, which belong to every partition.
+BROADCAST_PARTITION = PartitionId(0xFFFF_FFFF)
+#: The "worker" in arrays where a second copy would stand and none is.
+NO_WORKER = WorkerId(0xFFFF_FFFF)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ShuffleKey:
+    """One generation of one shuffle of one application instance."""
+
+    instance: Instance
+    shuffle: ShuffleId
+    generation: Generation
+
+    def __post_init__(self) -> None:
+        if len(self.instance) != INSTANCE_BYTES:
+            raise ValueError(f"an application instance has {INSTANCE_BYTES} bytes, not {len(self.instance)}")
+
+    def __str__(self) -> str:
+        return f"{self.instance.hex()[:8]}/{self.shuffle}.{self.generation}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MapFileKey:
+    """One file of MAP partitions: what one attempt of one map wrote in one epoch."""
+
+    shuffle: ShuffleKey
+    map: MapId
+    attempt: AttemptId
+    epoch: Epoch
+
+    def __str__(self) -> str:
+        return f"{self.shuffle} map {self.map} attempt {self.attempt} epoch {self.epoch}"

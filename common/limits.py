@@ -1,0 +1,58 @@
+"""Every bound of the formats, units in the names, relations asserted at import with their reason.
+
+What an operator may change lives in config.py; what two processes must agree on lives here.
+"""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+#: A frame's meta section: the longest is a stream of 40,000 files at 16 bytes.
+FRAME_META_BYTES_MAX = 1 * MIB
+#: A frame's body. Merged frames are 256 KiB to 4 MiB; a lone large batch may fill the rest.
+FRAME_BODY_BYTES_MAX = 16 * MIB
+#: What a worker sends per data frame when it serves a read.
+READ_FRAME_BYTES = 1 * MIB
+#: One batch, header included. A larger record goes as several batches flagged MORE.
+BATCH_BYTES_MAX = FRAME_BODY_BYTES_MAX
+#: Runs (partition, length) in one data frame.
+FRAME_RUNS_MAX = 65_535
+#: Files in one STREAM_OPEN; a reader opens more streams beyond.
+STREAM_FILES_MAX = 32_768
+#: A MAP region: sorted in the writer's memory, so this is what a map task holds.
+REGION_BYTES_MAX = 64 * MIB
+#: Read credit a client may have outstanding on one stream.
+STREAM_CREDIT_BYTES_MAX = 64 * MIB
+
+#: Reduce partitions of one shuffle.
+PARTITIONS_MAX = 1_000_000
+#: Maps of one shuffle.
+MAPS_MAX = 1_000_000
+#: Copies of a partition or map file.
+COPIES_MAX = 2
+#: Any u32 id.
+U32_MAX = 0xFFFF_FFFF
+
+#: One Raft command, checked before it is proposed. Larger registers and commits go as numbered parts.
+COMMAND_BYTES_MAX = 8 * MIB
+#: One part of a register or commit that is too large for a single command.
+COMMAND_PART_BYTES = 4 * MIB
+#: Parts that one call may have.
+COMMAND_PARTS_MAX = 64
+#: One control message (gRPC or HTTP body).
+CONTROL_MESSAGE_BYTES_MAX = 64 * MIB
+#: Names given by users: applications, hosts, racks, worker names, paths.
+NAME_BYTES_MAX = 255
+#: A long poll is answered after this at the latest; clients ask again.
+LONG_POLL_MS_MAX = 30_000
+#: Token in the first frame of a connection.
+TOKEN_BYTES_MAX = 4 * KIB
+
+assert BATCH_BYTES_MAX <= FRAME_BODY_BYTES_MAX, "a batch is never cut over two frames on its way in"
+assert READ_FRAME_BYTES <= STREAM_CREDIT_BYTES_MAX, "full credit must let at least one frame through"
+assert FRAME_BODY_BYTES_MAX <= REGION_BYTES_MAX, "a region holds at least one full frame"
+assert COMMAND_PART_BYTES < COMMAND_BYTES_MAX, "a part travels in a command with an envelope around it"
+assert COMMAND_PART_BYTES * COMMAND_PARTS_MAX >= CONTROL_MESSAGE_BYTES_MAX, "what a message may carry can be stored"
+assert STREAM_FILES_MAX * 16 < FRAME_META_BYTES_MAX, "the longest stream request fits a frame's meta"

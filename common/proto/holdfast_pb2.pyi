@@ -1,0 +1,523 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PartitionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PARTITION_KIND_UNSPECIFIED: _ClassVar[PartitionKind]
+    PARTITION_KIND_MAP: _ClassVar[PartitionKind]
+    PARTITION_KIND_REDUCE: _ClassVar[PartitionKind]
+PARTITION_KIND_UNSPECIFIED: PartitionKind
+PARTITION_KIND_MAP: PartitionKind
+PARTITION_KIND_REDUCE: PartitionKind
+
+class CallId(_message.Message):
+    __slots__ = ("client", "number")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    client: bytes
+    number: int
+    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ...) -> None: ...
+
+class ShuffleKey(_message.Message):
+    __slots__ = ("instance", "shuffle", "generation")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    instance: bytes
+    shuffle: int
+    generation: int
+    def __init__(self, instance: _Optional[bytes] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class MasterInfo(_message.Message):
+    __slots__ = ("name", "http", "grpc", "leader", "reachable")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HTTP_FIELD_NUMBER: _ClassVar[int]
+    GRPC_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    REACHABLE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    http: str
+    grpc: str
+    leader: bool
+    reachable: bool
+    def __init__(self, name: _Optional[str] = ..., http: _Optional[str] = ..., grpc: _Optional[str] = ..., leader: _Optional[bool] = ..., reachable: _Optional[bool] = ...) -> None: ...
+
+class DiscoverRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DiscoverReply(_message.Message):
+    __slots__ = ("cluster_id", "name", "leader_http", "leader_grpc", "masters", "raft_index", "version")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HTTP_FIELD_NUMBER: _ClassVar[int]
+    LEADER_GRPC_FIELD_NUMBER: _ClassVar[int]
+    MASTERS_FIELD_NUMBER: _ClassVar[int]
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    name: str
+    leader_http: str
+    leader_grpc: str
+    masters: _containers.RepeatedCompositeFieldContainer[MasterInfo]
+    raft_index: int
+    version: str
+    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., leader_http: _Optional[str] = ..., leader_grpc: _Optional[str] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., raft_index: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+
+class RegisterApplicationRequest(_message.Message):
+    __slots__ = ("call", "instance", "name", "user", "lease_ms", "holder")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    call: CallId
+    instance: bytes
+    name: str
+    user: str
+    lease_ms: int
+    holder: bytes
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ...) -> None: ...
+
+class RegisterApplicationReply(_message.Message):
+    __slots__ = ("cluster_id", "raft_index", "lease_ms")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    raft_index: int
+    lease_ms: int
+    def __init__(self, cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+
+class AttachRequest(_message.Message):
+    __slots__ = ("call", "instance", "name", "lease_ms", "holder")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    call: CallId
+    instance: bytes
+    name: str
+    lease_ms: int
+    holder: bytes
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., name: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ...) -> None: ...
+
+class AttachReply(_message.Message):
+    __slots__ = ("instance", "name", "lease_ms", "raft_index")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    instance: bytes
+    name: str
+    lease_ms: int
+    raft_index: int
+    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., lease_ms: _Optional[int] = ..., raft_index: _Optional[int] = ...) -> None: ...
+
+class RenewLeaseRequest(_message.Message):
+    __slots__ = ("instance", "holder")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    instance: bytes
+    holder: bytes
+    def __init__(self, instance: _Optional[bytes] = ..., holder: _Optional[bytes] = ...) -> None: ...
+
+class RenewLeaseReply(_message.Message):
+    __slots__ = ("raft_index",)
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    raft_index: int
+    def __init__(self, raft_index: _Optional[int] = ...) -> None: ...
+
+class DetachRequest(_message.Message):
+    __slots__ = ("call", "instance", "holder")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    call: CallId
+    instance: bytes
+    holder: bytes
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., holder: _Optional[bytes] = ...) -> None: ...
+
+class DetachReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RegisterShuffleRequest(_message.Message):
+    __slots__ = ("call", "key", "kind", "partitions", "maps", "copies", "ack", "holder")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MAPS_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    ACK_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    call: CallId
+    key: ShuffleKey
+    kind: PartitionKind
+    partitions: int
+    maps: int
+    copies: int
+    ack: int
+    holder: bytes
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., holder: _Optional[bytes] = ...) -> None: ...
+
+class RegisterShuffleReply(_message.Message):
+    __slots__ = ("assignment_array", "workers", "raft_index", "copies")
+    ASSIGNMENT_ARRAY_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    assignment_array: bytes
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerAddress]
+    raft_index: int
+    copies: int
+    def __init__(self, assignment_array: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ..., copies: _Optional[int] = ...) -> None: ...
+
+class WorkerAddress(_message.Message):
+    __slots__ = ("worker", "incarnation", "host", "address", "alive")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    host: str
+    address: str
+    alive: bool
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., address: _Optional[str] = ..., alive: _Optional[bool] = ...) -> None: ...
+
+class CommitRequest(_message.Message):
+    __slots__ = ("call", "key", "winners_array", "holder")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    WINNERS_ARRAY_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    call: CallId
+    key: ShuffleKey
+    winners_array: bytes
+    holder: bytes
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., winners_array: _Optional[bytes] = ..., holder: _Optional[bytes] = ...) -> None: ...
+
+class CommitReply(_message.Message):
+    __slots__ = ("raft_index",)
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    raft_index: int
+    def __init__(self, raft_index: _Optional[int] = ...) -> None: ...
+
+class GetManifestRequest(_message.Message):
+    __slots__ = ("key", "wait_ms", "holder")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    key: ShuffleKey
+    wait_ms: int
+    holder: bytes
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., wait_ms: _Optional[int] = ..., holder: _Optional[bytes] = ...) -> None: ...
+
+class GetManifestReply(_message.Message):
+    __slots__ = ("kind", "partitions", "winners_array", "workers", "raft_index")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    WINNERS_ARRAY_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    kind: PartitionKind
+    partitions: int
+    winners_array: bytes
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerAddress]
+    raft_index: int
+    def __init__(self, kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., winners_array: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ...) -> None: ...
+
+class UnregisterShuffleRequest(_message.Message):
+    __slots__ = ("call", "key", "holder")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    call: CallId
+    key: ShuffleKey
+    holder: bytes
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., holder: _Optional[bytes] = ...) -> None: ...
+
+class UnregisterShuffleReply(_message.Message):
+    __slots__ = ("dropped",)
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    dropped: int
+    def __init__(self, dropped: _Optional[int] = ...) -> None: ...
+
+class Directory(_message.Message):
+    __slots__ = ("id", "path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HEALTHY_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    id: bytes
+    path: str
+    tier: str
+    capacity_bytes: int
+    used_bytes: int
+    free_bytes: int
+    healthy: bool
+    problem: str
+    def __init__(self, id: _Optional[bytes] = ..., path: _Optional[str] = ..., tier: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class RegisterWorkerRequest(_message.Message):
+    __slots__ = ("call", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "raft_index")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    DATA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    call: CallId
+    uid: bytes
+    name: str
+    incarnation: int
+    host: str
+    rack: str
+    data_address: str
+    http_address: str
+    directories: _containers.RepeatedCompositeFieldContainer[Directory]
+    boot_id: str
+    version: str
+    raft_index: int
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., raft_index: _Optional[int] = ...) -> None: ...
+
+class RegisterWorkerReply(_message.Message):
+    __slots__ = ("worker", "incarnation", "cluster_id", "raft_index", "heartbeat_ms")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    cluster_id: str
+    raft_index: int
+    heartbeat_ms: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("worker", "incarnation", "directories", "memory_bytes", "files", "counters")
+    class CountersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    incarnation: int
+    directories: _containers.RepeatedCompositeFieldContainer[Directory]
+    memory_bytes: int
+    files: int
+    counters: _containers.ScalarMap[str, int]
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class HeartbeatReply(_message.Message):
+    __slots__ = ("reregister", "raft_index")
+    REREGISTER_FIELD_NUMBER: _ClassVar[int]
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    reregister: bool
+    raft_index: int
+    def __init__(self, reregister: _Optional[bool] = ..., raft_index: _Optional[int] = ...) -> None: ...
+
+class CheckShufflesRequest(_message.Message):
+    __slots__ = ("worker", "keys", "raft_index")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    keys: _containers.RepeatedCompositeFieldContainer[ShuffleKey]
+    raft_index: int
+    def __init__(self, worker: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., raft_index: _Optional[int] = ...) -> None: ...
+
+class CheckShufflesReply(_message.Message):
+    __slots__ = ("unknown", "cluster_id", "raft_index")
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    unknown: _containers.RepeatedCompositeFieldContainer[ShuffleKey]
+    cluster_id: str
+    raft_index: int
+    def __init__(self, unknown: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("cluster_id", "name", "role", "term", "leader_http", "commit_index", "applied_index", "snapshot_index", "log_entries", "state_hash", "workers", "workers_alive", "applications", "shuffles", "masters", "faults", "version")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    LEADER_HTTP_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LOG_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    STATE_HASH_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_ALIVE_FIELD_NUMBER: _ClassVar[int]
+    APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLES_FIELD_NUMBER: _ClassVar[int]
+    MASTERS_FIELD_NUMBER: _ClassVar[int]
+    FAULTS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    name: str
+    role: str
+    term: int
+    leader_http: str
+    commit_index: int
+    applied_index: int
+    snapshot_index: int
+    log_entries: int
+    state_hash: bytes
+    workers: int
+    workers_alive: int
+    applications: int
+    shuffles: int
+    masters: _containers.RepeatedCompositeFieldContainer[MasterInfo]
+    faults: _containers.RepeatedScalarFieldContainer[str]
+    version: str
+    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_http: _Optional[str] = ..., commit_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., snapshot_index: _Optional[int] = ..., log_entries: _Optional[int] = ..., state_hash: _Optional[bytes] = ..., workers: _Optional[int] = ..., workers_alive: _Optional[int] = ..., applications: _Optional[int] = ..., shuffles: _Optional[int] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., faults: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ...) -> None: ...
+
+class ListWorkersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WorkerInfo(_message.Message):
+    __slots__ = ("worker", "name", "incarnation", "host", "rack", "data_address", "http_address", "state", "last_seen_ms", "directories", "memory_bytes", "files", "counters", "version")
+    class CountersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    DATA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEEN_MS_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    name: str
+    incarnation: int
+    host: str
+    rack: str
+    data_address: str
+    http_address: str
+    state: str
+    last_seen_ms: int
+    directories: _containers.RepeatedCompositeFieldContainer[Directory]
+    memory_bytes: int
+    files: int
+    counters: _containers.ScalarMap[str, int]
+    version: str
+    def __init__(self, worker: _Optional[int] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., state: _Optional[str] = ..., last_seen_ms: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ...) -> None: ...
+
+class ListWorkersReply(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerInfo]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ...) -> None: ...
+
+class ListShufflesRequest(_message.Message):
+    __slots__ = ("instance", "limit")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    instance: bytes
+    limit: int
+    def __init__(self, instance: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ShuffleInfo(_message.Message):
+    __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MAPS_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    key: ShuffleKey
+    application: str
+    user: str
+    kind: PartitionKind
+    partitions: int
+    maps: int
+    copies: int
+    state: str
+    bytes: int
+    created_ms: int
+    why: str
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., application: _Optional[str] = ..., user: _Optional[str] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+
+class ListShufflesReply(_message.Message):
+    __slots__ = ("shuffles", "total")
+    SHUFFLES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    shuffles: _containers.RepeatedCompositeFieldContainer[ShuffleInfo]
+    total: int
+    def __init__(self, shuffles: _Optional[_Iterable[_Union[ShuffleInfo, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+
+class ForgetRequest(_message.Message):
+    __slots__ = ("call", "instance", "name", "one_shuffle", "shuffle")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ONE_SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    call: CallId
+    instance: bytes
+    name: str
+    one_shuffle: bool
+    shuffle: int
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., name: _Optional[str] = ..., one_shuffle: _Optional[bool] = ..., shuffle: _Optional[int] = ...) -> None: ...
+
+class ForgetReply(_message.Message):
+    __slots__ = ("applications", "shuffles")
+    APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLES_FIELD_NUMBER: _ClassVar[int]
+    applications: int
+    shuffles: int
+    def __init__(self, applications: _Optional[int] = ..., shuffles: _Optional[int] = ...) -> None: ...
