@@ -1,1 +1,1 @@
-"""What master, worker and client share: words, limits, errors, configuration, formats; the only place where they meet."""
+"""Where master, worker and client meet: words, limits, errors, configuration and formats."""

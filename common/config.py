@@ -60,7 +60,9 @@ class MasterSection:
 
     name: str = setting("", "Which of the peers this master is.")
     bind: str = setting("127.0.0.1", "Address to listen on. Loopback until you decide who may connect.")
-    address: str = setting("", "Name or address that others use. Empty: as in bind, or this host's name if bind is any.")
+    address: str = setting(
+        "", "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
+    )
     http_port: Port = setting(Port(7070), "HTTP: what endpoints name. 0 lets the system choose.")
     grpc_port: Port = setting(Port(7071), "gRPC; clients learn it over HTTP. 0 lets the system choose.")
     directory: str = setting("", "Directory for the journal and the snapshots. Needed.")
@@ -125,7 +127,9 @@ class WorkerSection:
     host: str = setting("", "The machine, for placement: two copies never share it. Empty: this machine's name.")
     rack: str = setting("", "The rack, for placement: two copies avoid sharing it. Empty: not known.")
     bind: str = setting("127.0.0.1", "Address to listen on. Loopback until you decide who may connect.")
-    address: str = setting("", "Name or address that others use. Empty: as in bind, or this host's name if bind is any.")
+    address: str = setting(
+        "", "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
+    )
     data_port: Port = setting(Port(7080), "Pushes and reads; clients learn it from the masters. 0: the system chooses.")
     http_port: Port = setting(Port(7081), "Health, status and metrics. 0 lets the system choose.")
     masters: tuple[Address, ...] = setting((), "HTTP endpoints of the masters. Needed.")
@@ -249,6 +253,7 @@ Made from common/config.py by `python -m tests.write_docs`; change it there.
 
 A file is TOML. Unknown keys, wrong types and wrong units are refused with the line and the nearest known key. Sizes
 are text with a unit (B, KiB, MiB, GiB, TiB), durations too (ms, s, m, h, d). One file may hold the sections of every
-role; each reads what it needs. The variable `HOLDFAST_SECTION_KEY` wins over the file: `HOLDFAST_WORKER_DATA_PORT=7080`,
-`HOLDFAST_LOG_LEVEL=DEBUG`; lists are separated by commas, tables are written as in the file.
+role; each reads what it needs. The variable `HOLDFAST_SECTION_KEY` wins over the file, as in
+`HOLDFAST_WORKER_DATA_PORT=7080` or `HOLDFAST_LOG_LEVEL=DEBUG`; lists are separated by commas, tables are written as
+in the file.
 """

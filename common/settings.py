@@ -70,7 +70,7 @@ SignedDuration = NewType("SignedDuration", Duration)
 
 def setting(default: T, reason: str) -> T:
     """Declare a key with its default; `reason` says what it is for and why the default is what it is."""
-    return cast(T, field(default=default, metadata={"reason": reason}))
+    return field(default=default, metadata={"reason": reason})
 
 
 def size(default: str, reason: str) -> Size:
@@ -121,10 +121,11 @@ def render(value: object) -> str:
     """TOML that `parse` reads back into an equal value: every key that differs from its default."""
     out: list[str] = []
     for section in dataclasses.fields(cast(Any, value)):
+        keys = getattr(value, section.name)
         lines = [
-            f"{key.name} = {render_value(now)}\n"
-            for key, now in _keys_with_values(getattr(value, section.name))
-            if now != key.default
+            f"{key.name} = {render_value(text)}\n"
+            for key, text in _keys_with_texts(keys)
+            if getattr(keys, key.name) != key.default
         ]
         if lines:
             out.append(f"[{section.name}]\n{''.join(lines)}")
@@ -140,7 +141,7 @@ def render_value(value: object) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(render_value(item) for item in value) + "]"
     if dataclasses.is_dataclass(value):
-        pairs = (f"{key.name} = {render_value(now)}" for key, now in _keys_with_values(value))
+        pairs = (f"{key.name} = {render_value(text)}" for key, text in _keys_with_texts(value))
         return "{ " + ", ".join(pairs) + " }"
     return repr(value)
 
@@ -152,7 +153,7 @@ def describe(kind: type[object]) -> Iterator[tuple[str, str, str]]:
         yield key.name, default, key.metadata["reason"]
 
 
-def _keys_with_values(value: object) -> Iterator[tuple[dataclasses.Field[object], object]]:
+def _keys_with_texts(value: object) -> Iterator[tuple[dataclasses.Field[object], object]]:
     for key in dataclasses.fields(cast(Any, value)):
         yield key, _text_of(key, type(value), getattr(value, key.name))
 
@@ -286,7 +287,7 @@ def _read(hint: Any, value: object, path: Path, problems: list[tuple[Path, str]]
 def _read_choice(choices: tuple[str, ...], value: object) -> str:
     if value not in choices:
         raise ConfigError(f"wants one of {', '.join(map(render_value, choices))}, not {_shown(value)}")
-    return cast(str, value)
+    return str(value)
 
 
 def _read_table(kind: type[T], value: object, path: Path, problems: list[tuple[Path, str]]) -> T | None:
@@ -296,9 +297,7 @@ def _read_table(kind: type[T], value: object, path: Path, problems: list[tuple[P
     before = len(problems)
     keys = {key.name: key for key in dataclasses.fields(cast(Any, kind))}
     hints = typing.get_type_hints(kind)
-    for name in value:
-        if name not in keys:
-            problems.append(((*path, str(name)), _unknown(str(name), path, keys)))
+    problems += [((*path, str(name)), _unknown(str(name), path, keys)) for name in value if name not in keys]
     values = {name: _read(hints[name], value[name], (*path, name), problems) for name in keys if name in value}
     for name, key in keys.items():
         if name not in values and key.default is key.default_factory is dataclasses.MISSING:
@@ -401,5 +400,3 @@ def _place(path: Path, lines: Mapping[Path, int], variables: Mapping[Path, str],
         return f"environment variable {variables[path[:2]]}"
     number = _line(path, lines)
     return f"{source} line {number}" if number else source
-
-

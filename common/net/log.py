@@ -1,0 +1,59 @@
+"""One set-up of stdlib logging for all servers: to standard error, as text for people or as JSON lines.
+
+Rules: modules log through `logging.getLogger(__name__)`; facts go into `extra={"worker": 3}`, which both formats show,
+so that a message is a fixed sentence that can be searched for. Cores do not log; they return decisions.
+Called by the mains and the CLI.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+#: What a record carries without being asked; everything beyond came through `extra`.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00.000Z INFO holdfast.worker.main: sealed file=7 bytes=1024`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, with the traceback below it if there is one."""
+        facts = "".join(f" {key}={value}" for key, value in _facts(record).items())
+        line = f"{_moment(record)} {record.levelname} {record.name}: {record.getMessage()}{facts}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """The same as one JSON object a line; values that JSON does not know are written as text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the object; the traceback is its key `exception`."""
+        entry: dict[str, object] = {
+            "time": _moment(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_facts(record),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str, ensure_ascii=False)
+
+
+def set_up_logging(level: str, form: str) -> None:
+    """Send records of `level` and above to standard error as `form`, "text" or "json"; replaces an earlier set-up."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+def _facts(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+def _moment(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
