@@ -82,8 +82,9 @@ class BatchWriter:
     batches: int = 0
     crc_sum: int = 0
 
-    def header(self, payload: bytes | memoryview, *, last: bool = False, more: bool = False,
-               codec: Codec = Codec.NONE) -> bytes:
+    def header(
+        self, payload: bytes | memoryview, *, last: bool = False, more: bool = False, codec: Codec = Codec.NONE
+    ) -> bytes:
         """Return the bytes that go before `payload`: the header, and the totals of a LAST batch.
 
         Raises ValueError if the payload is longer than PAYLOAD_BYTES_MAX less the totals.
@@ -117,7 +118,9 @@ def parse_batch(data: memoryview, offset: int, seed: int) -> tuple[Batch, int]:
         raise CorruptError(f"batch cut at offset {offset}: {len(data) - start} of {length} payload bytes")
     payload = data[start:end]
     if crc32c(payload, crc32c(data[offset : offset + _CRC_OFFSET], seed)) != crc:
-        raise CorruptError(f"batch checksum mismatch at offset {offset} (map {map_id} attempt {attempt} batch {number})")
+        raise CorruptError(
+            f"batch checksum mismatch at offset {offset} (map {map_id} attempt {attempt} batch {number})"
+        )
     totals = None
     if flags & LAST:
         if length < TOTALS.size:

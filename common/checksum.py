@@ -1,7 +1,7 @@
 """CRC-32C (Castagnoli), the one checksum of Holdfast, and the seed that ties a batch to its partition.
 
-`crc32c.crc32c(data, value)` continues a CRC, so seeding with bytes S means starting from crc32c(S): the same as the CRC of
-S followed by the data. Any implementation without a start value (java.util.zip.CRC32C) feeds it S first.
+`crc32c.crc32c(data, value)` continues a CRC, so seeding with bytes S means starting from crc32c(S): the same as the
+CRC of S followed by the data. Any implementation without a start value (java.util.zip.CRC32C) feeds it S first.
 """
 
 from __future__ import annotations

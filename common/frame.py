@@ -6,7 +6,7 @@ Header, 32 bytes, little endian:
     8  u64 request id       16  u32 meta length (<= 1 MiB)   20  u32 body length (<= 16 MiB)
    24  u32 status (0 in requests)               28  u32 CRC-32C of header[0:28] and the meta section
 
-The meta section (messages.py) follows, then the body. The body has no CRC here: it consists of batches that have one each.
+The meta section (messages.py) follows, then the body, which has no CRC here: it consists of batches that have one each.
 A response repeats type and request id; a status other than OK has UTF-8 text as meta that is for people only.
 """
 
@@ -64,8 +64,15 @@ class FrameHeader:
         return bool(self.flags & RESPONSE)
 
 
-def encode_frame(frame_type: FrameType, request_id: int, meta: bytes = b"", body_bytes: int = 0, *,
-                 response: bool = False, status: int = Status.OK) -> bytes:
+def encode_frame(
+    frame_type: FrameType,
+    request_id: int,
+    meta: bytes = b"",
+    body_bytes: int = 0,
+    *,
+    response: bool = False,
+    status: int = Status.OK,
+) -> bytes:
     """Return header and meta section; the caller sends the body, of exactly `body_bytes`, right behind."""
     if len(meta) > FRAME_META_BYTES_MAX or body_bytes > FRAME_BODY_BYTES_MAX:
         raise ProtocolError(f"frame too large: meta {len(meta)}, body {body_bytes} bytes", status=Status.TOO_LARGE)
@@ -76,7 +83,9 @@ def encode_frame(frame_type: FrameType, request_id: int, meta: bytes = b"", body
 
 def decode_header(data: bytes | bytearray | memoryview, offset: int = 0) -> FrameHeader:
     """Check magic, version, type and lengths of the 32 bytes at `offset`; raises ProtocolError."""
-    magic, version, frame_type, flags, request_id, meta_bytes, body_bytes, status, crc = HEADER.unpack_from(data, offset)
+    magic, version, frame_type, flags, request_id, meta_bytes, body_bytes, status, crc = HEADER.unpack_from(
+        data, offset
+    )
     if magic != MAGIC:
         raise ProtocolError("not a Holdfast frame: is the other side speaking to the right port?")
     if version != VERSION:

@@ -1,6 +1,7 @@
-"""Layouts of the big arrays that travel as one `bytes` field, the same in Raft, gRPC and JSON (docs/protocol.md, "Arrays").
+"""Layouts of the big arrays that travel as one `bytes` field, the same in Raft, gRPC and JSON.
 
-Each begins with u8 version and u8 kind. Decoders check counts against lengths before they allocate; all raise ProtocolError.
+See docs/protocol.md, "Arrays". Each begins with u8 version and u8 kind. Decoders check counts against lengths before they
+allocate; all raise ProtocolError.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def _check(data: bytes, kind: Kind, layout: struct.Struct) -> None:
 class MapAssignment:
     """Where map files of a shuffle go: an ordered list of workers and how many copies.
 
-    Attempt `a` of map `m` opens its copy number c in epoch e on `worker_for(m, a, e + c)`: the workers form a ring, an attempt that must
-    move takes the next place of it with the next epoch.
+    Attempt `a` of map `m` opens its copy number c in epoch e on `worker_for(m, a, e + c)`: the workers form a
+    ring, an attempt that must move takes the next place of it with the next epoch.
     """
 
     workers: tuple[WorkerId, ...]
@@ -80,7 +81,7 @@ class MapWinner:
     #: one or two; a second copy stands on another host
     workers: tuple[WorkerId, ...]
     batches: int
-    bytes: int
+    size_bytes: int
     #: bit p (byte p // 8, bit p % 8) is set if the map wrote at least one batch for partition p
     partitions: bytes
 
@@ -96,16 +97,18 @@ class MapWinners:
     maps: tuple[MapWinner, ...]
 
     def encode(self) -> bytes:
-        """u8 version, u8 kind, u16 0, u32 maps, u32 partitions, u64 length of the rest inflated; then, deflated, per map
-        u64 attempt, u32 epoch, u32 first worker, u32 second worker or 2^32 - 1, u64 batches, u64 bytes; then per map a bitmap
-        of ceil(partitions / 8) bytes."""
+        """u8 version, u8 kind, u16 0, u32 maps, u32 partitions, u64 length of the rest inflated.
+
+        Then, deflated, per map u64 attempt, u32 epoch, u32 first worker, u32 second worker or 2^32 - 1, u64 batches, u64
+        bytes; then per map a bitmap of ceil(partitions / 8) bytes.
+        """
         width = bitmap_bytes(self.partitions)
         rows = []
         for winner in self.maps:
             if len(winner.partitions) != width or not 1 <= len(winner.workers) <= COPIES_MAX:
                 raise ProtocolError(f"MAP_WINNERS: a bitmap has {width} bytes and a map one or two workers")
             first, second = (*winner.workers, NO_WORKER)[:2]
-            rows.append(_PLACE.pack(winner.attempt, winner.epoch, first, second, winner.batches, winner.bytes))
+            rows.append(_PLACE.pack(winner.attempt, winner.epoch, first, second, winner.batches, winner.size_bytes))
         raw = b"".join(rows + [winner.partitions for winner in self.maps])
         head = _WINNERS.pack(VERSION, Kind.MAP_WINNERS, 0, len(self.maps), self.partitions, len(raw))
         return head + zlib.compress(raw, 1)
@@ -124,8 +127,16 @@ class MapWinners:
         for index, (attempt, epoch, first, second, batches, length) in enumerate(rows):
             workers = (WorkerId(first),) if second == NO_WORKER else (WorkerId(first), WorkerId(second))
             bitmap = raw[bitmaps + index * width : bitmaps + (index + 1) * width]
-            winners.append(MapWinner(attempt=AttemptId(attempt), epoch=Epoch(epoch), workers=workers, batches=batches,
-                                     bytes=length, partitions=bitmap))
+            winners.append(
+                MapWinner(
+                    attempt=AttemptId(attempt),
+                    epoch=Epoch(epoch),
+                    workers=workers,
+                    batches=batches,
+                    size_bytes=length,
+                    partitions=bitmap,
+                )
+            )
         return cls(partitions, tuple(winners))
 
 
@@ -141,6 +152,11 @@ def _inflate(data: bytes, size: int) -> bytes:
         raw = stream.decompress(data, size) if size else b""
     except zlib.error as error:
         raise ProtocolError(f"MAP_WINNERS: not deflated data ({error})") from None
-    if len(raw) != size or stream.unconsumed_tail or stream.unused_data or (size and not stream.eof and stream.decompress(b"", 1)):
+    if (
+        len(raw) != size
+        or stream.unconsumed_tail
+        or stream.unused_data
+        or (size and not stream.eof and stream.decompress(b"", 1))
+    ):
         raise ProtocolError(f"MAP_WINNERS: inflates to something other than {size} bytes")
     return raw

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Self
+from typing import Self, cast
 
 from holdfast.common.errors import ProtocolError
 from holdfast.common.ids import (
@@ -29,6 +29,8 @@ from holdfast.common.ids import (
 )
 from holdfast.common.limits import FRAME_RUNS_MAX, NAME_BYTES_MAX, STREAM_FILES_MAX, TOKEN_BYTES_MAX
 
+#: Where no index was seen yet.
+NO_INDEX = RaftIndex(0)
 #: The data-plane protocol that this code speaks; HELLO carries it.
 PROTOCOL_VERSION = 1
 
@@ -152,7 +154,7 @@ class Hello:
     version: int = PROTOCOL_VERSION
     role: Role = Role.CLIENT
     #: highest Raft index the sender has seen; the worker keeps the highest of all
-    raft_index: RaftIndex = RaftIndex(0)
+    raft_index: RaftIndex = NO_INDEX
     cluster_id: str = ""
     #: empty until security is on
     token: bytes = b""
@@ -169,8 +171,9 @@ class Hello:
             raise ProtocolError(f"HELLO: unknown role {role}")
         cluster_id, token = reader.text(), reader.blob(TOKEN_BYTES_MAX)
         reader.end()
-        return cls(version=version, role=Role(role), raft_index=RaftIndex(raft_index), cluster_id=cluster_id,
-                   token=token)
+        return cls(
+            version=version, role=Role(role), raft_index=RaftIndex(raft_index), cluster_id=cluster_id, token=token
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +208,7 @@ class MapOpen:
     incarnation: Incarnation
     partitions: int
     ack: Ack = Ack.WRITTEN
-    raft_index: RaftIndex = RaftIndex(0)
+    raft_index: RaftIndex = NO_INDEX
 
     def encode(self) -> bytes:
         return _map_file(self.file) + _MAP_OPEN.pack(self.incarnation, self.partitions, self.ack, self.raft_index)
@@ -218,8 +221,13 @@ class MapOpen:
         reader.end()
         if ack not in (Ack.MEMORY, Ack.WRITTEN, Ack.SYNCED):
             raise ProtocolError(f"MAP_OPEN: unknown acknowledgement level {ack}")
-        return cls(file=file, incarnation=Incarnation(incarnation), partitions=partitions, ack=Ack(ack),
-                   raft_index=RaftIndex(raft_index))
+        return cls(
+            file=file,
+            incarnation=Incarnation(incarnation),
+            partitions=partitions,
+            ack=Ack(ack),
+            raft_index=RaftIndex(raft_index),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +258,8 @@ class PushFlag(IntEnum):
 class MapPush:
     """Client -> worker: bytes of one region; the body is `runs` back to back, each of whole batches of one partition.
 
-    Regions come as 0, 1, 2 …, partitions ascend within a region over all its frames (equal ones may follow one another);
-    anything else is BAD_ORDER. The answer (no meta) says that the body is kept at the file's acknowledgement level.
+    Regions come as 0, 1, 2 …, partitions ascend within a region over all its frames (equal ones may
+    follow one another); anything else is BAD_ORDER. The answer (no meta) says that the body is kept at the file's acknowledgement level.
     """
 
     handle: int
@@ -268,11 +276,11 @@ class MapPush:
     def decode(cls, data: bytes | memoryview) -> Self:
         reader = _Reader(data, "MAP_PUSH")
         handle, region, flags = reader.unpack(_MAP_PUSH)
-        runs = reader.array(RUN, FRAME_RUNS_MAX)
+        runs = cast("list[tuple[int, int]]", reader.array(RUN, FRAME_RUNS_MAX))
         reader.end()
         if flags & ~(PushFlag.END | PushFlag.BROADCAST):
             raise ProtocolError(f"MAP_PUSH: unknown flags {flags:#04x}")
-        return cls(handle=handle, region=region, flags=flags, runs=runs)  # type: ignore[arg-type]  # RUN has two fields
+        return cls(handle=handle, region=region, flags=flags, runs=runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,12 +289,12 @@ class FileTotals:
 
     regions: int
     batches: int
-    bytes: int
+    size_bytes: int
     #: sum mod 2^64 of all batch CRCs
     crc_sum: int
 
     def encode(self) -> bytes:
-        return _TOTALS.pack(self.regions, self.batches, self.bytes, self.crc_sum)
+        return _TOTALS.pack(self.regions, self.batches, self.size_bytes, self.crc_sum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +317,7 @@ class MapSeal:
         file = reader.map_file()
         regions, batches, size, crc_sum = reader.unpack(_TOTALS)
         reader.end()
-        return cls(file=file, totals=FileTotals(regions=regions, batches=batches, bytes=size, crc_sum=crc_sum))
+        return cls(file=file, totals=FileTotals(regions=regions, batches=batches, size_bytes=size, crc_sum=crc_sum))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,14 +329,14 @@ class MapSealed:
 
     def encode(self) -> bytes:
         totals = self.totals
-        return _SEALED.pack(totals.regions, totals.batches, totals.bytes, totals.crc_sum, self.incarnation)
+        return _SEALED.pack(totals.regions, totals.batches, totals.size_bytes, totals.crc_sum, self.incarnation)
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
         reader = _Reader(data, "MAP_SEAL answer")
         regions, batches, size, crc_sum, incarnation = reader.unpack(_SEALED)
         reader.end()
-        totals = FileTotals(regions=regions, batches=batches, bytes=size, crc_sum=crc_sum)
+        totals = FileTotals(regions=regions, batches=batches, size_bytes=size, crc_sum=crc_sum)
         return cls(totals=totals, incarnation=Incarnation(incarnation))
 
 
@@ -371,17 +379,18 @@ class StreamOpen:
         reader = _Reader(data, "STREAM_OPEN")
         shuffle = reader.shuffle()
         begin, end, credit_bytes = reader.unpack(_STREAM_OPEN)
-        files = reader.array(MAP_FILE, STREAM_FILES_MAX)
+        files = cast("list[tuple[int, int, int]]", reader.array(MAP_FILE, STREAM_FILES_MAX))
         reader.end()
         if begin >= end:
             raise ProtocolError(f"STREAM_OPEN: partition range [{begin}, {end}) is empty")
-        return cls(shuffle=shuffle, begin=PartitionId(begin), end=PartitionId(end), credit_bytes=credit_bytes,
-                   files=files)  # type: ignore[arg-type]  # MAP_FILE has three fields
+        return cls(
+            shuffle=shuffle, begin=PartitionId(begin), end=PartitionId(end), credit_bytes=credit_bytes, files=files
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOpened:
-    """Worker -> client. The stream id holds the incarnation in its upper half: a restarted worker knows it is not its own."""
+    """Worker -> client. The stream id's upper half is the incarnation: a restarted worker knows it is not its own."""
 
     stream: int
     #: all that will come, so that the reader can show progress
@@ -402,21 +411,21 @@ class StreamOpened:
 class StreamCredit:
     """Client -> worker: room for that many more body bytes. Answered only if refused (UNKNOWN_STREAM).
 
-    STREAM_CLOSE has the same layout with bytes 0.
+    STREAM_CLOSE has the same layout with credit 0.
     """
 
     stream: int
-    bytes: int
+    credit_bytes: int
 
     def encode(self) -> bytes:
-        return _CREDIT.pack(self.stream, self.bytes)
+        return _CREDIT.pack(self.stream, self.credit_bytes)
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
         reader = _Reader(data, "STREAM_CREDIT")
         stream, size = reader.unpack(_CREDIT)
         reader.end()
-        return cls(stream=stream, bytes=size)
+        return cls(stream=stream, credit_bytes=size)
 
 
 class DataFlag(IntEnum):
@@ -430,8 +439,8 @@ class DataFlag(IntEnum):
 class StreamData:
     """Worker -> client: the next bytes of a stream, a response to STREAM_OPEN's request id.
 
-    `sequence` counts the stream's frames from 0. The body is `runs` back to back: bytes of one partition each, in order, cut
-    anywhere (a batch may go on in the next frame of the same file, region and partition).
+    `sequence` counts the stream's frames from 0. The body is `runs` back to back: bytes of one partition each,
+    in order, cut anywhere (a batch may go on in the next frame of the same file, region and partition).
     """
 
     stream: int
@@ -451,10 +460,9 @@ class StreamData:
     def decode(cls, data: bytes | memoryview) -> Self:
         reader = _Reader(data, "STREAM_DATA")
         stream, sequence, file, region, flags = reader.unpack(_STREAM_DATA)
-        runs = reader.array(RUN, FRAME_RUNS_MAX)
+        runs = cast("list[tuple[int, int]]", reader.array(RUN, FRAME_RUNS_MAX))
         reader.end()
-        return cls(stream=stream, sequence=sequence, file=file, region=region, flags=flags,
-                   runs=runs)  # type: ignore[arg-type]  # RUN has two fields
+        return cls(stream=stream, sequence=sequence, file=file, region=region, flags=flags, runs=runs)
 
 
 @dataclass(frozen=True, slots=True)
