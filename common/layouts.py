@@ -1,7 +1,7 @@
 """Layouts of the big arrays that travel as one `bytes` field, the same in Raft, gRPC and JSON.
 
-See docs/protocol.md, "Arrays". Each begins with u8 version and u8 kind. Decoders check counts against lengths before they
-allocate; all raise ProtocolError.
+See docs/protocol.md, "Arrays". Each begins with u8 version and u8 kind. Decoders check counts against lengths before
+they allocate; all raise ProtocolError.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class MapWinners:
     def encode(self) -> bytes:
         """u8 version, u8 kind, u16 0, u32 maps, u32 partitions, u64 length of the rest inflated.
 
-        Then, deflated, per map u64 attempt, u32 epoch, u32 first worker, u32 second worker or 2^32 - 1, u64 batches, u64
-        bytes; then per map a bitmap of ceil(partitions / 8) bytes.
+        Then, deflated, per map u64 attempt, u32 epoch, u32 first worker, u32 second worker or 2^32 - 1, u64 batches,
+        u64 bytes; then per map a bitmap of ceil(partitions / 8) bytes.
         """
         width = bitmap_bytes(self.partitions)
         rows = []
@@ -146,17 +146,12 @@ def bitmap_bytes(partitions: int) -> int:
 
 
 def _inflate(data: bytes, size: int) -> bytes:
-    """Inflate to exactly `size` bytes, never allocating more."""
+    """Inflate to exactly `size` bytes, never allocating more than one beyond."""
+    stream = zlib.decompressobj()
     try:
-        stream = zlib.decompressobj()
-        raw = stream.decompress(data, size) if size else b""
+        raw = stream.decompress(data, size + 1)
     except zlib.error as error:
         raise ProtocolError(f"MAP_WINNERS: not deflated data ({error})") from None
-    if (
-        len(raw) != size
-        or stream.unconsumed_tail
-        or stream.unused_data
-        or (size and not stream.eof and stream.decompress(b"", 1))
-    ):
+    if len(raw) != size or not stream.eof or stream.unused_data:
         raise ProtocolError(f"MAP_WINNERS: inflates to something other than {size} bytes")
     return raw

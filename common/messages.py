@@ -259,7 +259,8 @@ class MapPush:
     """Client -> worker: bytes of one region; the body is `runs` back to back, each of whole batches of one partition.
 
     Regions come as 0, 1, 2 …, partitions ascend within a region over all its frames (equal ones may
-    follow one another); anything else is BAD_ORDER. The answer (no meta) says that the body is kept at the file's acknowledgement level.
+    follow one another); anything else is BAD_ORDER. The answer (no meta)
+    says that the body is kept at the file's acknowledgement level.
     """
 
     handle: int

@@ -1,0 +1,200 @@
+"""Batches, frames, messages and arrays: what goes in comes out, and anything else is a typed error."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from holdfast.common import layouts, messages
+from holdfast.common.batch import HEADER_BYTES, Codec, parse_batch, parse_batches, whole_batch_bytes
+from holdfast.common.checksum import SEED, crc32c, partition_seed
+from holdfast.common.errors import CorruptError, HoldfastError, ProtocolError, Status, error_for
+from holdfast.common.frame import HEADER_BYTES as FRAME_HEADER_BYTES
+from holdfast.common.frame import FrameType, check_meta, decode_header, encode_frame
+from holdfast.common.ids import BROADCAST_PARTITION
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX
+
+from tests.unit.common import samples
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+SEED_5 = partition_seed(samples.SHUFFLE, samples.PARTITION)
+
+
+@pytest.mark.parametrize("name", sorted(samples.golden()))
+def test_golden_bytes(name):
+    """No format changes by accident: what we encode today is what other programs and files hold."""
+    path = GOLDEN / f"{name}.hex"
+    got = samples.golden()[name].hex()
+    if os.environ.get("HOLDFAST_REWRITE_GOLDEN"):
+        path.write_text(got + "\n")
+    assert got == path.read_text().strip(), f"{path.name} differs; if meant, write it anew and add an ADR"
+
+
+def test_batches_come_back():
+    """Payloads, flags, numbers and totals of a partition's batches survive the trip."""
+    batches = list(parse_batches(memoryview(samples.batches()), SEED_5))
+    assert [bytes(batch.payload) for batch in batches] == list(samples.PAYLOADS)
+    assert [batch.number for batch in batches] == [0, 1, 2]
+    assert [batch.codec for batch in batches] == [Codec.NONE, Codec.LZ4, Codec.NONE]
+    assert batches[2].totals == (3, batches[0].crc + batches[1].crc)
+    assert {(batch.map, batch.attempt) for batch in batches} == {(samples.FILE.map, samples.FILE.attempt)}
+
+
+def test_the_seed_is_a_prefix():
+    """A CRC started from the seed equals the CRC of seed bytes and data, so languages without a start value agree."""
+    shuffle = samples.SHUFFLE
+    seed = SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, 5)
+    assert crc32c(b"data", SEED_5) == crc32c(seed + b"data")
+
+
+@pytest.mark.parametrize("partition", [4, 6, BROADCAST_PARTITION])
+def test_misdirected_batches_are_refused(partition):
+    """Bytes that were written for one partition never pass as another's."""
+    with pytest.raises(CorruptError, match="checksum mismatch"):
+        list(parse_batches(memoryview(samples.batches()), partition_seed(samples.SHUFFLE, partition)))
+
+
+def test_every_flipped_bit_of_a_batch_is_found():
+    """No single bit of header or payload can change without an error."""
+    whole = samples.batches()
+    for bit in range(len(whole) * 8):
+        data = bytearray(whole)
+        data[bit >> 3] ^= 1 << (bit & 7)
+        with pytest.raises(CorruptError):
+            list(parse_batches(memoryview(data), SEED_5))
+
+
+def test_every_cut_of_a_batch_is_found():
+    """A prefix that ends inside a batch is an error, one that ends between batches holds just those before."""
+    whole = memoryview(samples.batches())
+    borders = [0]
+    while borders[-1] < len(whole):
+        borders.append(parse_batch(whole, borders[-1], SEED_5)[1])
+    for end in range(len(whole)):
+        if end in borders:
+            assert len(list(parse_batches(whole[:end], SEED_5))) == borders.index(end)
+        else:
+            with pytest.raises(CorruptError, match="cut"):
+                list(parse_batches(whole[:end], SEED_5))
+
+
+def test_length_of_a_batch_is_known_from_its_header():
+    """A stream reader learns how much to wait for, and refuses what cannot be a header before it waits."""
+    whole = memoryview(samples.batches())
+    assert whole_batch_bytes(whole[: HEADER_BYTES - 1], 0) is None
+    assert whole_batch_bytes(whole[:HEADER_BYTES], 0) == HEADER_BYTES + len(samples.PAYLOADS[0])
+    with pytest.raises(CorruptError):
+        whole_batch_bytes(memoryview(b"x" * HEADER_BYTES), 0)
+
+
+@pytest.mark.parametrize("name", sorted(samples.MESSAGES))
+def test_messages_come_back(name):
+    """Each message decodes to what was encoded."""
+    message = samples.MESSAGES[name]
+    assert type(message).decode(message.encode()) == message
+
+
+@pytest.mark.parametrize("name", sorted(samples.MESSAGES))
+def test_cut_or_longer_messages_are_refused(name):
+    """Every prefix of a message, and a message with a byte behind it, is a ProtocolError."""
+    message = samples.MESSAGES[name]
+    data = message.encode()
+    for wrong in [*(data[:end] for end in range(len(data))), data + b"\0"]:
+        with pytest.raises(ProtocolError):
+            type(message).decode(wrong)
+
+
+@pytest.mark.parametrize("name", sorted(samples.MESSAGES))
+def test_garbage_messages_give_typed_errors(name):
+    """Random changes decode to a message or raise ProtocolError, never anything else."""
+    rng = random.Random(name)
+    data = samples.MESSAGES[name].encode()
+    for _ in range(300):
+        wrong = bytearray(data)
+        for _ in range(rng.randint(1, 4)):
+            wrong[rng.randrange(len(wrong))] = rng.randrange(256)
+        try:
+            type(samples.MESSAGES[name]).decode(bytes(wrong))
+        except ProtocolError:
+            continue
+
+
+def test_an_array_is_refused_before_it_is_allocated():
+    """A count beyond the bound or beyond the bytes is refused whatever it claims."""
+    good = samples.MESSAGES["map_push"].encode()
+    head = good[:9]
+    for count in (65_536, 0xFFFF_FFFF, 3):
+        with pytest.raises(ProtocolError):
+            messages.MapPush.decode(head + count.to_bytes(4, "little") + good[13:])
+
+
+def test_frames_come_back():
+    """Header fields, meta and body of a frame survive the trip."""
+    frame = samples.golden()["frame_map_push"]
+    header = decode_header(frame)
+    meta = frame[FRAME_HEADER_BYTES : FRAME_HEADER_BYTES + header.meta_bytes]
+    check_meta(frame[:FRAME_HEADER_BYTES], header, meta)
+    assert (header.type, header.request_id, header.is_response) == (FrameType.MAP_PUSH, 77, False)
+    assert frame[FRAME_HEADER_BYTES + header.meta_bytes :] == samples.batches()
+    assert decode_header(samples.golden()["frame_refusal"]).status == Status.SEALED
+
+
+def test_every_flipped_bit_of_a_frame_head_is_found():
+    """No single bit of a frame's header or meta section can change without an error."""
+    frame = encode_frame(FrameType.MAP_SEAL, 5, samples.MESSAGES["map_seal"].encode())
+    for bit in range(len(frame) * 8):
+        data = bytearray(frame)
+        data[bit >> 3] ^= 1 << (bit & 7)
+        with pytest.raises(ProtocolError):
+            check_meta(data[:FRAME_HEADER_BYTES], decode_header(data), data[FRAME_HEADER_BYTES:])
+
+
+def test_frames_beyond_the_bounds_are_not_made():
+    """A side never sends what the other has to refuse."""
+    with pytest.raises(ProtocolError) as caught:
+        encode_frame(FrameType.MAP_PUSH, 1, b"", FRAME_BODY_BYTES_MAX + 1)
+    assert caught.value.status == Status.TOO_LARGE
+
+
+def test_arrays_come_back():
+    """Assignments and winners decode to what was encoded, empty ones too."""
+    assert layouts.MapAssignment.decode(samples.ASSIGNMENT.encode()) == samples.ASSIGNMENT
+    assert layouts.MapWinners.decode(samples.WINNERS.encode()) == samples.WINNERS
+    empty = layouts.MapWinners(partitions=11, maps=())
+    assert layouts.MapWinners.decode(empty.encode()) == empty
+    assert [samples.WINNERS.maps[0].has(partition) for partition in (0, 1, 5, 10)] == [True, False, True, True]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("array", [samples.ASSIGNMENT, samples.WINNERS], ids=["assignment", "winners"])
+def test_garbage_arrays_give_typed_errors(array):
+    """Cut, longer and randomly changed arrays decode or raise ProtocolError, and never inflate beyond what they announce."""
+    rng = random.Random(1)
+    data = array.encode()
+    for end in range(len(data)):
+        with pytest.raises(ProtocolError):
+            type(array).decode(data[:end])
+    with pytest.raises(ProtocolError):
+        type(array).decode(data + b"\0")
+    for _ in range(500):
+        wrong = bytearray(data)
+        wrong[rng.randrange(len(wrong))] ^= 1 << rng.randrange(8)
+        try:
+            type(array).decode(bytes(wrong))
+        except ProtocolError:
+            continue
+
+
+def test_copies_of_a_map_file_never_share_a_worker():
+    """With two copies and at least two workers, one attempt's copies stand on different workers in every epoch."""
+    for step in range(6):
+        places = [samples.ASSIGNMENT.worker_for(3, 10, step + copy) for copy in range(2)]
+        assert len(set(places)) == 2
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_statuses_become_exceptions_and_back(status):
+    """Every status but OK has an exception that carries it; numbers from the future are errors too."""
+    error = error_for(status, "why")
+    assert isinstance(error, HoldfastError)
+    assert error.status == status
+    assert error_for(60_000).status == Status.INTERNAL
