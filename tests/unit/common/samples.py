@@ -53,7 +53,7 @@ WINNERS = layouts.MapWinners(
 
 
 def golden() -> dict[str, bytes]:
-    """Name and bytes of every golden file that this module makes. Deflated arrays are kept inflated: zlib may differ."""
+    """Name and bytes of every golden file made here. Of deflated arrays only the head: zlib versions may differ."""
     files = {f"message_{name}": message.encode() for name, message in MESSAGES.items()}
     files["batches"] = batches()
     body = batches()

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from holdfast.common import layouts, messages
 from holdfast.common.batch import HEADER_BYTES, Codec, parse_batch, parse_batches, whole_batch_bytes
 from holdfast.common.checksum import SEED, crc32c, partition_seed
@@ -13,7 +14,6 @@ from holdfast.common.frame import HEADER_BYTES as FRAME_HEADER_BYTES
 from holdfast.common.frame import FrameType, check_meta, decode_header, encode_frame
 from holdfast.common.ids import BROADCAST_PARTITION
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
-
 from tests.unit.common import samples
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -167,7 +167,7 @@ def test_arrays_come_back():
 
 @pytest.mark.parametrize("array", [samples.ASSIGNMENT, samples.WINNERS], ids=["assignment", "winners"])
 def test_garbage_arrays_give_typed_errors(array):
-    """Cut, longer and randomly changed arrays decode or raise ProtocolError, and never inflate beyond what they announce."""
+    """Cut, longer and randomly changed arrays decode or raise ProtocolError, and never inflate beyond their word."""
     rng = random.Random(1)
     data = array.encode()
     for end in range(len(data)):
