@@ -1,0 +1,95 @@
+"""Asks one named server one question over HTTP, without looking for a leader and without trying again.
+
+For those who must know *which* master answered: the local cluster, the drills and the CLI's view of every master.
+Everybody else uses common/net/control.py, which follows the leader. Blocking; safe to use from any thread.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from typing import TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from holdfast.common.errors import NotLeaderError, ProtocolError, RetryError, Status, error_for
+from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
+
+Reply = TypeVar("Reply", bound=Message)
+
+#: Headers that carry the numeric status and, with NOT_LEADER, the leader's address (docs/protocol.md, "Control plane").
+STATUS_HEADER = "holdfast-status"
+LEADER_HEADER = "holdfast-leader"
+
+
+class DirectConnection:
+    """One HTTP connection to one server, kept open between questions. Not thread-safe."""
+
+    def __init__(self, address: str, seconds: float = 5.0) -> None:
+        """`address` is "host:port"; `seconds` bounds every single wait for the server."""
+        self.address = address
+        host, _, port = address.rpartition(":")
+        self._connection = http.client.HTTPConnection(host, int(port), timeout=seconds)
+
+    def ask(self, method: str, request: Message, reply: type[Reply]) -> Reply:
+        """Call `method` ("Service/Method") and return its answer.
+
+        Raises RetryError when the server cannot be reached or does not answer in time, NotLeaderError when it does not
+        lead, and otherwise the error that its status stands for.
+        """
+        body = json_format.MessageToJson(request, indent=None).encode()
+        status, headers, data = self._post(f"/holdfast.v1.{method}", body)
+        text = data.decode(errors="replace")
+        if status != http.client.OK:
+            raise self._refusal(status, headers, text)
+        try:
+            return json_format.Parse(text, reply(), ignore_unknown_fields=True)
+        except json_format.ParseError as error:
+            raise ProtocolError(f"{self.address} answered {method} with something else: {error}") from None
+
+    def get(self, path: str) -> str:
+        """Return the body of a page such as /metrics. Raises RetryError."""
+        status, _, data = self._exchange("GET", path, b"")
+        if status != http.client.OK:
+            raise RetryError(f"{self.address} answers {path} with HTTP status {status}")
+        return data.decode(errors="replace")
+
+    def close(self) -> None:
+        """Close the connection; the next question opens it again."""
+        self._connection.close()
+
+    def _post(self, path: str, body: bytes) -> tuple[int, http.client.HTTPMessage, bytes]:
+        return self._exchange("POST", path, body)
+
+    def _exchange(self, verb: str, path: str, body: bytes) -> tuple[int, http.client.HTTPMessage, bytes]:
+        try:
+            self._connection.request(verb, path, body or None, {"Content-Type": "application/json"})
+            if self._connection.sock is not None:
+                self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            answer = self._connection.getresponse()
+            data = answer.read(CONTROL_MESSAGE_BYTES_MAX + 1)
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise RetryError(f"{self.address} does not answer ({type(error).__name__}: {error})") from None
+        if len(data) > CONTROL_MESSAGE_BYTES_MAX:
+            self._connection.close()
+            raise ProtocolError(f"{self.address} answers with more than {CONTROL_MESSAGE_BYTES_MAX} bytes")
+        return answer.status, answer.headers, data
+
+    def _refusal(self, http_status: int, headers: http.client.HTTPMessage, text: str) -> Exception:
+        number = headers.get(STATUS_HEADER, "")
+        if not number.isdigit():
+            return ProtocolError(f"{self.address} is not a Holdfast master: HTTP status {http_status}, {text[:200]!r}")
+        if int(number) == Status.NOT_LEADER:
+            return NotLeaderError(leader=headers.get(LEADER_HEADER, ""))
+        return error_for(int(number), f"{self.address}: {text[:1000]}")
+
+
+def ask(address: str, method: str, request: Message, reply: type[Reply], seconds: float = 5.0) -> Reply:
+    """Ask once on a connection of its own; raises as DirectConnection.ask."""
+    connection = DirectConnection(address, seconds)
+    try:
+        return connection.ask(method, request, reply)
+    finally:
+        connection.close()

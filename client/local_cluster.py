@@ -1,0 +1,220 @@
+"""A whole cluster of real processes on this machine: for tests, drills, demonstrations and a first try.
+
+    with local_cluster(masters=3, workers=2) as cluster:
+        session = Session(cluster.endpoints, app="first try")
+        cluster.leader().kill()
+
+Every server has a directory, ports and a log file that stay its own over restarts; every worker has a host of its own,
+so that two copies can be placed. The processes die with the one that started them. Nothing is imported from master
+or worker: they are started as `python -m holdfast.master` and `python -m holdfast.worker`.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.client.direct import ask
+from holdfast.client.local_server import START_SECONDS_MAX, Server, StartError, wait_until
+from holdfast.common import config
+from holdfast.common.errors import ConfigError, HoldfastError, RetryError
+from holdfast.common.net.ports import free_ports
+from holdfast.common.proto import holdfast_pb2 as pb
+
+__all__ = ["LocalCluster", "Server", "StartError", "local_cluster"]
+
+log = logging.getLogger(__name__)
+
+#: For a leader to be elected: twenty times the longest election timeout.
+LEADER_SECONDS_MAX = 20.0
+_LOOPBACK = "127.0.0.1"
+_MASTER_PORTS = 3  # HTTP, gRPC, Raft
+_WORKER_PORTS = 2  # data plane, HTTP
+
+Sections = Mapping[str, Mapping[str, object]]
+
+
+class LocalCluster:
+    """What `local_cluster` yields; see there. Handles may be used from any thread, each by one at a time."""
+
+    def __init__(self, directory: Path, masters: list[Server], workers: list[Server]) -> None:
+        self.directory = directory
+        self.masters = masters
+        self.workers = workers
+
+    @property
+    def endpoints(self) -> str:
+        """What Session, `--masters` and Spark settings take: the masters' HTTP addresses, with commas."""
+        return ",".join(master.address for master in self.masters)
+
+    @property
+    def servers(self) -> list[Server]:
+        """All handles, masters first."""
+        return [*self.masters, *self.workers]
+
+    def leader(self, seconds: float = LEADER_SECONDS_MAX) -> Server:
+        """Return the master that leads now, waiting for one to be elected. Raises RetryError."""
+        found: list[Server] = []
+
+        def look() -> bool:
+            found.extend(filter(self._leads, self.masters))
+            return bool(found)
+
+        if not wait_until(look, seconds):
+            raise RetryError(f"no master leads after {seconds:g} s; look into {self.directory / 'logs'}")
+        return found[0]
+
+    def wait_ready(self, seconds: float = START_SECONDS_MAX) -> None:
+        """Wait until a master leads and calls every running worker alive. Raises RetryError naming who is missing."""
+        wanted = {worker.name for worker in self.workers if worker.running}
+        alive: set[str] = set()
+
+        def all_alive() -> bool:
+            alive.clear()
+            alive.update(self._alive_workers())
+            return wanted <= alive
+
+        if not wait_until(all_alive, seconds):
+            missing = ", ".join(sorted(wanted - alive))
+            raise RetryError(f"the leader does not call {missing} alive after {seconds:g} s")
+
+    def _leads(self, master: Server) -> bool:
+        if not master.running:
+            return False
+        try:
+            return ask(master.address, "Admin/Status", pb.StatusRequest(), pb.StatusReply, 1.0).role == "leader"
+        except HoldfastError:
+            return False
+
+    def _alive_workers(self) -> list[str]:
+        for master in filter(lambda server: server.running, self.masters):
+            try:
+                reply = ask(master.address, "Admin/ListWorkers", pb.ListWorkersRequest(), pb.ListWorkersReply, 1.0)
+            except HoldfastError:
+                continue
+            return [worker.name for worker in reply.workers if worker.state == "alive"]
+        return []
+
+
+@contextmanager
+def local_cluster(
+    masters: int = 3,
+    workers: int = 2,
+    dir: str | Path | None = None,  # noqa: A002 - the name is part of the settled public face
+    settings: Sections | None = None,
+) -> Iterator[LocalCluster]:
+    """Start a cluster, yield it once its leader calls all workers alive, and end it.
+
+    `dir` keeps state, configuration and logs (a cluster started there again continues with the same data); without it
+    they live in a temporary directory that is removed. `settings` holds configuration sections that go into every
+    server's file, values as in TOML: {"lease": {"worker": "3s"}}. Raises ConfigError for what cannot be, StartError
+    with the end of a log when a server does not start.
+    """
+    if masters not in (1, 3):
+        raise ConfigError(f"a cluster has 1 or 3 masters, not {masters}")
+    if workers < 0:
+        raise ConfigError(f"a cluster cannot have {workers} workers: give 0 or more")
+    root = Path(tempfile.mkdtemp(prefix="holdfast-")) if dir is None else Path(dir).absolute()
+    launcher = ThreadPoolExecutor(1, thread_name_prefix="holdfast-launcher")
+    servers: list[Server] = []
+    try:
+        cluster = _lay_out(root, masters, workers, settings or {}, launcher)
+        servers = cluster.servers
+        for server in servers:
+            server.start(wait=False)
+        for server in servers:
+            server.wait_ready()
+        cluster.wait_ready()
+        yield cluster
+    finally:
+        _end(servers)
+        launcher.shutdown()
+        if dir is None:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def _end(servers: list[Server]) -> None:
+    """Stop workers before masters, so that no worker is left asking masters that are gone."""
+    for server in reversed(servers):
+        try:
+            server.stop()
+        except OSError as error:  # the others must be stopped all the same
+            log.warning("could not stop a server", extra={"server": server.name, "error": str(error)})
+
+
+def _lay_out(root: Path, masters: int, workers: int, settings: Sections, launcher: ThreadPoolExecutor) -> LocalCluster:
+    """Make directories, ports and configuration files; nothing is started."""
+    (root / "logs").mkdir(parents=True, exist_ok=True)
+    shared = {"cluster": {"id": _identity(root), "secret_file": str(_secret(root))}}
+    ports = iter(free_ports(masters * _MASTER_PORTS + workers * _WORKER_PORTS, _LOOPBACK))
+    master_ports = [[next(ports) for _ in range(_MASTER_PORTS)] for _ in range(masters)]
+    peers = [
+        {"name": f"m{number}", "raft": f"{_LOOPBACK}:{raft}", "http": f"{_LOOPBACK}:{http}"}
+        for number, (http, _, raft) in enumerate(master_ports, 1)
+    ]
+    handles: dict[str, list[Server]] = {"master": [], "worker": []}
+
+    def add(role: str, section: dict[str, object], http: int, address: int) -> None:
+        name = str(section["name"])
+        file = root / f"{name}.toml"
+        file.write_text(_configuration(shared, {role: section}, settings), encoding="utf-8")
+        handles[role].append(
+            Server(
+                role=role,
+                name=name,
+                address=f"{_LOOPBACK}:{address}",
+                http=f"{_LOOPBACK}:{http}",
+                config=file,
+                log=root / "logs" / f"{name}.log",
+                launcher=launcher,
+            )
+        )
+
+    for peer, (http, grpc, _) in zip(peers, master_ports, strict=True):
+        section = {"name": peer["name"], "http_port": http, "grpc_port": grpc, "peers": peers}
+        add("master", {**section, "directory": str(root / peer["name"])}, http, http)
+    for number in range(1, workers + 1):
+        data, http = next(ports), next(ports)
+        directory = root / f"w{number}"
+        directory.mkdir(exist_ok=True)
+        section = {"name": f"w{number}", "host": f"h{number}", "data_port": data, "http_port": http}
+        section |= {"masters": [peer["http"] for peer in peers], "directories": [{"path": str(directory)}]}
+        add("worker", section, http, data)
+    return LocalCluster(root, handles["master"], handles["worker"])
+
+
+def _configuration(*layers: Sections) -> str:
+    """TOML of the layers' sections, later ones winning key by key. Raises ConfigError for what no server would take."""
+    merged: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        for section, keys in layer.items():
+            if not isinstance(keys, Mapping):
+                raise ConfigError(f'settings["{section}"] must be a dict of keys, not {keys!r}')
+            merged.setdefault(section, {}).update(keys)
+    return config.render(config.from_tables(merged, "settings"))
+
+
+def _identity(root: Path) -> str:
+    """The cluster id of this directory, drawn once: two local clusters never take each other's calls for their own."""
+    return _kept(root / "cluster", lambda: f"local-{secrets.token_hex(4)}")
+
+
+def _secret(root: Path) -> Path:
+    path = root / "secret"
+    _kept(path, lambda: secrets.token_hex(32))
+    return path
+
+
+def _kept(path: Path, draw: Callable[[], str]) -> str:
+    """What the file holds, drawn and written if there is none."""
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(draw(), encoding="ascii")
+    return path.read_text(encoding="ascii")
