@@ -1,0 +1,391 @@
+"""The rules of the house that no other tool checks: import rings, pure cores, sizes, words.
+
+Each rule is a function from a source file to its breaches. It runs over the whole tree, and over planted breaches that
+show that it can fail. CONTRIBUTING.md has the rules with their reasons.
+"""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import pytest
+
+from tests.dev_tree import PARTS, ROOT
+
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 70
+#: Files and functions that were longer when the rule came. They may shrink; nothing may be added.
+LONGER_ALLOWED: dict[str, int] = {}
+
+ROLES = ("master", "worker", "client")
+#: Modules through which a program touches the world or chance.
+WORLD = frozenset(
+    "asyncio concurrent ctypes datetime fcntl http importlib io logging mmap multiprocessing os pathlib random secrets "  # noqa: SIM905
+    "select selectors shutil signal socket ssl subprocess tempfile threading time urllib uuid".split()
+)
+WORLD_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
+SKIPPED = re.compile(
+    r"(^|/)(\.git|\.tox|\.venv.*|\.mypy_cache|\.pytest_cache|\.ruff_cache|\.hypothesis|\.dev|build|dist"
+    r"|logs|__pycache__|spark-warehouse|.*\.egg-info)(/|$)"
+)
+TEXT_SUFFIXES = {".py", ".pyi", ".toml", ".ini", ".md", ".proto", ".java", ".sh", ".yml", ".yaml", ".txt", ".json", ""}
+#: Name in an import statement → name of the distribution, where they differ.
+DISTRIBUTIONS = {
+    "google": "protobuf",
+    "grpc": "grpcio",
+    "grpc_health": "grpcio-health-checking",
+    "grpc_reflection": "grpcio-reflection",
+    "grpc_status": "grpcio-status",
+    "prometheus_client": "prometheus-client",
+    "duckdb_extension_tpch": "duckdb-extension-tpch",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the repository, or a planted one."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The file as Python."""
+        return ast.parse(self.text, self.path)
+
+    def at(self, node: ast.AST, what: str) -> str:
+        """A breach, told the way compilers do."""
+        return f"{self.path}:{getattr(node, 'lineno', 1)}: {what}"
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module; `lazy` if inside a function."""
+
+    node: ast.AST
+    module: str
+    lazy: bool
+
+    @property
+    def root(self) -> str:
+        """The first part of the module's name."""
+        return self.module.partition(".")[0]
+
+
+def imports(source: Source) -> Iterator[Import]:
+    """Yield every absolute import; `from a import b` counts as a.b, since b may be a module."""
+    lazy = {id(inner) for function in functions(source) for inner in ast.walk(function)}
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(node, name.name, id(node) in lazy) for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield from (Import(node, f"{node.module}.{name.name}", id(node) in lazy) for name in node.names)
+
+
+def functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield every function and method."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def length_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from `def` to the last statement, docstring included."""
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def part_of(source: Source) -> str:
+    """The top-level folder: common, master, worker, client, tests…"""
+    return source.path.partition("/")[0]
+
+
+def is_core(source: Source) -> bool:
+    """Cores and placement: what decides and never acts."""
+    return bool(re.match(r"(master|worker|client)/core/|master/placement/", source.path))
+
+
+def is_pure(source: Source) -> bool:
+    """Cores and the pure ring of common, whose edges are in common/net and whose stubs are in common/proto."""
+    return is_core(source) or bool(re.match(r"common/(?!net/|proto/)", source.path))
+
+
+def rings(source: Source) -> Iterator[str]:
+    """master, worker and client meet in common only; common knows none of them."""
+    if part_of(source) not in PARTS:
+        return
+    for found in imports(source):
+        parts = [*found.module.split("."), ""]
+        if parts[0] != "holdfast" or parts[1] not in ROLES or parts[1] == part_of(source):
+            continue
+        reads_files = source.path.startswith("client/cli/") and parts[1:3] == ["worker", "storage"] and found.lazy
+        if not reads_files:
+            yield source.at(found.node, f"{part_of(source)} must not import {found.module}; they meet in common")
+
+
+def core_imports(source: Source) -> Iterator[str]:
+    """A core imports the pure part of the standard library, the pure ring of common, and cores of its own role."""
+    if not is_core(source):
+        return
+    role = part_of(source)
+    allowed = ("holdfast.common.", f"holdfast.{role}.core.", f"holdfast.{role}.placement.")
+    for found in imports(source):
+        if found.root == "holdfast":
+            dotted = found.module + "."
+            if not dotted.startswith(allowed) or dotted.startswith("holdfast.common.net."):
+                yield source.at(found.node, f"a core must not import {found.module}")
+        elif found.root not in sys.stdlib_module_names:
+            yield source.at(found.node, f"a core is plain Python; it must not import {found.module}")
+
+
+def purity(source: Source) -> Iterator[str]:
+    """No clock, socket, file, thread, process, chance or log in cores and in the pure ring of common."""
+    if not is_pure(source):
+        return
+    for found in imports(source):
+        if found.root in WORLD:
+            yield source.at(found.node, f"pure code must not import {found.root}; the edge passes in what is needed")
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in WORLD_CALLS:
+            yield source.at(node, f"pure code must not call {node.func.id}()")
+
+
+def absolute_imports(source: Source) -> Iterator[str]:
+    """Imports are absolute, and by the installed names."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            yield source.at(node, "relative import; write from holdfast.… import …")
+    for found in imports(source):
+        if found.root in PARTS:
+            yield source.at(found.node, f"import holdfast.{found.module}; the folder's name alone is not importable")
+
+
+def sizes(source: Source) -> Iterator[str]:
+    """Files and functions stay short enough to be read at once."""
+    lines = source.text.count("\n")
+    if lines > LONGER_ALLOWED.get(source.path, FILE_LINES_MAX):
+        yield f"{source.path}:1: {lines} lines; split it, {FILE_LINES_MAX} are the limit"
+    for node in functions(source):
+        if length_of(node) > LONGER_ALLOWED.get(f"{source.path}::{node.name}", FUNCTION_LINES_MAX):
+            yield source.at(node, f"{node.name} has {length_of(node)} lines; {FUNCTION_LINES_MAX} are the limit")
+
+
+def promises(source: Source) -> Iterator[str]:
+    """Every test says in its docstring what it promises."""
+    if part_of(source) != "tests":
+        return
+    for node in functions(source):
+        if node.name.startswith("test") and not ast.get_docstring(node):
+            yield source.at(node, f"{node.name} has no docstring; say what it promises")
+
+
+def sleeps(source: Source) -> Iterator[str]:
+    """Tests wait for conditions with a deadline (tests/support/waiting.py), never for time to pass."""
+    if part_of(source) != "tests":
+        return
+    for node in ast.walk(source.tree):
+        called = node.func if isinstance(node, ast.Call) else None
+        name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+        if name == "sleep":
+            yield source.at(node, "a test must not sleep; wait for the condition with tests/support/waiting.py")
+
+
+def pickles(source: Source) -> Iterator[str]:
+    """Nothing that is read can run code: no pickle and none of its kin outside tests."""
+    if part_of(source) == "tests":
+        return
+    for found in imports(source):
+        if found.root in {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}:
+            yield source.at(found.node, f"{found.root} runs what it reads; encode with the formats of common")
+
+
+def prints(source: Source) -> Iterator[str]:
+    """Only the command line talks to standard output; all else logs or returns."""
+    if part_of(source) not in PARTS or source.path.startswith("client/cli/"):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield source.at(node, "print() outside the command line; log or return it")
+
+
+def dependencies_declared(source: Source) -> Iterator[str]:
+    """What the packages import is declared in pyproject.toml."""
+    if part_of(source) not in PARTS:
+        return
+    for found in imports(source):
+        name = DISTRIBUTIONS.get(found.root, found.root)
+        if found.root not in sys.stdlib_module_names and name not in {"holdfast", "__future__", *declared()}:
+            yield source.at(found.node, f"{name} is imported but not declared in pyproject.toml")
+
+
+# The patterns are put together from pieces so that this file does not breach its own rules.
+LEFTOVER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
+REGISTRY = re.compile(
+    r"\b(py" + r"pi\.org|python" + r"hosted\.org|repo1?\.maven|maven\.apache\.org/maven2|npm" + r"js\.org)"
+)
+MACHINE = re.compile(r"(?<![\w.$}~-])/(?:ro" + r"ot|ho" + r"me|wo" + r"rk|Us" + r"ers)/[\w.]")
+
+
+def words(source: Source) -> Iterator[str]:
+    """No leftovers, no hosts of package registries, no paths of one machine in committed files."""
+    for number, line in enumerate(source.text.splitlines(), start=1):
+        for pattern, what in (
+            (LEFTOVER, "leftover; do it or describe it in an ADR"),
+            (REGISTRY, "names the host of a package registry; that is for pip's configuration"),
+            (MACHINE, "path of one machine"),
+        ):
+            if found := pattern.search(line):
+                yield f"{source.path}:{number}: {found[0]!r}: {what}"
+
+
+PYTHON_RULES: dict[Callable[[Source], Iterator[str]], tuple[tuple[str, str], ...]] = {
+    rings: (
+        ("master/service.py", "from holdfast.worker import server"),
+        ("common/frame.py", "import holdfast.client"),
+        ("client/cli/inspect.py", "from holdfast.worker.storage import index"),
+        ("client/cli/main.py", "def f():\n    from holdfast.worker import server"),
+        ("client/session.py", "def f():\n    from holdfast.worker.storage import index"),
+    ),
+    core_imports: (
+        ("worker/core/push.py", "import numpy"),
+        ("worker/core/push.py", "from holdfast.worker.storage import index"),
+        ("master/placement/spread.py", "from holdfast.common.net import ports"),
+    ),
+    purity: (
+        ("worker/core/push.py", "import time"),
+        ("master/placement/spread.py", "from random import Random"),
+        ("client/core/routes.py", "def f():\n    import asyncio"),
+        ("common/config.py", "import os.path"),
+        ("common/frame.py", "def f():\n    return open('x')"),
+    ),
+    absolute_imports: (("master/service.py", "from . import http"), ("tests/x.py", "from common import ids")),
+    sizes: (
+        ("worker/server.py", "x = 1\n" * (FILE_LINES_MAX + 1)),
+        ("worker/server.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
+    ),
+    promises: (("tests/test_x.py", "def test_x():\n    assert True"),),
+    sleeps: (
+        ("tests/test_x.py", "import time\ntime.sleep(1)"),
+        ("tests/test_x.py", "from asyncio import sleep\nasync def f():\n    await sleep(0)"),
+    ),
+    pickles: (("worker/server.py", "import pickle"), ("client/writer.py", "from pickle import loads")),
+    prints: (("worker/server.py", "print('ready')"),),
+    dependencies_declared: (("worker/server.py", "import requests"),),
+}
+LAWFUL = (
+    ("client/cli/inspect.py", "def f():\n    from holdfast.worker.storage import index"),
+    ("worker/core/push.py", "from dataclasses import dataclass\nfrom holdfast.common.ids import Epoch"),
+    ("master/core/state.py", "from holdfast.master.placement import policy"),
+    ("worker/server.py", "import asyncio\nimport lmdb\nfrom holdfast.common.net import ports"),
+    ("tests/test_x.py", "import time\ndef test_x():\n    'It holds.'\n    assert time.time()"),
+    ("client/cli/main.py", "print('hello')"),
+)
+
+
+@cache
+def sources() -> tuple[Source, ...]:
+    """Every text file of the repository that is not made by tools."""
+    paths = sorted(path for path in ROOT.rglob("*") if path.suffix in TEXT_SUFFIXES and path.is_file())
+    names = [(path, path.relative_to(ROOT).as_posix()) for path in paths]
+    return tuple(Source(name, path.read_text("utf-8")) for path, name in names if not SKIPPED.search(name))
+
+
+@cache
+def python_sources() -> tuple[Source, ...]:
+    """Every Python file that people wrote."""
+    return tuple(one for one in sources() if one.path.endswith(".py") and not re.search(r"_pb2(_grpc)?\.py$", one.path))
+
+
+@cache
+def project() -> dict[str, object]:
+    """The [project] table of pyproject.toml."""
+    table: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return table
+
+
+@cache
+def declared(runtime_only: bool = False) -> frozenset[str]:
+    """Names of the distributions that pyproject.toml asks for."""
+    lines = list(project()["dependencies"])  # type: ignore[call-overload]
+    if not runtime_only:
+        lines += [line for extra in project()["optional-dependencies"].values() for line in extra]  # type: ignore[attr-defined]
+    return frozenset(re.match(r"[\w.-]+", line)[0].lower().replace("_", "-") for line in lines)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("rule", PYTHON_RULES, ids=lambda rule: rule.__name__)
+def test_tree_keeps_the_rule(rule):
+    """No Python file of the repository breaches the rule."""
+    breaches = [breach for source in python_sources() for breach in rule(source)]
+    assert not breaches, "\n".join([rule.__doc__, *breaches])
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [(rule, path, text) for rule, planted in PYTHON_RULES.items() for path, text in planted],
+    ids=lambda value: value.__name__ if callable(value) else None,
+)
+def test_rule_finds_a_planted_breach(rule, path, text):
+    """Each rule finds what was planted for it, so its silence means something."""
+    assert list(rule(Source(path, text)))
+
+
+@pytest.mark.parametrize(("path", "text"), LAWFUL)
+def test_lawful_code_passes_all_rules(path, text):
+    """Code that keeps the rules is left alone by all of them."""
+    assert [breach for rule in PYTHON_RULES for breach in rule(Source(path, text))] == []
+
+
+def test_words_of_committed_files():
+    """No file holds leftovers, hosts of package registries or paths of one machine."""
+    breaches = [breach for source in sources() for breach in words(source)]
+    assert not breaches, "\n".join(breaches)
+
+
+@pytest.mark.parametrize("text", ["# TO" + "DO: later", "https://py" + "pi.org/simple", "cd /ho" + "me/me/holdfast"])
+def test_words_finds_a_planted_breach(text):
+    """The check of words can fail."""
+    assert list(words(Source("docs/x.md", text)))
+
+
+def test_allowances_are_still_needed():
+    """What was once too long and has become short leaves the list, so that it cannot grow again."""
+    lengths = {source.path: source.text.count("\n") for source in python_sources()}
+    for source in python_sources():
+        lengths |= {f"{source.path}::{node.name}": length_of(node) for node in functions(source)}
+    assert {name: lengths.get(name) for name in LONGER_ALLOWED} == LONGER_ALLOWED
+
+
+def test_setup_lists_the_packages_of_the_tree():
+    """setup.py names exactly the folders that hold Python files, and each of them is a regular package."""
+    folders = {Path(one.path).parent for one in sources() if one.path.endswith(".py") and part_of(one) in PARTS}
+    assert all((ROOT / folder / "__init__.py").is_file() for folder in folders)
+    setup = ast.parse((ROOT / "setup.py").read_text("utf-8"))
+    listed = next(
+        ast.literal_eval(node.value)
+        for node in setup.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "PACKAGES"
+    )
+    assert listed == sorted(".".join(["holdfast", *folder.parts]) for folder in folders)
+
+
+def test_every_part_is_typed_and_the_root_is_a_namespace():
+    """Each of the four parts says that it has types, and nothing makes `holdfast` itself a regular package."""
+    assert [part for part in PARTS if not (ROOT / part / "py.typed").is_file()] == []
+    assert not (ROOT / "holdfast").exists()
+
+
+def test_every_dependency_has_its_reason():
+    """docs/adr/0002-dependencies.md names each distribution that pyproject.toml asks for."""
+    reasons = (ROOT / "docs/adr/0002-dependencies.md").read_text("utf-8").lower()
+    assert sorted(name for name in declared() - {"holdfast"} if f"`{name}`" not in reasons) == []
+
+
+def test_every_runtime_dependency_is_used():
+    """What a bare install brings is imported somewhere in the packages."""
+    used = {found.root for source in python_sources() if part_of(source) in PARTS for found in imports(source)}
+    used_names = {DISTRIBUTIONS.get(name, name) for name in used}
+    assert sorted(declared(runtime_only=True) - used_names) == []

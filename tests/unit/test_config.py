@@ -1,0 +1,194 @@
+"""The configuration: strict, told with lines, overridden by the environment, and documented from one place."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.common import config
+from holdfast.common.config import Config, Directory, parse
+from holdfast.common.errors import ConfigError
+from holdfast.common.settings import Address, Duration, Size
+from tests.write_docs import PAGES
+
+WORKER = """
+[worker]
+name = "w1"
+memory = "1GiB"          # more than the default
+masters = ["127.0.0.1:7070", "[::1]:7071"]
+
+[[worker.directories]]
+path = "/data/a"
+
+[[worker.directories]]
+path = "/data/b"
+tier = "HDD"
+capacity = "3TiB"
+"""
+
+
+def refusal(text, environ=None):
+    with pytest.raises(ConfigError) as caught:
+        parse(text, environ, "h.toml")
+    return str(caught.value)
+
+
+def test_empty_text_is_the_defaults():
+    """A configuration needs nothing: every key has a default."""
+    assert parse("") == Config()
+
+
+def test_values_and_units():
+    """Sizes are bytes, durations have their unit in the name, tables become dataclasses in the order written."""
+    read = parse(WORKER + '[raft]\nheartbeat = "50ms"')
+    assert read.worker.memory == 1 << 30
+    assert read.raft.heartbeat == Duration(50_000_000)
+    assert (read.raft.heartbeat.ms, read.raft.heartbeat.seconds) == (50, 0.05)
+    assert read.worker.masters == ("127.0.0.1:7070", "[::1]:7071")
+    assert read.worker.directories == (
+        Directory(path="/data/a"),
+        Directory(path="/data/b", tier="HDD", capacity=Size(3 << 40)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[wroker]", 'h.toml line 1: the configuration has no section "wroker"; did you mean "worker"?'),
+        ('[worker]\n\nmemroy = "1GiB"', 'h.toml line 3: [worker] has no key "memroy"; did you mean "memory"?'),
+        ("worker.zzz = 1", 'h.toml line 1: [worker] has no key "zzz"; known are name, host'),
+        ("worker = 3", "h.toml line 1: [worker] wants a table, not 3"),
+        ("[worker]\nmemory = 5", 'line 2: worker.memory wants a size with a unit in quotes, such as "256KiB", not 5'),
+        ('[worker]\nmemory = "5MB"', 'not "5MB"; the units are B, KiB, MiB, GiB, TiB'),
+        ('[worker]\nmemory = "-5MiB"', "worker.memory wants a size that is not negative"),
+        ('[lease]\nworker = "10"', 'not "10"; the units are ms, s, m, h, d'),
+        ('[lease]\nworker = "-10s"', "lease.worker wants a duration that is not negative"),
+        ("[lease]\nworker = true", "lease.worker wants a duration"),
+        ("[worker]\ndata_port = 70000", "worker.data_port wants a port from 0 to 65535, not 70000"),
+        ("[worker]\ndata_port = true", "worker.data_port wants a port"),
+        ("[worker]\nname = 1", "worker.name wants text in quotes, not 1"),
+        ('[worker]\nmasters = "a:1"', 'worker.masters wants a list in brackets, not "a:1"'),
+        ('[worker]\nmasters = ["a:1", "b"]', 'h.toml line 2: worker.masters[1] wants "host:port", not "b"'),
+        ('[worker]\nmasters = ["a:0"]', 'worker.masters[0] wants "host:port"'),
+        ("[raft]\nsnapshot_entries = -1", "raft.snapshot_entries wants a whole number that is not negative, not -1"),
+        ("[raft]\nsnapshot_entries = true", "raft.snapshot_entries wants a whole number"),
+        ('[log]\nformat = "xml"', 'log.format wants one of "text", "json", not "xml"'),
+        ("[faults]\nenabled = 1", "faults.enabled wants true or false, not 1"),
+        ("[faults]\nenabled = true\ndisk_error_rate = 2", "faults.disk_error_rate wants a number from 0.0 to 1.0"),
+        ('[faults]\ndisk_delay = "1s"', "h.toml line 1: [faults] asks for faults, but enabled is false"),
+        ('[raft]\nheartbeat = "300ms"', "h.toml line 1: [raft] heartbeat must be at most half"),
+        ('[raft]\nelection_timeout_max = "450ms"', "[raft] election_timeout_max must be at least"),
+        ('[lease]\nheartbeat = "6s"', "[lease] heartbeat must be at most half of worker"),
+        ("[[worker.directories]]\ntier = 1", 'h.toml line 1: worker.directories[0] needs the key "path"'),
+        ('[worker]\nx = "1\n', "h.toml: not valid TOML"),
+    ],
+)
+def test_refusals_say_where_and_what(text, expected):
+    """Whatever is wrong is refused with its line, what was expected, and the nearest known name."""
+    assert expected in refusal(text)
+
+
+def test_all_problems_are_told_at_once():
+    """One run names every mistake, in the order of the lines, so that a file is mended in one go."""
+    told = refusal('[worker]\nnane = "a"\n[[worker.directories]]\npath="/a"\n[[worker.directories]]\npaht="/b"\n')
+    assert [line.partition(":")[0] for line in told.splitlines()] == ["h.toml line 2", "h.toml line 5", "h.toml line 6"]
+
+
+def test_environment_wins_over_the_file():
+    """HOLDFAST_SECTION_KEY replaces a value of the file; text, numbers, lists and tables are read as meant."""
+    environ = {
+        "HOLDFAST_WORKER_NAME": "w2",
+        "HOLDFAST_WORKER_MEMORY": "2GiB",
+        "HOLDFAST_WORKER_DATA_PORT": "0",
+        "HOLDFAST_WORKER_MASTERS": "a:1, b:2",
+        "HOLDFAST_WORKER_DIRECTORIES": '[{ path = "/c" }]',
+        "HOLDFAST_FAULTS_ENABLED": "true",
+        "HOLDFAST_LOG_LEVEL": "DEBUG",
+        "HOLDFAST_TEST_LOGS": "names no section, so it is not for the configuration",
+        "PATH": "nor this",
+    }
+    read = parse(WORKER, environ)
+    assert (read.worker.name, read.worker.memory, read.worker.data_port) == ("w2", 2 << 30, 0)
+    assert read.worker.masters == ("a:1", "b:2")
+    assert read.worker.directories == (Directory(path="/c"),)
+    assert (read.faults.enabled, read.log.level) == (True, "DEBUG")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "expected"),
+    [
+        ("HOLDFAST_WORKER_MEMROY", "1GiB", '[worker] has no key "memroy"; did you mean "memory"?'),
+        ("HOLDFAST_WORKER_DATA_PORT", "many", 'worker.data_port cannot be read from "many"'),
+        ("HOLDFAST_LEASE_WORKER", "10 years", "lease.worker wants a duration"),
+    ],
+)
+def test_refused_variables_are_named(variable, text, expected):
+    """A mistake in the environment names the variable, not a line."""
+    assert refusal(WORKER, {variable: text}).startswith(f"environment variable {variable}: {expected}")
+
+
+def test_rendered_configuration_reads_back_equal():
+    """What `render` writes for another process is what that process reads."""
+    read = parse(WORKER + '[faults]\nenabled = true\nclock_offset = "-1500ms"\ndisk_error_rate = 0.25')
+    assert parse(config.render(read)) == read
+    assert config.render(Config()) == ""
+
+
+@given(
+    name=st.text(st.characters(codec="utf-8"), max_size=40),
+    memory=st.integers(0, 1 << 50),
+    grace=st.integers(0, 10**9),
+    ports=st.lists(st.integers(1, 65_535), max_size=3),
+)
+def test_any_value_survives_rendering(name, memory, grace, ports):
+    """Every text, size, duration (whole milliseconds) and list reads back as it was."""
+    worker = dataclasses.replace(
+        Config().worker,
+        name=name,
+        memory=memory,
+        return_grace=Duration(grace * 10**6),
+        masters=tuple(Address(f"h:{port}") for port in ports),
+    )
+    whole = dataclasses.replace(Config(), worker=worker)
+    assert parse(config.render(whole)) == whole
+
+
+def test_tables_are_read_like_text():
+    """The settings of a local cluster are given as mappings and checked as strictly."""
+    tables = {"worker": {"memory": "1GiB", "directories": [{"path": "/a"}]}}
+    assert config.from_tables(tables).worker.directories == (Directory(path="/a"),)
+    with pytest.raises(ConfigError, match=r'settings: \[worker\] has no key "memroy"'):
+        config.from_tables({"worker": {"memroy": "1GiB"}})
+
+
+def test_roles_need_what_has_no_default():
+    """A master needs a directory and its own entry among the peers; a worker needs name, masters and directories."""
+    peers = '[{ name = "m1", raft = "a:1", http = "a:2" }]'
+    good = parse(f'[master]\nname = "m1"\ndirectory = "/m"\npeers = {peers}')
+    assert config.require_master(good).http == "a:2"
+    with pytest.raises(ConfigError, match="not among the peers: m1"):
+        config.require_master(parse(f'[master]\nname = "m2"\ndirectory = "/m"\npeers = {peers}'))
+    with pytest.raises(ConfigError, match=r"\[master\] needs directory"):
+        config.require_master(Config())
+    config.require_worker(parse(WORKER))
+    with pytest.raises(ConfigError, match=r"\[worker\] needs name"):
+        config.require_worker(Config())
+    twice = parse('[worker]\nname = "w"\nmasters = ["a:1"]\ndirectories = [{ path = "/a" }, { path = "/a" }]')
+    with pytest.raises(ConfigError, match="names a path twice: /a, /a"):
+        config.require_worker(twice)
+
+
+@pytest.mark.parametrize(
+    ("bind", "address", "expected"),
+    [("127.0.0.1", "", "127.0.0.1"), ("0.0.0.0", "", "box"), ("::", "", "box"), ("0.0.0.0", "pub", "pub")],
+)
+def test_advertised_address(bind, address, expected):
+    """Others are told what is set, else where the server listens, else the machine's name; never "any address"."""
+    assert config.advertised(bind, address, "box") == expected
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_generated_pages_are_current(page):
+    """A page made from code says what the code says; `python -m tests.write_docs` makes it anew."""
+    assert page.read_text("utf-8") == PAGES[page]()

@@ -1,0 +1,159 @@
+"""Processes that die with their parent, ports that can be had again, logs in two forms."""
+
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.common.errors import ConfigError
+from holdfast.common.net import log, ports, process
+from tests.support.waiting import wait_until
+
+FOREVER = [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]
+
+
+def is_gone(pid: int) -> bool:
+    """Gone or a zombie that only waits to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_child_dies_with_its_parent(processes, tmp_path):
+    """A parent killed with -9 takes its child along, since nobody else would ever stop it."""
+    parent = (
+        "import signal, sys; from pathlib import Path; from holdfast.common.net import process;"
+        f"child = process.spawn({FOREVER!r}, log=Path('child.log'));"
+        "Path('pid.part').write_text(str(child.pid)); Path('pid.part').rename('pid'); signal.pause()"
+    )
+    started = processes.start("parent", [sys.executable, "-c", parent])
+    wait_until((tmp_path / "pid").exists, "the parent to start its child")
+    wait_until(lambda: "up" in (tmp_path / "child.log").read_text("utf-8"), "the child to be up")
+    child = int((tmp_path / "pid").read_text("utf-8"))
+    assert not is_gone(child)
+    started.kill()
+    wait_until(lambda: is_gone(child), "the child to die with its parent")
+
+
+def test_command_keeps_pid_arguments_and_environment(processes):
+    """The launcher becomes the command: same pid, same arguments, the environment added to."""
+    show = "import os, sys; print(os.getpid(), sys.argv[1:], os.environ['ADDED'], 'PATH' in os.environ)"
+    child = processes.start("show", [sys.executable, "-c", show, "a b", "--c"], {"ADDED": "yes"})
+    assert child.wait(30) == 0
+    assert processes.log("show").read_text("utf-8") == f"{child.pid} ['a b', '--c'] yes True\n"
+
+
+def test_child_of_a_parent_that_is_gone_does_not_start(processes):
+    """A parent that died before the request leaves no child behind: the launcher sees another parent and ends."""
+    child = processes.start("late", [sys.executable, "-I", "-S", process.__file__, "1", *FOREVER])
+    assert child.wait(30) == 1
+
+
+def test_stop_asks_first_and_kills_in_the_end(processes):
+    """A process that follows SIGTERM ends by it, also when it was stopped; one that ignores it is killed."""
+    polite = processes.start("polite", FOREVER)
+    wait_until(lambda: "up" in processes.log("polite").read_text("utf-8"), "the child to be up")
+    polite.send_signal(signal.SIGSTOP)
+    assert process.stop(polite) == -signal.SIGTERM
+    deaf = (
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile 1: signal.pause()"
+    )
+    stubborn = processes.start("stubborn", [sys.executable, "-c", deaf])
+    wait_until(lambda: "up" in processes.log("stubborn").read_text("utf-8"), "the child to be up")
+    assert process.stop(stubborn, seconds=0.1) == -signal.SIGKILL
+    assert process.stop(stubborn) == -signal.SIGKILL
+
+
+def test_ports_are_free_different_and_not_for_outgoing_connections():
+    """No port comes from the range of outgoing connections, and a server can listen on every one."""
+    found = ports.free_ports(20)
+    first, last = ports.outgoing_range()
+    assert len(set(found)) == 20
+    assert [port for port in found if first <= port <= last] == []
+    for port in found:
+        with socket.create_server(("127.0.0.1", port)):
+            pass
+
+
+def test_port_in_use_is_not_free():
+    """A port that somebody listens on is not offered."""
+    (port,) = ports.free_ports(1)
+    with socket.create_server(("127.0.0.1", port)):
+        assert not ports.is_free(port)
+    assert ports.is_free(port)
+
+
+def test_too_many_ports_are_refused():
+    """Asking for more ports than there are says so instead of handing out fewer."""
+    with pytest.raises(ConfigError, match="ports are free"):
+        ports.free_ports(65_536, host="192.0.2.1")
+
+
+@pytest.fixture
+def record():
+    made = logging.makeLogRecord(
+        {"name": "holdfast.worker", "levelname": "INFO", "msg": "sealed %s", "args": ("it",), "created": 0.25}
+    )
+    made.file = 7
+    made.where = Path("data")
+    return made
+
+
+def test_text_line_has_moment_level_name_and_facts(record):
+    """Text is one line for people, facts at its end."""
+    line = "1970-01-01T00:00:00.250Z INFO holdfast.worker: sealed it file=7 where=data"
+    assert log.TextFormatter().format(record) == line
+
+
+def test_json_line_is_one_object(record):
+    """JSON carries the same facts as keys of one object on one line."""
+    try:
+        raise ValueError("torn\ntail")
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    line = log.JsonFormatter().format(record)
+    entry = json.loads(line)
+    assert "\n" not in line
+    assert entry.pop("exception").endswith("ValueError: torn\ntail")
+    assert entry == {
+        "time": "1970-01-01T00:00:00.250Z",
+        "level": "INFO",
+        "logger": "holdfast.worker",
+        "message": "sealed it",
+        "file": 7,
+        "where": "data",
+    }
+
+
+def test_set_up_logging_writes_to_standard_error(processes):
+    """After set-up, records of the level and above go to standard error in the form asked for, others nowhere."""
+    code = (
+        "import logging; from holdfast.common.net.log import set_up_logging; set_up_logging('WARNING', 'json');"
+        "logging.getLogger('a').info('no'); logging.getLogger('a').warning('yes', extra={'n': 1})"
+    )
+    assert processes.start("logs", [sys.executable, "-c", code]).wait(30) == 0
+    lines = processes.log("logs").read_text("utf-8").splitlines()
+    assert [(json.loads(line)["message"], json.loads(line)["n"]) for line in lines] == [("yes", 1)]
+
+
+def test_log_of_a_failed_test_is_shown_and_kept(processes, tmp_path):
+    """The end of a child's log is in the report of a failing test, and a copy outlives the run."""
+    (tmp_path / "test_inner.py").write_text(
+        "def test_inner(tmp_path):\n    (tmp_path / 'worker.log').write_text('last words')\n    assert False\n", "utf-8"
+    )
+    conftest = Path(__file__).parent.parent / "conftest.py"
+    (tmp_path / "conftest.py").write_text(conftest.read_text("utf-8"), "utf-8")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path]
+    keep = {"HOLDFAST_TEST_LOGS": str(tmp_path / "kept"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert processes.start("inner", command, keep).wait(60) == 1
+    kept = tmp_path / "kept" / "test_inner.py_test_inner" / "worker.log"
+    assert kept.read_text("utf-8") == "last words"
+    shown = processes.log("inner").read_text("utf-8")
+    assert f"end of {kept}" in shown
+    assert "last words" in shown

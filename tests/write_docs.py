@@ -1,0 +1,14 @@
+"""Writes the pages of docs/ that are made from code: `python -m tests.write_docs`.
+
+Tests compare each page with what would be written, so a page that was forgotten is found.
+"""
+
+from holdfast.common import config
+from tests.dev_tree import ROOT
+
+PAGES = {ROOT / "docs" / "configuration.md": config.documentation}
+
+
+if __name__ == "__main__":
+    for path, text in PAGES.items():
+        path.write_text(text(), "utf-8")
