@@ -1,0 +1,194 @@
+"""The worker side of framed connections: a listening server, and what it asks of the one who answers.
+
+Rules: the first frame is HELLO, within a time limit; a connection that stops in the middle of a frame is closed, since
+it holds memory of the pool; connections are bounded. Whatever a handler raises as a HoldfastError while it takes a frame
+closes that connection with its status. Called by worker/server and tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Protocol
+
+from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
+from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.limits import FRAME_META_BYTES_MAX
+from holdfast.common.messages import Hello, HelloOk
+from holdfast.common.net.buffers import Body, BufferPool
+from holdfast.common.net.frame_reader import Frame
+from holdfast.common.net.frames import SOCKET_BUFFER_BYTES, Buffer, FrameConnection
+
+#: A connection that has not said HELLO after this is closed.
+HELLO_SECONDS = 5.0
+#: A connection that stopped in the middle of a frame is closed after two of these.
+SWEEP_SECONDS = 10.0
+#: Connections at a time; an executor has a handful.
+CONNECTIONS_MAX = 8_192
+
+
+class Handler(Protocol):
+    """Who answers. Everything is called on the loop thread and must not block."""
+
+    def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
+        """Accept a connection, or refuse it by raising a HoldfastError."""
+
+    def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
+        """Take a request; the body is the handler's to release, also if it raises."""
+
+    def writable(self, connection: ServerConnection) -> None:
+        """What was queued is nearly sent."""
+
+    def lost(self, connection: ServerConnection) -> None:
+        """The connection is gone. Called once for each that said HELLO."""
+
+
+class ServerConnection(FrameConnection):
+    """One accepted connection."""
+
+    def __init__(self, server: FrameServer) -> None:
+        super().__init__(server.pool)
+        self._server = server
+        self._greeting: asyncio.TimerHandle | None = None
+        #: bytes_in at the last sweep, if a frame was unfinished then
+        self.stalled_at = -1
+
+    @property
+    def greeted(self) -> bool:
+        """HELLO was said and accepted."""
+        return self._reader.greeted
+
+    def reply(self, header: FrameHeader, meta: bytes = b"", *body: Buffer) -> None:
+        """Answer a request with OK."""
+        if not self.closed:
+            self.send(header.type, header.request_id, meta, *body, response=True)
+
+    def refuse(self, header: FrameHeader, error: HoldfastError) -> None:
+        """Answer a request with an error's status and words."""
+        if not self.closed:
+            words = str(error).encode()[:FRAME_META_BYTES_MAX]
+            self.send(header.type, header.request_id, words, response=True, status=error.status)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin (called by asyncio)."""
+        super().connection_made(transport)
+        self._server.connections.add(self)
+        if len(self._server.connections) > CONNECTIONS_MAX:
+            self.close_because(RetryError(f"{CONNECTIONS_MAX} connections are open; try later", status=Status.BUSY))
+            return
+        self._greeting = self._loop.call_later(HELLO_SECONDS, self._no_hello)
+
+    def _no_hello(self) -> None:
+        self.close_because(ProtocolError(f"no HELLO within {HELLO_SECONDS} s"))
+
+    def _on_frame(self, frame: Frame) -> None:
+        header, meta, body = frame
+        if self._reader.greeted and not header.is_response and header.type not in (FrameType.HELLO, FrameType.CLOSING):
+            self._server.handler.frame(self, header, meta, body)
+            return
+        if body is not None:
+            body.release()
+        if header.is_response:
+            raise ProtocolError("a client sends requests only, not answers")
+        if header.type == FrameType.CLOSING:
+            self.abort(RetryError(f"{self.peer} closed: {meta.decode('utf-8', 'replace')}"))
+        elif self._reader.greeted:
+            raise ProtocolError("HELLO is said once")
+        else:
+            self._greet(header, meta)
+
+    def _greet(self, header: FrameHeader, meta: bytes) -> None:
+        answer = self._server.handler.hello(self, Hello.decode(meta))
+        self._reader.greeted = True
+        if self._greeting is not None:
+            self._greeting.cancel()
+        self.reply(header, answer.encode())
+
+    def _on_writable(self) -> None:
+        self._server.handler.writable(self)
+
+    def _on_lost(self, error: HoldfastError) -> None:
+        if self._greeting is not None:
+            self._greeting.cancel()
+        self._server.forget(self)
+        if self._reader.greeted:
+            self._server.handler.lost(self)
+
+
+class FrameServer:
+    """A listening port and its connections. Make one with `serve`."""
+
+    def __init__(self, handler: Handler, pool: BufferPool) -> None:
+        self.handler = handler
+        self.pool = pool
+        self.connections: set[ServerConnection] = set()
+        #: frame bytes of connections that are gone
+        self.bytes_in_closed = 0
+        self.bytes_out_closed = 0
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._empty: asyncio.Future[None] | None = None
+        #: (host, port) it listens on
+        self.address: tuple[str, int] = ("", 0)
+
+    @property
+    def bytes_in(self) -> int:
+        """Frame bytes received since the start."""
+        return self.bytes_in_closed + sum(connection.bytes_in for connection in self.connections)
+
+    @property
+    def bytes_out(self) -> int:
+        """Frame bytes sent since the start."""
+        return self.bytes_out_closed + sum(connection.bytes_out for connection in self.connections)
+
+    async def listen(self, host: str, port: int) -> None:
+        """Listen; raises OSError if the address is taken."""
+        loop = asyncio.get_running_loop()
+        # The receive buffer is set before listening: the window scale of accepted connections follows from it.
+        listener = socket.create_server((host, port), backlog=1024)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
+        self.address = listener.getsockname()[:2]
+        self._server = await loop.create_server(lambda: ServerConnection(self), sock=listener)
+        self._sweeper = loop.call_later(SWEEP_SECONDS, self.sweep)
+
+    def sweep(self) -> None:
+        """Close connections that stopped in the middle of a frame since the last sweep."""
+        for connection in list(self.connections):
+            if not connection.receiving:
+                connection.stalled_at = -1
+            elif connection.stalled_at == connection.bytes_in:
+                connection.close_because(ProtocolError("the connection stopped in the middle of a frame"))
+            else:
+                connection.stalled_at = connection.bytes_in
+        self._sweeper = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self.sweep)
+
+    def forget(self, connection: ServerConnection) -> None:
+        """A connection is gone."""
+        self.connections.discard(connection)
+        self.bytes_in_closed += connection.bytes_in
+        self.bytes_out_closed += connection.bytes_out
+        if self._empty is not None and not self.connections and not self._empty.done():
+            self._empty.set_result(None)
+
+    def stop_accepting(self) -> None:
+        """Close the port; connections stay."""
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self) -> None:
+        """Close the port and drop every connection."""
+        self.stop_accepting()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+        if self.connections:
+            self._empty = asyncio.get_running_loop().create_future()
+            await self._empty
+
+
+async def serve(host: str, port: int, handler: Handler, pool: BufferPool) -> FrameServer:
+    """Listen on host:port (0 = a free port) and answer with `handler`."""
+    server = FrameServer(handler, pool)
+    await server.listen(host, port)
+    return server

@@ -1,0 +1,391 @@
+"""A framed connection on asyncio: what both sides share. frame_client.py and frame_server.py are the two sides.
+
+Receiving: FrameReader says where bytes go; when the pool of bodies is used up, reading pauses until it is our turn.
+Sending: asyncio's transport would join and copy what it cannot send at once, so a connection sends by itself, on a
+duplicate of the socket: memory as it is, by sendmsg, and ranges of files by sendfile. Both are bounded: `crowded` says
+that the sender has to wait, and `_on_writable` that it may go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Iterator
+from typing import Protocol, cast
+
+from holdfast.common.errors import HoldfastError, RetryError, Status
+from holdfast.common.frame import FrameType, encode_frame
+from holdfast.common.limits import KIB, MIB, READ_FRAME_BYTES
+from holdfast.common.messages import Closing
+from holdfast.common.net.buffers import Body, BufferPool, Waiter
+from holdfast.common.net.frame_reader import Frame, FrameReader
+
+_log = logging.getLogger(__name__)
+
+#: What may wait to be sent before `crowded`, and below what it is `writable` again.
+QUEUED_BYTES_HIGH = 4 * MIB
+QUEUED_BYTES_LOW = 1 * MIB
+#: One connection sends at most this much before the others of the loop get their turn.
+TURN_BYTES = 4 * MIB
+#: Buffers in one sendmsg (the kernel takes 1,024).
+GATHER_MAX = 64
+#: Kernel buffers per socket; see docs/adr/0007-data-plane.md for what was measured.
+SOCKET_BUFFER_BYTES = 4 * MIB
+#: A closing connection may take this long to deliver why.
+LINGER_SECONDS = 1.0
+#: A silent peer is probed after this many seconds, three times, ten seconds apart.
+KEEPALIVE_IDLE_SECONDS = 30
+
+assert QUEUED_BYTES_LOW < QUEUED_BYTES_HIGH, "a crowded connection becomes writable before it is empty"
+assert READ_FRAME_BYTES < QUEUED_BYTES_HIGH, "at least one full data frame waits while another is sent"
+
+Buffer = bytes | bytearray | memoryview
+
+#: Where bytes go that came after the connection was given up.
+_WASTE = memoryview(bytearray(64 * KIB))
+
+#: Why reading is paused; a bit each.
+STARVED = 1  #: the pool has no memory for the next body
+CROWDED = 2  #: the peer does not read our answers
+HELD = 4  #: the owner of the connection asked for it
+
+
+class HasFile(Protocol):
+    """Something with an open file; it stays referenced until the last byte of a range was sent."""
+
+    def fileno(self) -> int: ...
+
+
+class _Range:
+    """A part of a file that waits to be sent."""
+
+    __slots__ = ("count", "file", "offset")
+
+    def __init__(self, file: HasFile, offset: int, count: int) -> None:
+        self.file = file
+        self.offset = offset
+        self.count = count
+
+
+class FrameConnection(asyncio.BufferedProtocol):
+    """Base of both sides. Subclasses implement `_on_frame`, `_on_writable` and `_on_lost`; all on the loop thread."""
+
+    def __init__(self, pool: BufferPool) -> None:
+        self._pool = pool
+        self._reader = FrameReader(pool)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._out: socket.socket | None = None
+        self._queue: deque[memoryview | _Range] = deque()
+        self._watching = False
+        self._paused = 0
+        self._waiter: Waiter | None = None
+        self._linger: asyncio.TimerHandle | None = None
+        #: set when this side decided to close: what comes is thrown away
+        self._closing = False
+        #: why the connection ended or is ending
+        self.error: HoldfastError | None = None
+        self.peer = ""
+        #: bytes that wait to be sent, and those of them that are held in memory
+        self.queued_bytes = 0
+        self.held_bytes = 0
+        #: frame bytes received and sent since the connection began
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    # What subclasses act on.
+
+    def _on_frame(self, frame: Frame) -> None:
+        raise NotImplementedError
+
+    def _on_writable(self) -> None:
+        """The queue fell below its low mark."""
+
+    def _on_lost(self, error: HoldfastError) -> None:
+        """The connection is gone; nothing is called after this."""
+
+    # Sending.
+
+    @property
+    def closed(self) -> bool:
+        """No more frames can be sent."""
+        return self._out is None or self._closing
+
+    @property
+    def crowded(self) -> bool:
+        """The sender should wait for `_on_writable`."""
+        return self.queued_bytes >= QUEUED_BYTES_HIGH
+
+    def send(
+        self,
+        frame_type: FrameType,
+        request_id: int,
+        meta: bytes = b"",
+        *body: Buffer,
+        response: bool = False,
+        status: int = Status.OK,
+    ) -> None:
+        """Queue a frame; `body` is sent as it lies in memory, so it must not change until it was sent."""
+        parts = [memoryview(part) for part in body]
+        size = sum(part.nbytes for part in parts)
+        head = encode_frame(frame_type, request_id, meta, size, response=response, status=status)
+        self._put(memoryview(head))
+        for part in parts:
+            self._put(part.cast("B") if part.format != "B" or part.ndim != 1 else part)
+        self._flush()
+
+    def send_range(
+        self, frame_type: FrameType, request_id: int, meta: bytes, file: HasFile, offset: int, count: int
+    ) -> None:
+        """Queue a response whose body is `count` bytes of `file`, which goes from the page cache to the socket."""
+        head = encode_frame(frame_type, request_id, meta, count, response=True)
+        self._put(memoryview(head))
+        if count:
+            self._queue.append(_Range(file, offset, count))
+            self.queued_bytes += count
+        self._flush()
+
+    def _put(self, part: memoryview) -> None:
+        if self._out is None or not part.nbytes:
+            return
+        self._queue.append(part)
+        self.queued_bytes += part.nbytes
+        self.held_bytes += part.nbytes
+
+    def _flush(self) -> None:
+        """Send until the queue is empty, the kernel takes no more, or our turn is over."""
+        if self._watching or self._out is None:
+            return
+        try:
+            self._send_some(self._out)
+        except (BlockingIOError, InterruptedError):
+            pass  # the kernel's buffer is full: go on when it is not
+        except OSError as error:
+            self._broken(error)
+            return
+        if self._queue:
+            self._loop.add_writer(self._out.fileno(), self._writable)
+            self._watching = True
+        if self.held_bytes >= QUEUED_BYTES_HIGH:
+            self._pause(CROWDED)
+
+    def _writable(self) -> None:
+        """The kernel takes bytes again."""
+        assert self._out is not None
+        was_crowded = self.queued_bytes > QUEUED_BYTES_LOW
+        try:
+            self._send_some(self._out)
+        except (BlockingIOError, InterruptedError):
+            pass  # still watched: called again
+        except OSError as error:
+            self._broken(error)
+            return
+        if not self._queue:
+            self._loop.remove_writer(self._out.fileno())
+            self._watching = False
+        if self.held_bytes <= QUEUED_BYTES_LOW:
+            self._resume(CROWDED)
+        if was_crowded and self.queued_bytes <= QUEUED_BYTES_LOW and not self._closing:
+            self._on_writable()
+        if self._closing and not self._queue:
+            self._say_end()
+
+    def _send_some(self, out: socket.socket) -> None:
+        turn = TURN_BYTES
+        while self._queue and turn > 0:
+            first = self._queue[0]
+            sent = self._send_file(out, first) if isinstance(first, _Range) else self._send_memory(out)
+            self.queued_bytes -= sent
+            self.bytes_out += sent
+            turn -= sent
+
+    def _send_file(self, out: socket.socket, item: _Range) -> int:
+        sent = os.sendfile(out.fileno(), item.file.fileno(), item.offset, item.count)
+        if sent == 0:
+            raise OSError(errno.EIO, "a file is shorter than its index says")
+        item.offset += sent
+        item.count -= sent
+        if not item.count:
+            self._queue.popleft()
+        return sent
+
+    def _send_memory(self, out: socket.socket) -> int:
+        parts: list[memoryview] = []
+        flags = 0
+        for item in self._queue:
+            if isinstance(item, _Range) or len(parts) == GATHER_MAX:
+                flags = socket.MSG_MORE  # the rest of this segment follows at once
+                break
+            parts.append(item)
+        sent = out.sendmsg(parts, [], flags)
+        self.held_bytes -= sent
+        left = sent
+        while left:
+            part = cast(memoryview, self._queue[0])
+            if part.nbytes > left:
+                self._queue[0] = part[left:]
+                break
+            left -= part.nbytes
+            self._queue.popleft()
+        return sent
+
+    def _broken(self, error: OSError) -> None:
+        """Sending failed: a frame may be cut, so the connection is of no more use."""
+        if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ETIMEDOUT):
+            _log.error("sending failed", extra={"peer": self.peer, "error": str(error)})
+        self.abort(RetryError(f"connection to {self.peer} broke: {error}"))
+
+    # Receiving.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take over the socket (called by asyncio)."""
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self._out = _sending_half(transport.get_extra_info("socket").fileno())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Say where the next bytes go (called by asyncio)."""
+        return _WASTE if self._closing else self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the next bytes (called by asyncio)."""
+        self.bytes_in += nbytes
+        if not self._closing:
+            self._take(self._reader.received(nbytes))
+
+    def _take(self, frames: Iterator[Frame]) -> None:
+        """Act on the frames that are complete, then see whether the next body has to wait for memory."""
+        try:
+            for frame in frames:
+                if self._closing:
+                    if frame.body is not None:
+                        frame.body.release()
+                    return
+                self._on_frame(frame)
+        except HoldfastError as error:
+            self.close_because(error)
+            return
+        if self._reader.starved and not self._closing:
+            self._waiter = self._pool.wait(self._reader.starved, self._supplied)
+            self._pause(STARVED)
+
+    def _supplied(self, body: Body) -> None:
+        """The pool has memory for us. Called from somebody else's release, so the work is left to the loop."""
+        self._waiter = None
+        self._loop.call_soon(self._go_on, body)
+
+    def _go_on(self, body: Body) -> None:
+        if self.closed:
+            body.release()
+            return
+        self._resume(STARVED)
+        self._take(self._reader.supply(body))
+
+    def hold(self) -> None:
+        """Stop reading until `unhold`: the owner has as much work of this connection as it wants."""
+        self._pause(HELD)
+
+    def unhold(self) -> None:
+        """Read again."""
+        self._resume(HELD)
+
+    def _pause(self, why: int) -> None:
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._paused |= why
+
+    def _resume(self, why: int) -> None:
+        if self._paused & why:
+            self._paused &= ~why
+            if not self._paused and self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    @property
+    def receiving(self) -> bool:
+        """A frame was begun and is not complete, and it is the peer who lets us wait."""
+        return not self._paused and self._reader.inside_frame
+
+    # The end.
+
+    def close_because(self, error: HoldfastError) -> None:
+        """Tell the peer why in a CLOSING frame, send what is queued, then close."""
+        if self._closing or self._out is None:
+            return
+        _log.info("closing a connection", extra={"peer": self.peer, "status": error.status.name, "reason": str(error)})
+        self.send(FrameType.CLOSING, 0, Closing(str(error)).encode(), status=error.status)
+        self.error = error
+        self._begin_closing()
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+        if not self._closing and self._out is not None:
+            self.error = self.error or RetryError(f"connection to {self.peer} was closed by this side")
+            self._begin_closing()
+
+    def _begin_closing(self) -> None:
+        self._closing = True
+        self._stop_waiting()
+        self._reader.discard()
+        if self._out is None:
+            return
+        self._linger = self._loop.call_later(LINGER_SECONDS, self.abort)
+        self._resume(STARVED | CROWDED | HELD)  # what comes is thrown away: an unread rest would reset the connection
+        if not self._queue:
+            self._say_end()
+
+    def _say_end(self) -> None:
+        """All is sent: tell the peer, and wait (not for long) until it has closed too."""
+        if self._out is not None:
+            try:
+                self._out.shutdown(socket.SHUT_WR)
+            except OSError:
+                self.abort()
+
+    def abort(self, error: HoldfastError | None = None) -> None:
+        """Drop the connection and everything queued."""
+        self.error = self.error or error or RetryError(f"connection to {self.peer} was dropped")
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Clean up (called by asyncio)."""
+        self._stop_waiting()
+        self._reader.discard()
+        if self._linger is not None:
+            self._linger.cancel()
+        out, self._out = self._out, None
+        if out is not None:
+            if self._watching:
+                self._loop.remove_writer(out.fileno())
+            out.close()
+        self._queue.clear()
+        self.queued_bytes = self.held_bytes = 0
+        if self.error is None:
+            self.error = RetryError(f"connection to {self.peer} was lost" + (f": {exc}" if exc else ""))
+        self._closing = True
+        self._on_lost(self.error)
+
+    def _stop_waiting(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            self._pool.leave(waiter)
+
+
+def _sending_half(fd: int) -> socket.socket:
+    """Return a duplicate of the connection's socket, tuned; asyncio watches the original for reading only."""
+    out = socket.socket(fileno=os.dup(fd))
+    out.setblocking(False)
+    out.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    out.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    out.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS)
+    out.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+    out.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        out.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+    return out
