@@ -1,0 +1,272 @@
+"""`holdfast status`, `workers`, `shuffles`, `forget`: what people ask a running cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.client.cli.output import Document, in_bytes, in_seconds, json_option, masters_option, show, table
+from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.ids import INSTANCE_BYTES
+from holdfast.common.proto import holdfast_pb2 as pb
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from holdfast.common.net.control import ControlClient
+
+Result = TypeVar("Result")
+
+#: A person waits; long enough for an election, short enough not to look hung.
+ANSWER_SECONDS_MAX = 10.0
+_MASTER_SECONDS_MAX = 2.0
+
+
+def _with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[Result]]) -> Result:
+    from holdfast.common.net.control import ControlClient
+
+    async def run() -> Result:
+        async with ControlClient(endpoints) as client:
+            return await question(client)
+
+    return asyncio.run(run())
+
+
+@click.command()
+@masters_option
+@json_option
+def status(masters: str, as_json: bool) -> int:
+    """Tell how the cluster is. Exit 1 if a master is not reachable, none leads, or a worker is lost."""
+    document = _with_masters(masters, _status)
+    show(document, as_json, lambda screen: _draw_status(document, screen))
+    return 0 if document["healthy"] else 1
+
+
+async def _status(client: ControlClient) -> dict[str, Any]:
+    answers = await asyncio.gather(*(_one_status(client, address) for address in client.endpoints))
+    masters = [_master(address, answer) for address, answer in zip(client.endpoints, answers, strict=True)]
+    leading = [answer for answer in answers if answer is not None and answer.role == "leader"]
+    problems = [f"master {master['address']} is not reachable" for master in masters if not master["reachable"]]
+    document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters}
+    if leading:
+        # A deposed leader that has not heard of it yet has the lower term.
+        first = max(leading, key=lambda answer: answer.term)
+        document |= {"cluster_id": first.cluster_id, "leader": first.leader_http}
+        document |= {name: getattr(first, name) for name in ("workers", "workers_alive", "applications", "shuffles")}
+        if first.workers_alive < first.workers:
+            problems.append(f"{first.workers - first.workers_alive} of {first.workers} workers are lost")
+    else:
+        problems.append("no master leads")
+    problems += _differences(masters)
+    return document | {"problems": problems, "healthy": not problems}
+
+
+def _differences(masters: list[dict[str, Any]]) -> list[str]:
+    """A sentence if masters that have applied the same do not hold the same."""
+    hashes: dict[int, set[str]] = {}
+    for master in masters:
+        if master["reachable"]:
+            hashes.setdefault(master["applied_index"], set()).add(master["state_hash"])
+    return [f"masters differ in state at applied index {index}" for index, seen in hashes.items() if len(seen) > 1]
+
+
+async def _one_status(client: ControlClient, address: str) -> pb.StatusReply | None:
+    try:
+        reply: pb.StatusReply = await client.ask(
+            address, "Admin/Status", pb.StatusRequest(), timeout_s=_MASTER_SECONDS_MAX
+        )
+    except HoldfastError:
+        return None
+    return reply
+
+
+def _master(address: str, answer: pb.StatusReply | None) -> dict[str, Any]:
+    if answer is None:
+        return {"address": address, "reachable": False}
+    numbers = ("term", "commit_index", "applied_index", "snapshot_index", "log_entries")
+    return {
+        "address": address,
+        "reachable": True,
+        "name": answer.name,
+        "role": answer.role,
+        **{name: getattr(answer, name) for name in numbers},
+        "state_hash": answer.state_hash.hex(),
+        "faults": list(answer.faults),
+        "version": answer.version,
+    }
+
+
+def _draw_status(document: Document, screen: Console) -> None:
+    if document["leader"]:
+        screen.print(f"cluster {document['cluster_id']}, led by {document['leader']}")
+        screen.print(
+            f"{document['workers_alive']} of {document['workers']} workers alive, "
+            f"{document['applications']} applications, {document['shuffles']} shuffles"
+        )
+    keys = ("name", "address", "role", "#term", "#applied_index", "#log_entries", "state_hash")
+    rows = [
+        [
+            str(master.get(key.lstrip("#"), "-"))[:16] if key == "state_hash" else master.get(key.lstrip("#"), "-")
+            for key in keys
+        ]
+        for master in document["masters"]
+    ]
+    screen.print(table(keys, rows))
+    for master in document["masters"]:
+        for fault in master.get("faults", []):
+            screen.print(f"fault on {master['name']}: {fault}")
+    for problem in document["problems"]:
+        screen.print(f"[bold red]problem[/]: {problem}")
+    if document["healthy"]:
+        screen.print("all is well")
+
+
+@click.command()
+@masters_option
+@json_option
+def workers(masters: str, as_json: bool) -> int:
+    """List the workers. Exit 1 if one is lost or has a directory that is not healthy."""
+
+    async def question(client: ControlClient) -> pb.ListWorkersReply:
+        reply: pb.ListWorkersReply = await client.call(
+            "Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=ANSWER_SECONDS_MAX
+        )
+        return reply
+
+    found = [_worker(worker) for worker in _with_masters(masters, question).workers]
+    show({"workers": found}, as_json, lambda screen: _draw_workers(found, screen))
+    whole = all(one["state"] == "alive" and all(disk["healthy"] for disk in one["directories"]) for one in found)
+    return 0 if whole else 1
+
+
+def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
+    texts = ("name", "host", "rack", "data_address", "http_address", "state", "version")
+    numbers = ("worker", "incarnation", "last_seen_ms", "memory_bytes", "files")
+    disk_keys = ("path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem")
+    return {
+        **{key: getattr(worker, key) for key in (*numbers, *texts)},
+        "directories": [{key: getattr(disk, key) for key in disk_keys} for disk in worker.directories],
+        "counters": dict(worker.counters),
+    }
+
+
+def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
+    columns = ("#id", "name", "host", "address", "state", "#starts", "#seen", "#files", "#used", "#free")
+    screen.print(
+        table(
+            columns,
+            [
+                (
+                    *(one[key] for key in ("worker", "name", "host", "data_address", "state", "incarnation")),
+                    f"{in_seconds(one['last_seen_ms'] / 1000)} ago",
+                    one["files"],
+                    in_bytes(sum(disk["used_bytes"] for disk in one["directories"])),
+                    in_bytes(sum(disk["free_bytes"] for disk in one["directories"])),
+                )
+                for one in found
+            ],
+        )
+    )
+    for one in found:
+        for disk in one["directories"]:
+            if not disk["healthy"]:
+                screen.print(f"[bold red]problem[/]: {one['name']} {disk['path']}: {disk['problem']}")
+
+
+@click.command()
+@click.option("--instance", default="", metavar="HEX", help="Only this application instance, as 32 hex digits.")
+@click.option("--limit", default=1000, show_default=True, help="How many to list at most.")
+@masters_option
+@json_option
+def shuffles(instance: str, limit: int, masters: str, as_json: bool) -> None:
+    """List the shuffles and what keeps them alive."""
+    wanted = _instance(instance) if instance else b""
+
+    async def question(client: ControlClient) -> pb.ListShufflesReply:
+        request = pb.ListShufflesRequest(instance=wanted, limit=limit)
+        reply: pb.ListShufflesReply = await client.call("Admin/ListShuffles", request, deadline_s=ANSWER_SECONDS_MAX)
+        return reply
+
+    reply = _with_masters(masters, question)
+    found = [_shuffle(shuffle) for shuffle in reply.shuffles]
+    document = {"shuffles": found, "total": reply.total}
+    show(document, as_json, lambda screen: _draw_shuffles(found, reply.total, screen))
+
+
+def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
+    keys = ("application", "user", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why")
+    return {
+        "instance": shuffle.key.instance.hex(),
+        "shuffle": shuffle.key.shuffle,
+        "generation": shuffle.key.generation,
+        "kind": pb.PartitionKind.Name(shuffle.kind).removeprefix("PARTITION_KIND_").lower(),
+        **{key: getattr(shuffle, key) for key in keys},
+    }
+
+
+def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> None:
+    keys = (
+        "application",
+        "instance",
+        "#shuffle",
+        "#generation",
+        "state",
+        "#maps",
+        "#partitions",
+        "#copies",
+        "#bytes",
+        "why",
+    )
+    rows = []
+    for one in found:
+        shown = one | {"instance": one["instance"][:8], "bytes": in_bytes(one["bytes"])}
+        rows.append([shown[key.lstrip("#")] for key in keys])
+    screen.print(table(keys, rows))
+    if total > len(found):
+        screen.print(f"{len(found)} of {total} shown; --limit shows more")
+
+
+@click.command()
+@click.argument("application")
+@click.option("--shuffle", type=click.IntRange(min=0), help="Only this shuffle of it.")
+@masters_option
+@json_option
+def forget(application: str, shuffle: int | None, masters: str, as_json: bool) -> int:
+    """Drop APPLICATION (a name, or an instance as 32 hex digits) at once, whoever holds a lease on it.
+
+    Exit 1 if there was nothing to drop.
+    """
+    by_instance = len(application) == 2 * INSTANCE_BYTES and all(digit in "0123456789abcdef" for digit in application)
+    request = pb.ForgetRequest(one_shuffle=shuffle is not None, shuffle=shuffle or 0)
+    if by_instance:
+        request.instance = bytes.fromhex(application)
+    else:
+        request.name = application
+
+    async def question(client: ControlClient) -> pb.ForgetReply:
+        reply: pb.ForgetReply = await client.call("Admin/Forget", request, deadline_s=ANSWER_SECONDS_MAX)
+        return reply
+
+    reply = _with_masters(masters, question)
+    document = {"applications": reply.applications, "shuffles": reply.shuffles}
+    show(
+        document,
+        as_json,
+        lambda screen: screen.print(f"dropped {reply.applications} applications and {reply.shuffles} shuffles"),
+    )
+    return 0 if reply.applications or reply.shuffles else 1
+
+
+def _instance(text: str) -> bytes:
+    try:
+        instance = bytes.fromhex(text)
+    except ValueError:
+        instance = b""
+    if len(instance) != INSTANCE_BYTES:
+        raise ConfigError(
+            f'"{text}" is not an instance: give its {2 * INSTANCE_BYTES} hex digits, as `holdfast shuffles --json` shows'
+        )
+    return instance

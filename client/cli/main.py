@@ -1,0 +1,115 @@
+"""Entry point of `holdfast`: finds the command, and turns errors into one sentence and an exit status.
+
+Rules: exit 0 good, 1 the answer is bad news, 2 usage or configuration error with a sentence that says what to do.
+A command's module is imported when it is run, so that `holdfast --help` loads click alone. With --json every command
+leaves exactly one JSON document on standard output, also when it fails; people's text and progress go to standard error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from holdfast.common.errors import ConfigError, HoldfastError
+
+GOOD, BAD_NEWS, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+#: Command -> module below holdfast.client.cli, and its line in --help. The function is named as the command.
+COMMANDS = {
+    "local": ("servers", "Run a whole cluster on this machine, in the foreground."),
+    "master": ("servers", "Run one master."),
+    "worker": ("servers", "Run one worker."),
+    "status": ("look", "Tell how the cluster is: masters, leader, workers, problems."),
+    "workers": ("look", "List the workers and their directories."),
+    "shuffles": ("look", "List the shuffles and what keeps them."),
+    "forget": ("look", "Drop an application, or one shuffle of it, now."),
+    "inspect": ("offline", "Show what a storage directory holds; no server is needed."),
+    "verify": ("offline", "Check every byte of a storage directory; no server is needed."),
+    "drill": ("drill", "Kill servers on purpose and check that nothing is forgotten."),
+    "bench": ("bench", "Measure this machine and Holdfast on it."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called, not when they are listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Commands in the order in which people meet them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command; None if there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"holdfast.client.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in --help, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        try:
+            click.echo(f"holdfast {version('holdfast')}")
+        except PackageNotFoundError:
+            click.echo("holdfast, from a source tree")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Tell the version."
+)
+def holdfast() -> None:
+    """Holdfast, a remote shuffle service for Spark: what it has acknowledged it still has.
+
+    Commands that ask a cluster take --masters, or HOLDFAST_MASTERS: the masters' HTTP addresses with commas in between.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and end the process with its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(run(words))
+
+
+def run(words: list[str]) -> int:
+    """Run one command line and return its exit status."""
+    try:
+        status = holdfast.main(words, prog_name="holdfast", standalone_mode=False)
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        return _fail(words, error.format_message(), USAGE, _hint(error))
+    except ConfigError as error:
+        return _fail(words, str(error), USAGE)
+    except HoldfastError as error:
+        return _fail(words, str(error), BAD_NEWS)
+    return status if isinstance(status, int) else GOOD
+
+
+def _hint(error: click.ClickException) -> str:
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    return f' See "{ctx.command_path} --help".' if ctx is not None else ""
+
+
+def _fail(words: list[str], sentence: str, status: int, hint: str = "") -> int:
+    if "--json" in words:
+        click.echo(json.dumps({"error": sentence, "exit": status}))
+    click.echo(f"holdfast: {sentence}{hint}", err=True)
+    return status
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What all commands share: the --json and --masters options, and one way to show a result.
+
+Rules: a command builds one document (plain dicts, lists, strings, numbers) and a way to draw it for people; `show`
+prints one of the two on standard output. Progress is drawn on standard error. Sizes and times are shown by one hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.common.errors import ConfigError
+from holdfast.common.settings import SIZE_UNITS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Document = Mapping[str, Any]
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+
+
+def _endpoints(_: click.Context, __: click.Parameter, value: str | None) -> str:
+    if not value:
+        raise ConfigError(
+            "tell where the masters are: --masters host:port,host:port,host:port, or the variable HOLDFAST_MASTERS "
+            "(`holdfast local` prints them)"
+        )
+    return value
+
+
+masters_option = click.option(
+    "--masters",
+    envvar="HOLDFAST_MASTERS",
+    callback=_endpoints,
+    metavar="HOST:PORT,…",
+    help="HTTP addresses of the masters. Default: the variable HOLDFAST_MASTERS.",
+)
+
+
+def show(document: Document, as_json: bool, draw: Callable[[Console], None]) -> None:
+    """Print the result: as JSON, or as `draw` draws it."""
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    draw(console())
+
+
+def console(stderr: bool = False) -> Console:
+    """A console on standard output (or error) that keeps lines whole when nobody watches."""
+    from rich.console import Console
+
+    screen = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    return screen if screen.is_terminal else Console(stderr=stderr, highlight=False, width=200)
+
+
+def table(columns: Iterable[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
+    """A table of text; columns whose name begins with `#` are numbers and stand to the right."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for column in columns:
+        made.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
+    for row in rows:
+        made.add_row(*(str(cell) for cell in row))
+    return made
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Draw a bar on standard error; call what is yielded after each of `total` steps, with a word on how it goes.
+
+    Where standard error is not a terminal, a line is written about twenty times in all.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        yield _lines(what, total)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[note]}"), console=screen, transient=True) as bar:
+        task = bar.add_task(what, total=total, note="")
+        yield lambda note: bar.update(task, advance=1, note=note)
+
+
+def _lines(what: str, total: int) -> Callable[[str], None]:
+    every = max(1, total // 20)
+    done = 0
+
+    def step(note: str) -> None:
+        nonlocal done
+        done += 1
+        if done % every == 0 or done == total:
+            click.echo(f"{what}: {done} of {total} {note}".rstrip(), err=True)
+
+    return step
+
+
+def in_bytes(count: float) -> str:
+    """`count` bytes for people: "1.5 MiB"."""
+    for unit, factor in sorted(SIZE_UNITS.items(), key=lambda item: -item[1]):
+        if count >= factor > 1:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def in_seconds(seconds: float) -> str:
+    """A span for people: "950 µs", "12.3 ms", "4.56 s", "3 min 20 s"."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.1f} ms"
+    return f"{seconds:.2f} s" if seconds < 120 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below or at which `share` (0.0 to 1.0) of the values lie: nearest rank, never interpolated."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]

@@ -1,0 +1,96 @@
+"""`holdfast local`, `holdfast master`, `holdfast worker`: the commands that start servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.client.cli.output import console, json_option, table
+from holdfast.common.errors import ConfigError
+
+_config_option = click.option(
+    "--config", "file", required=True, type=click.Path(path_type=Path), help="The TOML file; see docs/configuration.md."
+)
+
+
+@click.command()
+@click.option("--masters", default=3, show_default=True, help="How many masters: 1 or 3.")
+@click.option("--workers", default=2, show_default=True, help="How many workers, each on a host of its own.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Where state and logs go, kept at the end. Default: a temporary directory, removed at the end.",
+)
+@json_option
+def local(masters: int, workers: int, directory: Path | None, as_json: bool) -> None:
+    """Run a whole cluster on this machine until Ctrl-C or SIGTERM.
+
+    With --json one line is printed as soon as the cluster is ready: endpoints, directory, and every server's address and pid.
+    """
+    from holdfast.client.local_cluster import local_cluster
+
+    leave = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: leave.set())
+    with local_cluster(masters, workers, directory) as cluster:
+        servers = [
+            {
+                "name": server.name,
+                "role": server.role,
+                "pid": server.pid,
+                "address": server.address,
+                "http": server.http,
+            }
+            for server in cluster.servers
+        ]
+        document = {"endpoints": cluster.endpoints, "directory": str(cluster.directory), "servers": servers}
+        _announce(document, as_json)
+        gone: set[str] = set()
+        while not leave.wait(1.0):
+            for server in cluster.servers:
+                if not server.running and server.name not in gone:
+                    gone.add(server.name)
+                    click.echo(f"holdfast: {server.role} {server.name} has ended; its log is {server.log}", err=True)
+
+
+def _announce(document: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(document))
+        sys.stdout.flush()
+        return
+    screen = console()
+    columns = ("name", "role", "address", "http", "#pid")
+    screen.print(table(columns, [[server[key.lstrip("#")] for key in columns] for server in document["servers"]]))
+    screen.print(f"state and logs   {document['directory']}")
+    screen.print(f"in this shell    export HOLDFAST_MASTERS={document['endpoints']}", soft_wrap=True)
+    screen.print(f'in Python        Session("{document["endpoints"]}", app="first try")', soft_wrap=True)
+    screen.print("Ctrl-C ends the cluster.")
+
+
+@click.command()
+@_config_option
+def master(file: Path) -> None:
+    """Run one master; it logs to standard error and prints one line of JSON when it serves."""
+    _become("master", file)
+
+
+@click.command()
+@_config_option
+def worker(file: Path) -> None:
+    """Run one worker; it logs to standard error and prints one line of JSON when it serves."""
+    _become("worker", file)
+
+
+def _become(role: str, file: Path) -> None:
+    """Replace this process by the server, so that signals and exit status are the server's own."""
+    if not file.is_file():
+        raise ConfigError(f"there is no file {file}: give --config the {role}'s TOML file")
+    os.execv(sys.executable, [sys.executable, "-P", "-m", f"holdfast.{role}", "--config", str(file)])
