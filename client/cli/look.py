@@ -107,13 +107,7 @@ def _draw_status(document: Document, screen: Console) -> None:
             f"{document['applications']} applications, {document['shuffles']} shuffles"
         )
     keys = ("name", "address", "role", "#term", "#applied_index", "#log_entries", "state_hash")
-    rows = [
-        [
-            str(master.get(key.lstrip("#"), "-"))[:16] if key == "state_hash" else master.get(key.lstrip("#"), "-")
-            for key in keys
-        ]
-        for master in document["masters"]
-    ]
+    rows = [[str(master.get(key.lstrip("#"), "-"))[:24] for key in keys] for master in document["masters"]]
     screen.print(table(keys, rows))
     for master in document["masters"]:
         for fault in master.get("faults", []):
@@ -208,18 +202,7 @@ def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
 
 
 def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> None:
-    keys = (
-        "application",
-        "instance",
-        "#shuffle",
-        "#generation",
-        "state",
-        "#maps",
-        "#partitions",
-        "#copies",
-        "#bytes",
-        "why",
-    )
+    keys = ("application", "instance", "#shuffle", "#generation", "state", "#maps", "#partitions", "#bytes", "why")
     rows = []
     for one in found:
         shown = one | {"instance": one["instance"][:8], "bytes": in_bytes(one["bytes"])}
@@ -266,7 +249,6 @@ def _instance(text: str) -> bytes:
     except ValueError:
         instance = b""
     if len(instance) != INSTANCE_BYTES:
-        raise ConfigError(
-            f'"{text}" is not an instance: give its {2 * INSTANCE_BYTES} hex digits, as `holdfast shuffles --json` shows'
-        )
+        digits = f"{2 * INSTANCE_BYTES} hex digits"
+        raise ConfigError(f'"{text}" is not an instance: give its {digits}, as `holdfast shuffles --json` shows them')
     return instance

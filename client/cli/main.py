@@ -2,7 +2,7 @@
 
 Rules: exit 0 good, 1 the answer is bad news, 2 usage or configuration error with a sentence that says what to do.
 A command's module is imported when it is run, so that `holdfast --help` loads click alone. With --json every command
-leaves exactly one JSON document on standard output, also when it fails; people's text and progress go to standard error.
+leaves exactly one JSON document on standard output, also when it fails; progress and errors go to standard error.
 """
 
 from __future__ import annotations

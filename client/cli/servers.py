@@ -33,7 +33,7 @@ _config_option = click.option(
 def local(masters: int, workers: int, directory: Path | None, as_json: bool) -> None:
     """Run a whole cluster on this machine until Ctrl-C or SIGTERM.
 
-    With --json one line is printed as soon as the cluster is ready: endpoints, directory, and every server's address and pid.
+    With --json one line is printed as soon as the cluster is ready: endpoints, directory, and where every server is.
     """
     from holdfast.client.local_cluster import local_cluster
 
