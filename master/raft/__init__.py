@@ -1,1 +1,33 @@
-"""Raft as the masters need it: journal, transport and codec around pysyncobj."""
+"""The masters' replicated log: pysyncobj's Raft, hardened. `node.RaftNode` is the door; docs/raft.md explains it."""
+
+from holdfast.master.raft.codec import MAX_COMMAND_BYTES
+from holdfast.master.raft.errors import (
+    CommandTooLarge,
+    NodeStopped,
+    NotLeader,
+    OutcomeUnknown,
+    Overloaded,
+    RaftError,
+    SettingsRefused,
+    StorageDamaged,
+)
+from holdfast.master.raft.member import Applied, StateMachine
+from holdfast.master.raft.node import PeerStatus, RaftNode, RaftSettings, RaftStatus
+
+__all__ = [
+    "MAX_COMMAND_BYTES",
+    "Applied",
+    "CommandTooLarge",
+    "NodeStopped",
+    "NotLeader",
+    "OutcomeUnknown",
+    "Overloaded",
+    "PeerStatus",
+    "RaftError",
+    "RaftNode",
+    "RaftSettings",
+    "RaftStatus",
+    "SettingsRefused",
+    "StateMachine",
+    "StorageDamaged",
+]

@@ -1,0 +1,501 @@
+"""One Raft member without sockets, threads or files: the library, the gate, proposals, reads, apply, snapshots.
+
+Rules: all methods are called by one thread at a time (the Raft thread, or the simulator); `tick` after every batch
+of events, then `flush`; the machine is touched only under `lock`. Any exception that leaves a method ends the node:
+half-applied commands must not exist (row 6). Called by `node` and by the simulation in the tests.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from holdfast.master.raft import library
+from holdfast.master.raft.codec import (
+    ENTRY_COMMAND,
+    ENTRY_NO_OP,
+    ENTRY_VERSION,
+    NO_OP,
+    Entry,
+    SnapshotPart,
+)
+from holdfast.master.raft.errors import NodeStopped, NotLeader, OutcomeUnknown, Overloaded, RaftError
+from holdfast.master.raft.gate import Gate, Network
+from holdfast.master.raft.journal import Journal
+from holdfast.master.raft.library import LEADER
+from holdfast.master.raft.snapshot import PART_BYTES, SnapshotId, Snapshots, Transfer
+
+T = TypeVar("T")
+PREFIX = bytes([ENTRY_COMMAND, ENTRY_VERSION])
+APPLY_SLICE_SECONDS = 0.02
+APPLY_CHUNK = 64
+TAKE_COMMANDS = 1_000  # appended in one step; more would make one long transaction
+TAKE_BYTES = 4 << 20
+APPEND_ENTRIES = 2_000
+
+
+class StateMachine(Protocol):
+    """What is replicated. Equal commands in equal order give equal states."""
+
+    def apply(self, index: int, term: int, command: bytes) -> object:
+        """Apply one command; its result goes to the proposer. Deterministic; must not raise."""
+
+    def capture(self) -> object:
+        """A view of the state that later commands do not change; quick."""
+
+    def encode(self, captured: object) -> Iterator[bytes]:
+        """The captured state in small pieces (at most 64 KiB or 1 ms each); runs on another thread."""
+
+    def restore(self, chunks: Iterable[bytes]) -> None:
+        """Replace the whole state; the borders between chunks are not those of `encode`."""
+
+    def state_hash(self) -> bytes:
+        """Equal for equal states on every node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A command that was applied here: its place in the log and what `apply` returned."""
+
+    index: int
+    term: int
+    result: object
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """Identity, timing in seconds, and bounds of a member."""
+
+    node_id: str
+    peers: tuple[str, ...]
+    election_min: float = 0.4
+    election_max: float = 0.9
+    heartbeat: float = 0.12
+    leader_fallback: float = 0.9
+    compact_entries: int = 20_000
+    compact_bytes: int = 64 << 20
+    queue_commands: int = 20_000
+    queue_bytes: int = 64 << 20
+
+
+class Background(Protocol):
+    """Runs a job elsewhere and its end back on the Raft thread."""
+
+    def run(self, job: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run `job`, then `done(result, None)` or `done(None, error)` where the member is called."""
+
+
+@dataclass(slots=True)
+class _Read:
+    future: Future[Any]
+    fn: Callable[[Any], Any]
+
+
+class Member:
+    """See the module. `on_leadership(serving, term)` is told when the node begins and ends to serve as leader."""
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        machine: StateMachine,
+        journal: Journal,
+        snapshots: Snapshots,
+        network: Network,
+        background: Background,
+        *,
+        clock: Callable[[], float],
+        rng: library.Random,
+        on_leadership: Callable[[bool, int], None] = lambda serving, term: None,
+    ) -> None:
+        self.settings, self.machine, self.journal, self.snapshots = settings, machine, journal, snapshots
+        self._background, self._clock, self._on_leadership = background, clock, on_leadership
+        self.lock = threading.RLock()
+        self._queue: deque[tuple[bytes, Future[Applied]]] = deque()
+        self._queue_bytes = 0
+        self._inflight: dict[int, tuple[int, Future[Applied]]] = {}
+        self._inflight_bytes = 0
+        self._new_reads: list[_Read] = []
+        self._round: tuple[int, list[_Read]] | None = None
+        self._serving_term: int | None = None
+        self._role_changed = False
+        self._installing = False
+        self._compacting = False
+        self._applied_bytes = 0
+        self._transfers: dict[str, Transfer] = {}
+        restored = self._restore()
+        peers = sorted(settings.peers)
+        self.gate = Gate(network, journal, peers)
+        timing = (settings.election_min, settings.election_max, settings.heartbeat, settings.leader_fallback)
+        self.raft, self._nodes = library.make(
+            host=self,
+            node_id=settings.node_id,
+            peers=peers,
+            journal=journal,
+            transport=self.gate,
+            clock=clock,
+            rng=rng,
+            timing=timing,
+        )
+        self.gate.bind(self.raft, self._nodes, self._keep_part, lambda: self._installing)
+        if restored is not None:
+            self.raft.set_applied(restored.index)
+        journal.sync()
+
+    def _restore(self) -> SnapshotId | None:
+        """Row 7: the snapshot was verified; the log behind it is kept if it continues it, else it is replaced."""
+        last = self.snapshots.current
+        if last is None:
+            if len(self.journal) and self.journal.first_index > 1:
+                raise RaftError("the journal was compacted and its snapshot is missing: restore the directory")
+            return None
+        self.machine.restore(self.snapshots.chunks())
+        if len(self.journal) == 0 or self.journal.term_at(last.index) != last.term:
+            if len(self.journal) and self.journal.first_index > last.index:
+                raise RaftError("the snapshot is older than the journal's first entry: restore the directory")
+            self.journal.restart_at(NO_OP, last.index, last.term)
+        return last
+
+    # events
+
+    def propose(self, entry: bytes, future: Future[Applied]) -> None:
+        """Queue an entry (PREFIX + command) for the next append; the future is resolved once it is applied."""
+        if len(self._queue) >= self.settings.queue_commands or self._queue_bytes > self.settings.queue_bytes:
+            future.set_exception(Overloaded("too many commands wait to be proposed; wait and retry"))
+            return
+        self._queue.append((entry, future))
+        self._queue_bytes += len(entry)
+
+    def read(self, fn: Callable[[Any], Any], future: Future[Any]) -> None:
+        """Run fn(machine) once leadership is proven to hold after this call."""
+        self._new_reads.append(_Read(future, fn))
+
+    def transfer_leadership(self, to: str | None, future: Future[bool]) -> None:
+        """Ask `to`, or the peer furthest on, to stand for election; False if none is fit."""
+        node = self._nodes.get(to) if to else None
+        if to and node is None:
+            future.set_result(False)
+        else:
+            self.raft.transferLeadership(node, lambda _result, error: future.set_result(error == 0))
+
+    def match_index(self, peer: str) -> int:
+        """On the leader: up to where the peer's log is known equal."""
+        return self.raft.match_index.get(self._nodes[peer], 0)
+
+    def received(self, peer: str, payload: bytes) -> None:
+        """A payload from an authenticated peer; raises WireError if unreadable."""
+        self.gate.received(peer, payload)
+
+    def connected(self, peer: str) -> None:
+        """A connection stands."""
+        self.gate.connected(peer)
+
+    def disconnected(self, peer: str) -> None:
+        """A connection ended."""
+        self._drop_transfer(peer)
+        self.gate.disconnected(peer)
+
+    def tick(self) -> None:
+        """Let the library act on what came in and on the time; then let messages leave."""
+        self._settle()
+        self.raft.doTick(0)
+        self._settle()
+        self._serve_reads()
+        self.gate.flush()
+
+    def next_tick(self) -> float | None:
+        """Clock time of the next `tick` needed even if nothing comes in; None for never."""
+        if self.raft.commit_index > self.raft.applied_index and not self._installing:
+            return self._clock()
+        if self._queue and self.serving and self._room():
+            return self._clock()
+        if not self._nodes and self.raft.role == LEADER and self.journal.last_index > self.raft.commit_index:
+            return self._clock()
+        due = self.raft.next_tick(alone=not self._nodes)
+        if self.journal.soft_dirty:
+            hint = self._clock() + 1.0
+            return hint if due is None else min(due, hint)
+        return due
+
+    @property
+    def serving(self) -> bool:
+        """Leader that has applied an entry of its own term."""
+        return self.raft.role == LEADER and self._serving_term == self.raft.term
+
+    def stop(self) -> None:
+        """Fail what waits."""
+        stopped = NodeStopped("the node was stopped")
+        for _entry, future in self._queue:
+            future.set_exception(stopped)
+        self._queue.clear()
+        self._fail_reads(stopped)
+        self._fail_inflight()
+        for peer in list(self._transfers):
+            self._drop_transfer(peer)
+
+    # roles
+
+    def state_changed(self) -> None:
+        """Called by the library in the middle of a step; acted on by `_settle`."""
+        self._role_changed = True
+        self.gate.forget_progress()
+
+    def _settle(self) -> None:
+        raft = self.raft
+        if self._role_changed:
+            self._role_changed = False
+            for peer in list(self._transfers):
+                self._drop_transfer(peer)
+            if raft.role != LEADER:
+                self._stop_serving()
+        if raft.role != LEADER and (self._queue or self._new_reads):
+            self._refuse()
+
+    def _stop_serving(self) -> None:
+        self._fail_inflight()
+        if self._serving_term is not None:
+            term, self._serving_term = self._serving_term, None
+            self._on_leadership(False, term)
+        if self.raft.role == library.FOLLOWER and self.raft.leader_id is None:
+            self.raft.postpone_election()  # a leader's own deadline is stale: it would stand again at once
+
+    def _refuse(self) -> None:
+        error = NotLeader(self.raft.leader_id)
+        for _entry, future in self._queue:
+            future.set_exception(error)
+        self._queue.clear()
+        self._queue_bytes = 0
+        self._fail_reads(error)
+
+    def _fail_inflight(self) -> None:
+        inflight, self._inflight, self._inflight_bytes = self._inflight, {}, 0
+        for _term, future in inflight.values():
+            future.set_exception(OutcomeUnknown("leadership was lost before the command's fate was known"))
+
+    def _fail_reads(self, error: RaftError) -> None:
+        reads = self._new_reads + (self._round[1] if self._round else [])
+        self._new_reads, self._round = [], None
+        for read in reads:
+            read.future.set_exception(error)
+
+    # proposals and reads
+
+    def take_proposals(self) -> None:
+        """Append what waits; one append and one sync carry them all."""
+        if not self.serving:
+            return
+        index, term = self.journal.last_index, self.raft.term
+        end, taken = index + TAKE_COMMANDS, 0
+        while self._queue and index < end and taken < TAKE_BYTES and self._room():
+            entry, future = self._queue.popleft()
+            self._queue_bytes -= len(entry)
+            self._inflight_bytes += len(entry)
+            taken += len(entry)
+            index += 1
+            self.journal.add(entry, index, term)
+            self._inflight[index] = (term, future)
+
+    def _room(self) -> bool:
+        settings = self.settings
+        return self._inflight_bytes < settings.queue_bytes and len(self._inflight) < settings.queue_commands
+
+    def _serve_reads(self) -> None:
+        """Row 5: reads run after a majority answered appends sent after the reads came."""
+        if not self.serving:
+            if self._round is not None:
+                self._new_reads, self._round = self._round[1] + self._new_reads, None
+                self._settle()
+            return
+        if self._round is not None and self.gate.confirmed_seq() > self._round[0]:
+            reads, self._round = self._round[1], None
+            self._run_reads(reads)
+        if self._new_reads and self._round is None:
+            reads, self._new_reads = self._new_reads, []
+            if not self._nodes:
+                self._run_reads(reads)
+                return
+            self._round = (self.gate.last_seq, reads)
+            self.raft._SyncObj__sendAppendEntries()
+
+    def _run_reads(self, reads: list[_Read]) -> None:
+        with self.lock:
+            for read in reads:
+                run_read(read.fn, self.machine, read.future)
+
+    # apply
+
+    def apply_committed(self) -> None:
+        """Apply committed entries for at most a slice of time."""
+        if self._installing or self.raft.commit_index <= self.raft.applied_index:
+            return
+        if not self._nodes:
+            self.journal.sync()  # alone, nothing is sent, so nothing else would have synced
+        stop = self._clock() + APPLY_SLICE_SECONDS
+        while (index := self.raft.applied_index) < self.raft.commit_index:
+            count = min(self.raft.commit_index - index, APPLY_CHUNK)
+            with self.lock:
+                for entry in self.journal.slice(index + 1, count):
+                    self._apply(entry)
+            if self._clock() >= stop:
+                return
+
+    def _apply(self, entry: Entry) -> None:
+        command, index, term = entry
+        if command[0] == ENTRY_NO_OP:
+            self.raft.set_applied(index)
+            self._begin_serving(term)
+            return
+        if command[:2] != PREFIX:
+            raise RaftError(
+                f"log entry {index} has kind {command[0]} and version {command[1:2].hex()}; this build applies kind "
+                f"{ENTRY_COMMAND} version {ENTRY_VERSION}: start the build that wrote it"
+            )
+        result = self.machine.apply(index, term, command[2:])
+        self.raft.set_applied(index)
+        self._applied_bytes += len(command)
+        waiting = self._inflight.pop(index, None)
+        if waiting is not None:
+            self._inflight_bytes -= len(command)
+            if waiting[0] == term:
+                waiting[1].set_result(Applied(index, term, result))
+            else:
+                waiting[1].set_exception(OutcomeUnknown("another leader's command took its place"))
+
+    def _begin_serving(self, term: int) -> None:
+        if self.raft.role == LEADER and term == self.raft.term and self._serving_term != term:
+            self._serving_term = term
+            self._on_leadership(True, term)
+
+    # replication
+
+    def replicate(self, heartbeat: bool) -> None:
+        """Send each connected peer what its window has room for, and a heartbeat if nothing else went."""
+        for peer, node in self._nodes.items():
+            if node not in self.raft.connected:
+                continue
+            next_index = min(self.raft.next_index[node], self.journal.last_index + 1)
+            if next_index <= self.journal.first_index:
+                sent = self._send_parts(peer, node)
+            else:
+                sent = self._send_entries(peer, node, next_index)
+            if heartbeat and not sent:
+                self._send_heartbeat(peer, node)
+
+    def _send_entries(self, peer: str, node: Any, next_index: int) -> bool:
+        sent = False
+        self._drop_transfer(peer)
+        while next_index <= self.journal.last_index and self.gate.windows[peer].room():
+            entries = self.journal.slice(next_index, APPEND_ENTRIES)
+            prev_term = self._term_at(next_index - 1)
+            self.gate.send_append(peer, next_index - 1, prev_term, entries)
+            next_index = entries[-1][1] + 1
+            sent = True
+        self.raft.next_index[node] = next_index
+        return sent
+
+    def _term_at(self, index: int) -> int:
+        term = self.journal.term_at(index)
+        if term is None:
+            raise RaftError(f"entry {index} is not in the log")
+        return term
+
+    def _send_heartbeat(self, peer: str, node: Any) -> None:
+        next_index = min(self.raft.next_index[node], self.journal.last_index + 1)
+        if next_index > self.journal.first_index:
+            self.gate.send_append(peer, next_index - 1, self._term_at(next_index - 1), ())
+        elif (transfer := self._transfers.get(peer)) is not None:
+            self.gate.send_part(peer, transfer.id.index, transfer.id.term, transfer.total, transfer.offset, b"")
+
+    def _send_parts(self, peer: str, node: Any) -> bool:
+        """Parts of the snapshot; behind the last one the peer is asked for what follows it."""
+        transfer = self._transfers.get(peer)
+        if transfer is None:
+            transfer = self.snapshots.transfer()
+            if transfer is None:
+                raise RaftError("the log was compacted and there is no snapshot to send")
+            self._transfers[peer] = transfer
+        sent = False
+        while self.gate.windows[peer].room():
+            data = transfer.read(transfer.offset, PART_BYTES)
+            last = transfer.id
+            self.gate.send_part(peer, last.index, last.term, transfer.total, transfer.offset, data)
+            transfer.offset += len(data)
+            sent = True
+            if transfer.offset >= transfer.total:
+                self.raft.next_index[node] = last.index + 1
+                self._drop_transfer(peer)
+                break
+        return sent
+
+    def _drop_transfer(self, peer: str) -> None:
+        transfer = self._transfers.pop(peer, None)
+        if transfer is not None:
+            transfer.close()
+
+    # snapshots
+
+    def compact(self) -> None:
+        """Row 8 and 9: capture here, encode and sync elsewhere, only then drop the head of the log."""
+        if self._compacting or self._installing:
+            return
+        have = self.snapshots.current
+        done_to = have.index if have else 0
+        index = self.raft.applied_index
+        few = index - done_to < self.settings.compact_entries
+        if index <= done_to or (few and self._applied_bytes < self.settings.compact_bytes):
+            return
+        last = SnapshotId(index, self._term_at(index))
+        with self.lock:
+            captured = self.machine.capture()
+        self._compacting = True
+        self._applied_bytes = 0
+        self._background.run(
+            lambda: self.snapshots.write(last, self.machine.encode(captured)),
+            lambda _length, error: self._compacted(last, error),
+        )
+
+    def _compacted(self, last: SnapshotId, error: BaseException | None) -> None:
+        self._compacting = False
+        if error is not None:
+            raise RaftError(f"a snapshot could not be written: {error}") from error
+        keep = last.index - self.settings.compact_entries // 4
+        self.journal.drop_before(min(keep, last.index) if self._small(keep) else last.index)
+
+    def _small(self, index: int) -> bool:
+        """Whether the entries kept for lagging peers are few bytes."""
+        start = max(0, index - self.journal.first_index)
+        return sum(len(entry[0]) for entry in self.journal[start:]) < self.settings.compact_bytes // 4
+
+    def _keep_part(self, peer: str, part: SnapshotPart) -> bool:
+        whole = self.snapshots.receive(part)
+        if whole and not self._compacting:
+            self._installing = True
+            self._background.run(self._install, lambda last, error: self._installed(last, error))
+        return whole
+
+    def _install(self) -> SnapshotId:
+        last = self.snapshots.adopt()
+        with self.lock:
+            self.machine.restore(self.snapshots.chunks())
+        return last
+
+    def _installed(self, last: SnapshotId | None, error: BaseException | None) -> None:
+        if last is None:
+            raise RaftError(f"a snapshot from the leader could not be installed: {error}") from error
+        self.journal.restart_at(NO_OP, last.index, last.term)
+        self.raft.set_applied(last.index)
+        self._applied_bytes = 0
+        self._installing = False
+
+
+def run_read(fn: Callable[[Any], Any], machine: Any, future: Future[Any]) -> None:
+    """Run a reader's function; what it raises is the reader's."""
+    try:
+        result = fn(machine)
+    except Exception as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

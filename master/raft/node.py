@@ -1,0 +1,325 @@
+"""The door to the replicated log: one thread, its sockets and its disk around a `member.Member`.
+
+Rules: everything inside happens on the Raft thread; other threads hand over work through an inbox and a wake-up;
+sockets are served before time is looked at, so a node that was stopped for a while hears its peers before it acts;
+whatever goes wrong inside ends the process at once (fail-stop), because half-applied commands must not go on.
+Called by the master's service.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from holdfast.master.raft import library
+from holdfast.master.raft.codec import MAX_COMMAND_BYTES
+from holdfast.master.raft.errors import CommandTooLarge, NodeStopped, Overloaded, SettingsRefused
+from holdfast.master.raft.handshake import Identity
+from holdfast.master.raft.journal import Journal
+from holdfast.master.raft.journal_store import LmdbStore
+from holdfast.master.raft.member import PREFIX, Applied, Member, MemberSettings, StateMachine
+from holdfast.master.raft.snapshot import FileSnapshots
+from holdfast.master.raft.transport import Transport
+
+T = TypeVar("T")
+M = TypeVar("M", bound=StateMachine)
+EXIT_FATAL = 70
+SNAPSHOT_PAUSE_SECONDS = 0.001
+ROLES = {library.FOLLOWER: "follower", library.CANDIDATE: "candidate", library.LEADER: "leader"}
+
+
+@dataclass(frozen=True, slots=True)
+class RaftSettings:
+    """Everything a node is told.
+
+    `address` is where it listens and `peers` maps node ids to addresses (its own is ignored). Times in seconds. A snapshot is made
+    after `compact_entries` commands or `compact_bytes` bytes of them. The faults are for drills only.
+    """
+
+    node_id: str
+    address: str
+    peers: Mapping[str, str]
+    cluster_id: str
+    secret: bytes = field(repr=False)
+    directory: Path
+    election_min: float = 0.4
+    election_max: float = 0.9
+    heartbeat: float = 0.12
+    leader_fallback: float = 0.9
+    compact_entries: int = 20_000
+    compact_bytes: int = 64 << 20
+    queue_commands: int = 20_000
+    queue_bytes: int = 64 << 20
+    faults_disk_delay: float = 0.0
+    faults_clock_offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.node_id or not self.cluster_id or not self.secret:
+            raise SettingsRefused("node_id, cluster_id and secret must not be empty")
+        if not 0 < 3 * self.heartbeat < self.election_min < self.election_max:
+            raise SettingsRefused("3 * heartbeat < election_min < election_max must hold")
+        if self.leader_fallback <= self.heartbeat or self.compact_entries < 8:
+            raise SettingsRefused("leader_fallback must exceed heartbeat, and compact_entries must be at least 8")
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """A peer as this node sees it; match_index and lag (entries it is behind) mean something on the leader only."""
+
+    connected: bool
+    match_index: int
+    lag: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RaftStatus:
+    """A node at one moment. `serving`: leader that has applied an entry of its own term."""
+
+    node_id: str
+    role: str
+    serving: bool
+    term: int
+    leader: str | None
+    commit_index: int
+    applied_index: int
+    log_length: int
+    log_bytes: int
+    snapshot_index: int
+    peers: dict[str, PeerStatus]
+
+
+def die(error: BaseException) -> None:
+    """Say what happened and end the process without any cleaning up."""
+    print("holdfast master: fatal error in the Raft thread; the process ends", file=sys.stderr)
+    traceback.print_exception(error, file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(EXIT_FATAL)
+
+
+class RaftNode(Generic[M]):
+    """One member of the replicated log as a thread.
+
+    Raises:
+        SettingsRefused: wrong settings, directory in use or another node's, address taken.
+        StorageDamaged: the journal or the snapshot fails its checks.
+    """
+
+    def __init__(
+        self,
+        settings: RaftSettings,
+        machine: M,
+        *,
+        on_leadership: Callable[[bool, int], None] = lambda serving, term: None,
+        clock: Callable[[], float] = time.monotonic,
+        rng: library.Random | None = None,
+        on_fatal: Callable[[BaseException], None] = die,
+    ) -> None:
+        self._machine = machine
+        self._clock = (lambda: clock() + settings.faults_clock_offset) if settings.faults_clock_offset else clock
+        self._on_fatal = on_fatal
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._signalled = False
+        self._stopping = False
+        self._queue_limit = settings.queue_commands
+        self._peers = {peer: at for peer, at in settings.peers.items() if peer != settings.node_id}
+        self._guard = _lock_directory(settings.directory)
+        self._open(settings, on_leadership, rng or random.Random())
+        self._thread = threading.Thread(target=self._run, name=f"raft-{settings.node_id}", daemon=True)
+
+    def _open(self, s: RaftSettings, on_leadership: Callable[[bool, int], None], rng: library.Random) -> None:
+        snapshots = FileSnapshots(s.directory / "snapshots", s.cluster_id, lambda: time.sleep(SNAPSHOT_PAUSE_SECONDS))
+        store = LmdbStore(s.directory / "journal", s.cluster_id, s.node_id, s.faults_disk_delay)
+        journal = Journal(store)
+        identity = Identity(s.node_id, s.cluster_id, s.secret)
+        self._transport = Transport(identity, s.address, self._peers, self._clock)
+        self._member = Member(
+            MemberSettings(
+                s.node_id,
+                tuple(self._peers),
+                s.election_min,
+                s.election_max,
+                s.heartbeat,
+                s.leader_fallback,
+                s.compact_entries,
+                s.compact_bytes,
+                s.queue_commands,
+                s.queue_bytes,
+            ),
+            self._machine,
+            journal,
+            snapshots,
+            self._transport,
+            self,
+            clock=self._clock,
+            rng=rng,
+            on_leadership=on_leadership,
+        )
+        self._transport.bind(self._member)
+        self._journal, self._snapshots = journal, snapshots
+
+    # life
+
+    def start(self) -> None:
+        """Start the Raft thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, fail what waits, close sockets and disk."""
+        self._stopping = True
+        self._transport.wake()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._close()
+
+    def _close(self) -> None:
+        if self._guard is not None:
+            self._member.stop()
+            self._drain()
+            self._member.stop()
+            self._transport.close()
+            self._journal._destroy()
+            os.close(self._guard)
+            self._guard = None
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._step()
+        except BaseException as error:
+            self._on_fatal(error)
+
+    def _step(self) -> None:
+        due = [at for at in (self._member.next_tick(), self._transport.next_due()) if at is not None]
+        timeout = max(0.0, min(due) - self._clock()) if due else None
+        self._transport.poll(timeout)
+        self._drain()
+        self._member.tick()
+        self._transport.flush()
+
+    def _drain(self) -> None:
+        self._signalled = False
+        inbox = self._inbox
+        for _ in range(len(inbox)):
+            inbox.popleft()()
+
+    def _post(self, work: Callable[[], None]) -> None:
+        """Have `work` run on the Raft thread."""
+        self._inbox.append(work)
+        if not self._signalled:
+            self._signalled = True
+            self._transport.wake()
+
+    def run(self, job: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Run a long job on a thread of its own and its end on the Raft thread (`member.Background`)."""
+
+        def body() -> None:
+            try:
+                result = job()
+            except BaseException as error:
+                failure = error
+                self._post(lambda: done(None, failure))
+            else:
+                self._post(lambda: done(result, None))
+
+        threading.Thread(target=body, name="raft-snapshot", daemon=True).start()
+
+    # calls
+
+    def propose(self, command: bytes) -> Future[Applied]:
+        """Replicate a command of at most MAX_COMMAND_BYTES.
+
+        The future holds `Applied`, or fails with NotLeader or Overloaded (never proposed), OutcomeUnknown (perhaps
+        applied: retry with the same call number) or NodeStopped. It is resolved on the Raft thread.
+        """
+        if len(command) > MAX_COMMAND_BYTES:
+            raise CommandTooLarge(f"a command of {len(command)} bytes; at most {MAX_COMMAND_BYTES}: send parts")
+        future: Future[Applied] = Future()
+        if self._admit(future):
+            self._post(lambda: self._member.propose(PREFIX + command, future))
+        return future
+
+    def read(self, fn: Callable[[M], T], confirmed: bool = True) -> Future[T]:
+        """Run fn(machine) under the state lock; confirmed: only after a proof, later than this call, of leadership."""
+        future: Future[T] = Future()
+        if not self._admit(future):
+            return future
+        if confirmed:
+            self._post(lambda: self._member.read(fn, future))
+        else:
+            try:
+                future.set_result(self.local(fn))
+            except Exception as error:
+                future.set_exception(error)
+        return future
+
+    def _admit(self, future: Future[Any]) -> bool:
+        future.set_running_or_notify_cancel()  # what was handed over cannot be cancelled
+        if self._stopping:
+            future.set_exception(NodeStopped("the node was stopped"))
+        elif len(self._inbox) >= self._queue_limit:
+            future.set_exception(Overloaded("too many calls wait for the Raft thread; wait and retry"))
+        else:
+            return True
+        return False
+
+    def local(self, fn: Callable[[M], T]) -> T:
+        """fn(machine) under the state lock, here and now: whatever this node has applied so far."""
+        with self._member.lock:
+            return fn(self._machine)
+
+    def transfer_leadership(self, to: str | None = None) -> Future[bool]:
+        """Ask a caught-up follower (the best one by default) to take over; the future says whether it was asked."""
+        future: Future[bool] = Future()
+        if self._admit(future):
+            self._post(lambda: self._member.transfer_leadership(to, future))
+        return future
+
+    def status(self) -> RaftStatus:
+        """The node as it is; numbers may be a moment apart from one another."""
+        member, raft = self._member, self._member.raft
+        last = member.journal.last_index
+        leads = raft.role == library.LEADER
+        current = self._snapshots.current
+        peers = {}
+        for peer in sorted(self._peers):
+            match = member.match_index(peer) if leads else 0
+            lag = max(0, last - match) if leads else 0
+            connected = self._transport.is_connected(peer)
+            peers[peer] = PeerStatus(connected, match, lag, None if connected else self._transport.errors.get(peer))
+        return RaftStatus(
+            node_id=member.settings.node_id,
+            role=ROLES[raft.role],
+            serving=member.serving,
+            term=raft.term,
+            leader=raft.leader_id,
+            commit_index=raft.commit_index,
+            applied_index=raft.applied_index,
+            log_length=len(member.journal),
+            log_bytes=member.journal.bytes,
+            snapshot_index=current.index if current else 0,
+            peers=peers,
+        )
+
+
+def _lock_directory(directory: Path) -> int | None:
+    """A lock that lasts as long as the process: two nodes on one directory would ruin it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    guard = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(guard)
+        raise SettingsRefused(f"{directory} is in use by another process: stop that one first") from error
+    return guard

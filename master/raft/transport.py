@@ -1,0 +1,361 @@
+"""TCP between masters: one authenticated connection per pair, on one selector, in the Raft thread.
+
+Rules: the node with the greater id connects, the other listens; a frame is u32 length, then (after the handshake) a
+MAC of 16 bytes and the payload; lengths are checked before anything is kept; what waits to be sent is bounded, and a
+peer that lets it overflow is disconnected; a newer authenticated connection replaces the older. `poll` waits for
+sockets or a `wake` and calls the handlers. Called by `node`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Protocol
+
+from holdfast.master.raft.codec import MAX_MESSAGE_BYTES
+from holdfast.master.raft.errors import PeerRefused, RaftError, SettingsRefused, WireError
+from holdfast.master.raft.handshake import (
+    MAC_BYTES,
+    MAX_HANDSHAKE_BYTES,
+    NONCE_BYTES,
+    Acceptor,
+    Identity,
+    Initiator,
+    Session,
+    refusal,
+)
+
+_LENGTH = struct.Struct("<I")
+_READ_BYTES = 256 << 10
+_READS_PER_POLL = 8
+OUT_LIMIT_BYTES = 32 << 20
+MAX_STRANGERS = 16
+HANDSHAKE_SECONDS = 5.0
+RETRY_MIN, RETRY_MAX = 0.05, 1.0
+_DEAD_AFTER_MS = 4_000
+
+log = logging.getLogger(__name__)
+
+
+class Handler(Protocol):
+    """Told what happens on connections; `member.Member` is one."""
+
+    def connected(self, peer: str) -> None:
+        """Authenticated."""
+
+    def disconnected(self, peer: str) -> None:
+        """Gone."""
+
+    def received(self, peer: str, payload: bytes) -> None:
+        """A payload; raises WireError to have the connection closed."""
+
+
+class Link:
+    """One connection, from its first byte on."""
+
+    def __init__(self, sock: socket.socket, handshake: Initiator | Acceptor, deadline: float) -> None:
+        self.sock, self.handshake, self.deadline = sock, handshake, deadline
+        self.session: Session | None = None
+        self.incoming = bytearray()
+        self.out: deque[bytes] = deque()
+        self.out_bytes = 0
+        self.writing = False
+        self.open = True
+
+    def put(self, *pieces: bytes) -> None:
+        """Queue one frame."""
+        size = sum(map(len, pieces))
+        self.out.append(_LENGTH.pack(size) + b"".join(pieces))
+        self.out_bytes += size + _LENGTH.size
+
+    def next_frame(self) -> bytes | None:
+        """The next whole frame received; raises WireError on an impossible length."""
+        if len(self.incoming) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self.incoming)
+        limit = MAX_MESSAGE_BYTES + MAC_BYTES if self.session else MAX_HANDSHAKE_BYTES
+        if not 0 < length <= limit:
+            raise WireError(f"a frame announces {length} bytes; at most {limit} are allowed here")
+        if len(self.incoming) < _LENGTH.size + length:
+            return None
+        with memoryview(self.incoming) as view:
+            frame = bytes(view[_LENGTH.size : _LENGTH.size + length])
+        del self.incoming[: _LENGTH.size + length]
+        return frame
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """("host", port) of "host:port"."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise SettingsRefused(f"{address!r} is no address: write host:port")
+    return host, int(port)
+
+
+class Transport:
+    """All connections of one node. Not thread safe but for `wake`."""
+
+    def __init__(
+        self,
+        me: Identity,
+        address: str,
+        peers: Mapping[str, str],
+        clock: Callable[[], float],
+        nonce: Callable[[], bytes] = lambda: os.urandom(NONCE_BYTES),
+    ) -> None:
+        self._me, self._peers, self._clock, self._nonce = me, dict(peers), clock, nonce
+        self._selector = selectors.DefaultSelector()
+        self._links: dict[str, Link] = {}
+        self._strangers: set[Link] = set()
+        self._retry: dict[str, tuple[float, float]] = {
+            peer: (0.0, RETRY_MIN) for peer in self._peers if peer < me.node_id
+        }
+        self.errors: dict[str, str] = {}
+        self._handler: Handler
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector.register(self._wake, selectors.EVENT_READ, None)
+        self._listener = self._listen(address)
+
+    def _listen(self, address: str) -> socket.socket:
+        host, port = split_address(address)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            listener.close()
+            raise SettingsRefused(f"cannot listen on {address}: {error}") from error
+        listener.listen(MAX_STRANGERS)
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ, listener)
+        return listener
+
+    def bind(self, handler: Handler) -> None:
+        """Complete the transport."""
+        self._handler = handler
+
+    # towards the node
+
+    def wake(self) -> None:
+        """Make `poll` return; callable from any thread."""
+        if self._wake >= 0:
+            os.eventfd_write(self._wake, 1)
+
+    def is_connected(self, peer: str) -> bool:
+        """Whether an authenticated connection to the peer stands."""
+        return peer in self._links
+
+    def send(self, peer: str, payload: bytes) -> None:
+        """Queue a payload for a connected peer; `flush` puts it on the wire."""
+        link = self._links.get(peer)
+        if link is None or link.session is None:
+            return
+        link.put(link.session.seal(payload), payload)
+        if link.out_bytes > OUT_LIMIT_BYTES:
+            self._close(link, "it does not take what is sent to it")
+
+    def flush(self) -> None:
+        """Write what sockets take now; the rest goes when they take more."""
+        for link in list(self._links.values()):
+            if link.out and not link.writing:
+                self._write(link)
+
+    def next_due(self) -> float | None:
+        """Clock time at which a connection is to be tried or given up."""
+        due = [at for peer, (at, _) in self._retry.items() if not self._trying(peer)]
+        due += [link.deadline for link in self._strangers]
+        return min(due, default=None)
+
+    def poll(self, timeout: float | None) -> None:
+        """Wait for events and handle them."""
+        for key, mask in self._selector.select(timeout):
+            if key.data is None:
+                os.eventfd_read(self._wake)
+            elif key.data is self._listener:
+                self._accept()
+            else:
+                self._ready(key.data, mask)
+        self._timers()
+
+    def close(self) -> None:
+        """Close everything."""
+        for link in [*self._links.values(), *self._strangers]:
+            self._selector.unregister(link.sock)
+            link.sock.close()
+            link.open = False
+        self._links.clear()
+        self._strangers.clear()
+        self._listener.close()
+        self._selector.close()
+        wake, self._wake = self._wake, -1
+        os.close(wake)
+
+    # connections
+
+    def _trying(self, peer: str) -> bool:
+        return peer in self._links or any(link.handshake.peer == peer for link in self._strangers)
+
+    def _timers(self) -> None:
+        if not self._retry and not self._strangers:
+            return
+        now = self._clock()
+        for link in [link for link in self._strangers if link.deadline <= now]:
+            self._close(link, "the handshake took too long")
+        for peer, (at, delay) in list(self._retry.items()):
+            if at <= now and not self._trying(peer):
+                self._retry[peer] = (now + delay, min(2 * delay, RETRY_MAX))
+                self._connect(peer)
+
+    def _connect(self, peer: str) -> None:
+        host, port = split_address(self._peers[peer])
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        try:
+            sock.connect((host, port))
+        except BlockingIOError:
+            pass  # under way: the selector says when
+        except OSError as error:
+            sock.close()
+            self._note(peer, f"cannot be reached at {self._peers[peer]}: {error}")
+            return
+        initiator = Initiator(self._me, peer, self._nonce())
+        link = self._add(sock, initiator)
+        link.put(initiator.hello())
+        self._want_write(link, True)
+
+    def _accept(self) -> None:
+        try:
+            sock, _address = self._listener.accept()
+        except OSError:
+            return  # the connection ended before it was accepted
+        if len(self._strangers) >= MAX_STRANGERS:
+            sock.close()
+            return
+        sock.setblocking(False)
+        self._add(sock, Acceptor(self._me, self._peers, self._nonce()))
+
+    def _add(self, sock: socket.socket, handshake: Initiator | Acceptor) -> Link:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_AFTER_MS)
+        link = Link(sock, handshake, self._clock() + HANDSHAKE_SECONDS)
+        self._strangers.add(link)
+        self._selector.register(sock, selectors.EVENT_READ, link)
+        return link
+
+    def _note(self, peer: str | None, text: str) -> None:
+        name = peer or "a stranger"
+        if self.errors.get(name) != text:
+            self.errors[name] = text
+            log.warning("raft peer %s: %s", name, text)
+
+    def _close(self, link: Link, why: str) -> None:
+        if not link.open:
+            return
+        link.open = False
+        self._selector.unregister(link.sock)
+        link.sock.close()
+        peer = link.handshake.peer
+        self._note(peer, why)
+        self._strangers.discard(link)
+        if peer is not None and self._links.get(peer) is link:
+            del self._links[peer]
+            self._handler.disconnected(peer)
+
+    def _established(self, link: Link) -> None:
+        peer = link.handshake.peer
+        if peer is None or link.handshake.session is None:
+            raise RaftError("a connection was taken over before its handshake ended")
+        older = self._links.get(peer)
+        if older is not None:
+            self._close(older, "replaced by a newer connection")
+        self._strangers.discard(link)
+        link.session = link.handshake.session
+        self._links[peer] = link
+        self.errors.pop(peer, None)
+        if peer in self._retry:
+            self._retry[peer] = (0.0, RETRY_MIN)
+        self._handler.connected(peer)
+
+    # bytes
+
+    def _ready(self, link: Link, mask: int) -> None:
+        if link.open and mask & selectors.EVENT_WRITE:
+            self._write(link)
+        if link.open and mask & selectors.EVENT_READ:
+            self._read(link)
+
+    def _want_write(self, link: Link, wanted: bool) -> None:
+        if link.writing != wanted:
+            link.writing = wanted
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
+            self._selector.modify(link.sock, events, link)
+
+    def _write(self, link: Link) -> None:
+        try:
+            while link.out:
+                left = link.sock.sendmsg(list(islice(link.out, 64)))
+                link.out_bytes -= left
+                while link.out and left >= len(link.out[0]):
+                    left -= len(link.out.popleft())
+                if left:
+                    link.out[0] = link.out[0][left:]
+        except BlockingIOError:
+            self._want_write(link, True)
+            return
+        except OSError as error:
+            self._close(link, f"connection lost: {error}")
+            return
+        self._want_write(link, False)
+
+    def _read(self, link: Link) -> None:
+        for _ in range(_READS_PER_POLL):
+            try:
+                data = link.sock.recv(_READ_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._close(link, f"connection lost: {error}")
+                return
+            if not data:
+                self._close(link, "connection closed by the peer")
+                return
+            link.incoming += data
+            self._frames(link)
+            if not link.open or len(data) < _READ_BYTES:
+                return
+
+    def _frames(self, link: Link) -> None:
+        try:
+            while link.open and (frame := link.next_frame()) is not None:
+                if link.session is not None and link.handshake.peer is not None:
+                    self._handler.received(link.handshake.peer, link.session.open(frame))
+                else:
+                    self._shake(link, frame)
+        except (WireError, PeerRefused) as error:
+            self._refuse(link, error)
+
+    def _shake(self, link: Link, frame: bytes) -> None:
+        answer = link.handshake.feed(frame)
+        if answer is not None:
+            link.put(answer)
+            self._write(link)
+        if link.handshake.session is not None and link.open:
+            self._established(link)
+
+    def _refuse(self, link: Link, error: RaftError) -> None:
+        if link.session is None and isinstance(link.handshake, Acceptor):
+            link.put(refusal(str(error)))
+            self._write(link)
+        self._close(link, str(error))
