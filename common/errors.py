@@ -127,6 +127,16 @@ class ApplicationGoneError(GiveUpError):
     status = Status.APPLICATION_GONE
 
 
+class IncarnationTooLowError(GiveUpError):
+    """The masters know this worker by a later start. `lowest` is the lowest incarnation that they accept now."""
+
+    status = Status.INCARNATION_TOO_LOW
+
+    def __init__(self, message: str = "", *, lowest: int = 0, status: Status | None = None) -> None:
+        super().__init__(message or f"incarnation too low; the lowest accepted is {lowest}", status=status)
+        self.lowest = lowest
+
+
 class NoRoomError(GiveUpError):
     """No worker or directory has room; the message says which limit was met."""
 
@@ -176,6 +186,7 @@ _CLASS_OF: dict[Status, type[HoldfastError]] = {
     Status.DISK_FAILED: RerouteError,
     Status.APPLICATION_GONE: ApplicationGoneError,
     Status.NO_ROOM: NoRoomError,
+    Status.INCARNATION_TOO_LOW: IncarnationTooLowError,
     Status.CONFLICT: ConflictError,
     Status.WORKER_CONFLICT: ConflictError,
     Status.DATA_LOST: DataLostError,

@@ -17,12 +17,14 @@ PARTITION_KIND_MAP: PartitionKind
 PARTITION_KIND_REDUCE: PartitionKind
 
 class CallId(_message.Message):
-    __slots__ = ("client", "number")
+    __slots__ = ("client", "number", "raft_index")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
     client: bytes
     number: int
-    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ...) -> None: ...
+    raft_index: int
+    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., raft_index: _Optional[int] = ...) -> None: ...
 
 class ShuffleKey(_message.Message):
     __slots__ = ("instance", "shuffle", "generation")
