@@ -61,7 +61,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPart:
-    """Bytes [offset, offset + len(data)) of a snapshot file of `total` bytes that ends with entry (index, last_term)."""
+    """Bytes from `offset` of a snapshot file of `total` bytes whose last entry is (index, last_term)."""
 
     term: int
     seq: int

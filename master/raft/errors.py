@@ -1,3 +1,4 @@
+# ruff: noqa: N818 (the names say what happened)
 """What can go wrong in the replicated log, each with what to do about it.
 
 Rules: one class per thing a caller does differently. `NotLeader` and `Overloaded` promise that the command was never

@@ -79,19 +79,19 @@ class Gate:
         self._answering = (0, 0)
         self._voters: set[tuple[int, str]] = set()
         self.windows = {peer: Window() for peer in peers}
-        self._deliver: Callable[[Any, dict[str, Any]], None] = lambda node, message: None
-        self._on_connected: Callable[[Any], None] = lambda node: None
-        self._on_disconnected: Callable[[Any], None] = lambda node: None
+        self._deliver: Callable[[Any, dict[str, Any]], None] = lambda _node, _message: None
+        self._on_connected: Callable[[Any], None] = lambda _node: None
+        self._on_disconnected: Callable[[Any], None] = lambda _node: None
         self._raft: Hardened
         self._nodes: dict[str, Any] = {}
-        self._on_part: Callable[[str, SnapshotPart], bool] = lambda peer, part: True
+        self._on_part: Callable[[SnapshotPart], bool] = lambda _part: True
         self._busy: Callable[[], bool] = lambda: False
 
     def bind(
         self,
         raft: Hardened,
         nodes: dict[str, Any],
-        on_part: Callable[[str, SnapshotPart], bool],
+        on_part: Callable[[SnapshotPart], bool],
         busy: Callable[[], bool],
     ) -> None:
         """Complete the gate. `on_part` keeps a part; `busy` says that a snapshot is being installed."""
@@ -297,7 +297,7 @@ class Gate:
         elif part.index <= known:
             answer = Answer(part.term, part.seq, known + 1, False, True)
         elif not self._busy() and part.data:
-            self._on_part(peer, part)
+            self._on_part(part)
         self._outbox.append((peer, answer))
 
     def _answer(self, peer: str, node: Any, answer: Answer) -> None:

@@ -180,7 +180,8 @@ class Acceptor:
 
     def _proof(self, frame: bytes) -> bytes:
         secret = self._me.secret
-        if frame[:1] != bytes([PROOF]) or not hmac.compare_digest(frame[1:], _derive(secret, b"initiator", self._bound)):
+        due = bytes([PROOF]) + _derive(secret, b"initiator", self._bound)
+        if not hmac.compare_digest(frame, due):
             raise PeerRefused("the secret is not this cluster's: give all masters the same")
         self.session = Session(
             _derive(secret, b"to initiator", self._bound), _derive(secret, b"to acceptor", self._bound)

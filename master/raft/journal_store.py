@@ -4,9 +4,11 @@ Rules: one change is one synced transaction (never NOSYNC or WRITEMAP); the map 
 fails its checksum, a missing entry, or the wrong cluster or node refuses to load and names what is wrong. LMDB has
 no checksums of its own. Called by `journal`; the layout is in docs/disk_format.md's terms:
 
-    key "i"            crc u32, version u16, cluster id (u16 length, bytes), node id (u16 length, bytes)
-    key "m"            crc u32, version u16, term u64, commit u64, first u64, last u64, vote (u16 length, bytes; empty = none)
-    key "e" + index    crc u32, term u64, command        (index big endian, so that keys sort; the rest little endian)
+    key "i"            crc u32, version u16, cluster id, node id (each u16 length, bytes)
+    key "m"            crc u32, version u16, term u64, commit u64, first u64, last u64, vote (u16 length, bytes)
+    key "e" + index    crc u32, term u64, command        (index u64 big endian, so that keys sort)
+
+Numbers are little endian but for the key.
 """
 
 from __future__ import annotations
@@ -56,6 +58,11 @@ def _text(value: str) -> bytes:
     return _SHORT.pack(len(raw)) + raw
 
 
+def _get(txn: lmdb.Transaction, key: bytes) -> bytes | None:
+    value = txn.get(key)
+    return None if value is None else bytes(value)
+
+
 class LmdbStore:
     """Store of one member in `directory`; raises StorageDamaged or SettingsRefused from `load`."""
 
@@ -87,7 +94,7 @@ class LmdbStore:
             raise self._damaged(f"cannot be read: {error}") from error
 
     def _check_identity(self, txn: lmdb.Transaction) -> None:
-        if self._body(b"i", txn.get(b"i"), "identity") != self._identity:
+        if self._body(b"i", _get(txn, b"i"), "identity") != self._identity:
             raise SettingsRefused(
                 f"Raft journal in {self._directory} is not that of {self._who} (or of another format version): "
                 "point the node at its own directory"
@@ -101,13 +108,13 @@ class LmdbStore:
         return value[_CRC.size :]
 
     def _read(self, txn: lmdb.Transaction) -> tuple[Meta, list[Entry], int]:
-        meta = self._meta(self._body(b"m", txn.get(b"m"), "meta"))
+        meta = self._meta(self._body(b"m", _get(txn, b"m"), "meta"))
         entries: list[Entry] = []
         lowest = meta.first
         cursor = txn.cursor()
         found = cursor.set_range(b"e")
         while found and cursor.key()[:1] == b"e":
-            key, value = cursor.item()
+            key, value = (bytes(part) for part in cursor.item())
             if len(key) != 9:
                 raise self._damaged("holds a key of the wrong length")
             (index,) = _INDEX.unpack_from(key, 1)

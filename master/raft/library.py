@@ -95,7 +95,7 @@ class Hardened:
     _SyncObj__raftMatchIndex: dict[Any, int]
     _SyncObj__connectedNodes: set[Any]
     _SyncObj__needLoadDumpFile: bool
-    _SyncObj__generateRaftTimeout: Callable[[], float]  # noqa: N815
+    _SyncObj__generateRaftTimeout: Callable[[], float]
     doTick: Callable[[float], None]  # noqa: N815
     transferLeadership: Callable[..., None]  # noqa: N815
     host: Host
@@ -204,7 +204,6 @@ def make(
     module.pickle = NoPickle()
     module.createJournal = lambda given: given
     module.createPoller = lambda _kind: NoPoller()
-    module.logger.disabled = False
     election_min, election_max, heartbeat, fallback = timing
 
     class Peer(module.Node):  # type: ignore[misc, name-defined] # the library is untyped
@@ -228,8 +227,8 @@ def make(
         journalFile=journal,
         onStateChanged=lambda _old, _new: host.state_changed(),
     )
-    kind = type("HardenedSyncObj", (Hardened, module.SyncObj), {"host": host, "clock": staticmethod(clock)})
-    kind.heartbeat = heartbeat
+    parts = {"host": host, "clock": staticmethod(clock), "heartbeat": heartbeat}
+    kind = type("HardenedSyncObj", (Hardened, module.SyncObj), parts)
     nodes = {peer: Peer(peer) for peer in peers}
     raft = kind(Peer(node_id), list(nodes.values()), conf, transport=transport)
     raft._SyncObj__needLoadDumpFile = False

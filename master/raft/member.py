@@ -15,19 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from holdfast.master.raft import library
-from holdfast.master.raft.codec import (
-    ENTRY_COMMAND,
-    ENTRY_NO_OP,
-    ENTRY_VERSION,
-    NO_OP,
-    Entry,
-    SnapshotPart,
-)
+from holdfast.master.raft.codec import ENTRY_COMMAND, ENTRY_NO_OP, ENTRY_VERSION, NO_OP, Entry, SnapshotPart
 from holdfast.master.raft.errors import NodeStopped, NotLeader, OutcomeUnknown, Overloaded, RaftError
 from holdfast.master.raft.gate import Gate, Network
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import LEADER
-from holdfast.master.raft.snapshot import PART_BYTES, SnapshotId, Snapshots, Transfer
+from holdfast.master.raft.replicator import Replicator
+from holdfast.master.raft.snapshot import SnapshotId, Snapshots
 
 T = TypeVar("T")
 PREFIX = bytes([ENTRY_COMMAND, ENTRY_VERSION])
@@ -35,7 +29,6 @@ APPLY_SLICE_SECONDS = 0.02
 APPLY_CHUNK = 64
 TAKE_COMMANDS = 1_000  # appended in one step; more would make one long transaction
 TAKE_BYTES = 4 << 20
-APPEND_ENTRIES = 2_000
 
 
 class StateMachine(Protocol):
@@ -109,7 +102,7 @@ class Member:
         *,
         clock: Callable[[], float],
         rng: library.Random,
-        on_leadership: Callable[[bool, int], None] = lambda serving, term: None,
+        on_leadership: Callable[[bool, int], None] = lambda _serving, _term: None,
     ) -> None:
         self.settings, self.machine, self.journal, self.snapshots = settings, machine, journal, snapshots
         self._background, self._clock, self._on_leadership = background, clock, on_leadership
@@ -125,7 +118,6 @@ class Member:
         self._installing = False
         self._compacting = False
         self._applied_bytes = 0
-        self._transfers: dict[str, Transfer] = {}
         restored = self._restore()
         peers = sorted(settings.peers)
         self.gate = Gate(network, journal, peers)
@@ -140,6 +132,7 @@ class Member:
             rng=rng,
             timing=timing,
         )
+        self._replicator = Replicator(self.raft, self._nodes, self.gate, journal, snapshots)
         self.gate.bind(self.raft, self._nodes, self._keep_part, lambda: self._installing)
         if restored is not None:
             self.raft.set_applied(restored.index)
@@ -195,7 +188,7 @@ class Member:
 
     def disconnected(self, peer: str) -> None:
         """A connection ended."""
-        self._drop_transfer(peer)
+        self._replicator.forget(peer)
         self.gate.disconnected(peer)
 
     def tick(self) -> None:
@@ -233,8 +226,7 @@ class Member:
         self._queue.clear()
         self._fail_reads(stopped)
         self._fail_inflight()
-        for peer in list(self._transfers):
-            self._drop_transfer(peer)
+        self._replicator.forget_all()
 
     # roles
 
@@ -247,8 +239,7 @@ class Member:
         raft = self.raft
         if self._role_changed:
             self._role_changed = False
-            for peer in list(self._transfers):
-                self._drop_transfer(peer)
+            self._replicator.forget_all()
             if raft.role != LEADER:
                 self._stop_serving()
         if raft.role != LEADER and (self._queue or self._new_reads):
@@ -369,71 +360,9 @@ class Member:
             self._serving_term = term
             self._on_leadership(True, term)
 
-    # replication
-
     def replicate(self, heartbeat: bool) -> None:
-        """Send each connected peer what its window has room for, and a heartbeat if nothing else went."""
-        for peer, node in self._nodes.items():
-            if node not in self.raft.connected:
-                continue
-            next_index = min(self.raft.next_index[node], self.journal.last_index + 1)
-            if next_index <= self.journal.first_index:
-                sent = self._send_parts(peer, node)
-            else:
-                sent = self._send_entries(peer, node, next_index)
-            if heartbeat and not sent:
-                self._send_heartbeat(peer, node)
-
-    def _send_entries(self, peer: str, node: Any, next_index: int) -> bool:
-        sent = False
-        self._drop_transfer(peer)
-        while next_index <= self.journal.last_index and self.gate.windows[peer].room():
-            entries = self.journal.slice(next_index, APPEND_ENTRIES)
-            prev_term = self._term_at(next_index - 1)
-            self.gate.send_append(peer, next_index - 1, prev_term, entries)
-            next_index = entries[-1][1] + 1
-            sent = True
-        self.raft.next_index[node] = next_index
-        return sent
-
-    def _term_at(self, index: int) -> int:
-        term = self.journal.term_at(index)
-        if term is None:
-            raise RaftError(f"entry {index} is not in the log")
-        return term
-
-    def _send_heartbeat(self, peer: str, node: Any) -> None:
-        next_index = min(self.raft.next_index[node], self.journal.last_index + 1)
-        if next_index > self.journal.first_index:
-            self.gate.send_append(peer, next_index - 1, self._term_at(next_index - 1), ())
-        elif (transfer := self._transfers.get(peer)) is not None:
-            self.gate.send_part(peer, transfer.id.index, transfer.id.term, transfer.total, transfer.offset, b"")
-
-    def _send_parts(self, peer: str, node: Any) -> bool:
-        """Parts of the snapshot; behind the last one the peer is asked for what follows it."""
-        transfer = self._transfers.get(peer)
-        if transfer is None:
-            transfer = self.snapshots.transfer()
-            if transfer is None:
-                raise RaftError("the log was compacted and there is no snapshot to send")
-            self._transfers[peer] = transfer
-        sent = False
-        while self.gate.windows[peer].room():
-            data = transfer.read(transfer.offset, PART_BYTES)
-            last = transfer.id
-            self.gate.send_part(peer, last.index, last.term, transfer.total, transfer.offset, data)
-            transfer.offset += len(data)
-            sent = True
-            if transfer.offset >= transfer.total:
-                self.raft.next_index[node] = last.index + 1
-                self._drop_transfer(peer)
-                break
-        return sent
-
-    def _drop_transfer(self, peer: str) -> None:
-        transfer = self._transfers.pop(peer, None)
-        if transfer is not None:
-            transfer.close()
+        """Called by the library and its overrides when something is to be sent."""
+        self._replicator.replicate(heartbeat)
 
     # snapshots
 
@@ -447,7 +376,7 @@ class Member:
         few = index - done_to < self.settings.compact_entries
         if index <= done_to or (few and self._applied_bytes < self.settings.compact_bytes):
             return
-        last = SnapshotId(index, self._term_at(index))
+        last = SnapshotId(index, self.journal[index - self.journal.first_index][2])
         with self.lock:
             captured = self.machine.capture()
         self._compacting = True
@@ -469,11 +398,11 @@ class Member:
         start = max(0, index - self.journal.first_index)
         return sum(len(entry[0]) for entry in self.journal[start:]) < self.settings.compact_bytes // 4
 
-    def _keep_part(self, peer: str, part: SnapshotPart) -> bool:
+    def _keep_part(self, part: SnapshotPart) -> bool:
         whole = self.snapshots.receive(part)
         if whole and not self._compacting:
             self._installing = True
-            self._background.run(self._install, lambda last, error: self._installed(last, error))
+            self._background.run(self._install, self._installed)
         return whole
 
     def _install(self) -> SnapshotId:
@@ -495,7 +424,7 @@ def run_read(fn: Callable[[Any], Any], machine: Any, future: Future[Any]) -> Non
     """Run a reader's function; what it raises is the reader's."""
     try:
         result = fn(machine)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (the reader gets it)
         future.set_exception(error)
     else:
         future.set_result(result)

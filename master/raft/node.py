@@ -43,8 +43,8 @@ ROLES = {library.FOLLOWER: "follower", library.CANDIDATE: "candidate", library.L
 class RaftSettings:
     """Everything a node is told.
 
-    `address` is where it listens and `peers` maps node ids to addresses (its own is ignored). Times in seconds. A snapshot is made
-    after `compact_entries` commands or `compact_bytes` bytes of them. The faults are for drills only.
+    `address` is where it listens and `peers` maps node ids to addresses (its own is ignored). Times in seconds. A
+    snapshot is made after `compact_entries` commands or `compact_bytes` bytes of them. The faults are for drills only.
     """
 
     node_id: str
@@ -102,7 +102,7 @@ class RaftStatus:
 
 def die(error: BaseException) -> None:
     """Say what happened and end the process without any cleaning up."""
-    print("holdfast master: fatal error in the Raft thread; the process ends", file=sys.stderr)
+    sys.stderr.write("holdfast master: fatal error in the Raft thread; the process ends\n")
     traceback.print_exception(error, file=sys.stderr)
     sys.stderr.flush()
     os._exit(EXIT_FATAL)
@@ -121,13 +121,14 @@ class RaftNode(Generic[M]):
         settings: RaftSettings,
         machine: M,
         *,
-        on_leadership: Callable[[bool, int], None] = lambda serving, term: None,
+        on_leadership: Callable[[bool, int], None] = lambda _serving, _term: None,
         clock: Callable[[], float] = time.monotonic,
         rng: library.Random | None = None,
         on_fatal: Callable[[BaseException], None] = die,
     ) -> None:
         self._machine = machine
-        self._clock = (lambda: clock() + settings.faults_clock_offset) if settings.faults_clock_offset else clock
+        offset = settings.faults_clock_offset
+        self._clock: Callable[[], float] = (lambda: clock() + offset) if offset else clock
         self._on_fatal = on_fatal
         self._inbox: deque[Callable[[], None]] = deque()
         self._signalled = False
@@ -197,7 +198,7 @@ class RaftNode(Generic[M]):
         try:
             while not self._stopping:
                 self._step()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (whatever it is, the node must not go on)
             self._on_fatal(error)
 
     def _step(self) -> None:
@@ -227,7 +228,7 @@ class RaftNode(Generic[M]):
         def body() -> None:
             try:
                 result = job()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 (ends the node where it is received)
                 failure = error
                 self._post(lambda: done(None, failure))
             else:
@@ -260,7 +261,7 @@ class RaftNode(Generic[M]):
         else:
             try:
                 future.set_result(self.local(fn))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (the reader gets it)
                 future.set_exception(error)
         return future
 
