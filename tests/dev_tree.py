@@ -1,8 +1,8 @@
 """Makes the tree of links through which the packages can be imported without installing them.
 
 `python tests/dev_tree.py DIR` leaves DIR/holdfast/{common,master,worker,client}, each a link to the top-level folder.
-Put DIR on PYTHONPATH to run the sources, or on MYPYPATH to type-check them under their real names.
-The type environment of tox and tests/test_house.py use it; so does anyone who edits and runs in turn.
+Put DIR on PYTHONPATH to run the sources, or on MYPYPATH to type-check them under their real names (CONTRIBUTING.md).
+tox works on installed wheels instead.
 """
 
 import sys
