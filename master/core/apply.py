@@ -1,0 +1,357 @@
+"""Applies commands to the replicated state: one function per command, each a plain story of refusals and one change.
+
+Rules
+* Deterministic: what decides is the state, the command and its place in the log, nothing else.
+* Never raises for what a command holds: a refusal is an answer with a status and a sentence.
+* A refused command changes nothing; one that was done before answers as if it were done now.
+
+Called by master/machine, once for each command of the log, in order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from holdfast.common.errors import Status
+from holdfast.common.ids import INSTANCE_BYTES, Generation, ShuffleId, ShuffleKey
+from holdfast.common.limits import COMMAND_PARTS_MAX, COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX
+from holdfast.master.core import bounds
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.records import Answer, Application, Lease, Shuffle, Upload
+from holdfast.master.core.state import State
+from holdfast.master.core.workers import register_worker, set_workers_alive
+
+_U32 = struct.Struct("<I")
+
+
+def apply(state: State, index: int, time_ms: int, command: cmd.Command) -> Answer:
+    """Apply one command that stands at place `index` of the log; return its answer."""
+    state.index = index
+    state.time_ms = max(state.time_ms, time_ms)
+    state.answers.expire(state.time_ms)
+    if not command.client:
+        return _APPLY[type(command.body)](state, command.body)
+    remembered = state.answers.recall(command)
+    if remembered is not None:
+        return remembered
+    answer = _APPLY[type(command.body)](state, command.body)
+    state.answers.remember(command, answer, index, state.time_ms)
+    return answer
+
+
+def _refuse(status: Status, detail: str) -> Answer:
+    return Answer(status, detail[: bounds.DETAIL_CHARS_MAX])
+
+
+def _gone(instance: bytes) -> Answer:
+    return _refuse(
+        Status.APPLICATION_GONE,
+        f"application instance {instance.hex()[:8]} is unknown or its last lease ended; register a new instance",
+    )
+
+
+def _register_application(state: State, body: cmd.RegisterApplication) -> Answer:
+    known = state.applications.get(body.instance)
+    if known is not None:
+        if (known.name, known.user) != (body.name, body.user):
+            return _refuse(Status.CONFLICT, f'this instance was registered as "{known.name}" of "{known.user}"')
+        return _add_lease(state, known, body.holder, body.lease_ms)
+    if body.instance in state.gone:
+        return _gone(body.instance)
+    problem = _lease_problem(body.holder, body.lease_ms) or _name_problem(body.name, body.user)
+    if problem or len(body.instance) != INSTANCE_BYTES:
+        return _refuse(Status.BAD_REQUEST, problem or f"an instance has {INSTANCE_BYTES} bytes")
+    if len(state.applications) >= bounds.APPLICATIONS_MAX:
+        return _refuse(Status.NO_ROOM, f"{bounds.APPLICATIONS_MAX} applications are registered; forget some first")
+    state.applications_made += 1
+    state.put_application(
+        Application(
+            instance=body.instance,
+            name=body.name,
+            user=body.user,
+            created_ms=state.time_ms,
+            serial=state.applications_made,
+            leases=(Lease(body.holder, body.lease_ms),),
+        )
+    )
+    return Answer(subject=body.instance)
+
+
+def _attach(state: State, body: cmd.Attach) -> Answer:
+    if body.instance:
+        application = state.applications.get(body.instance)
+        if application is None:
+            return _gone(body.instance)
+    else:
+        application = state.newest_named(body.name)
+        if application is None:
+            return _refuse(Status.APPLICATION_GONE, f'no application named "{body.name}" is alive')
+    return _add_lease(state, application, body.holder, body.lease_ms)
+
+
+def _add_lease(state: State, application: Application, holder: bytes, lease_ms: int) -> Answer:
+    problem = _lease_problem(holder, lease_ms)
+    if problem:
+        return _refuse(Status.BAD_REQUEST, problem)
+    others = tuple(lease for lease in application.leases if lease.holder != holder)
+    if len(others) >= bounds.LEASES_PER_APPLICATION_MAX:
+        return _refuse(Status.NO_ROOM, f"the application has {len(others)} leases; detach some first")
+    leases = (*others, Lease(holder, lease_ms))
+    if leases != application.leases:
+        state.put_application(replace(application, leases=leases))
+    return Answer(subject=application.instance)
+
+
+def _detach(state: State, body: cmd.Detach) -> Answer:
+    application = state.applications.get(body.instance)
+    if application is None or application.lease(body.holder) is None:
+        return Answer()  # it ended already, which is what was asked for
+    return Answer(value=_end_leases(state, application, {body.holder}))
+
+
+def _end_leases(state: State, application: Application, holders: set[bytes]) -> int:
+    """End leases of one application; return how many shuffles went with its last one."""
+    left = tuple(lease for lease in application.leases if lease.holder not in holders)
+    if left:
+        state.put_application(replace(application, leases=left))
+        return 0
+    return _drop_application(state, application.instance)
+
+
+def _drop_application(state: State, instance: bytes) -> int:
+    dropped = state.drop_application(instance)
+    while len(state.gone) > bounds.GONE_MAX:
+        del state.gone[next(iter(state.gone))]
+    return dropped
+
+
+def _mark_leases(state: State, body: cmd.MarkLeases) -> Answer:
+    moment = state.time_ms if body.marked else 0
+    for ref in body.leases:
+        application = state.applications.get(ref.instance)
+        lease = application.lease(ref.holder) if application else None
+        if application is None or lease is None or bool(lease.marked_ms) == body.marked:
+            continue
+        leases = tuple(
+            replace(each, marked_ms=moment) if each.holder == ref.holder else each for each in application.leases
+        )
+        state.put_application(replace(application, leases=leases))
+    return Answer()
+
+
+def _end_marked_leases(state: State, body: cmd.EndLeases) -> Answer:
+    before = len(state.applications)
+    for ref in body.leases:
+        application = state.applications.get(ref.instance)
+        lease = application.lease(ref.holder) if application else None
+        if application is not None and lease is not None and lease.marked_ms:
+            _end_leases(state, application, {ref.holder})
+    return Answer(value=before - len(state.applications))
+
+
+def _register_shuffle(state: State, body: cmd.RegisterShuffle) -> Answer:
+    key = body.key
+    if key.instance not in state.applications:
+        return _gone(key.instance)
+    known = state.shuffles.get(key)
+    if known is not None:
+        return _same_shape(known, body)
+    refusal = _generation_problem(state, key) or _shuffle_bounds(state, body)
+    if refusal is not None:
+        return refusal
+    state.put_shuffle(
+        Shuffle(
+            key=key,
+            kind=body.kind,
+            partitions=body.partitions,
+            maps=body.maps,
+            copies_wanted=body.copies_wanted,
+            copies=body.copies,
+            ack=body.ack,
+            assignment=body.assignment,
+            created_ms=state.time_ms,
+        )
+    )
+    return Answer()
+
+
+def _same_shape(known: Shuffle, body: cmd.RegisterShuffle) -> Answer:
+    for name in ("kind", "partitions", "maps", "copies_wanted", "ack"):
+        before, now = getattr(known, name), getattr(body, name)
+        if before != now:
+            return _refuse(Status.CONFLICT, f"shuffle {known.key} was registered with {name} {before}, not {now}")
+    return Answer()
+
+
+def _generation_problem(state: State, key: ShuffleKey) -> Answer | None:
+    """Generations open one after another, each once the one before is committed or dropped; none comes back."""
+    highest = state.heads.get((key.instance, key.shuffle))
+    if highest is None:
+        return None
+    if key.generation <= highest:
+        return _refuse(Status.GENERATION_CLOSED, f"generation {key.generation} of {key} was dropped; it never opens again")
+    if key.generation != highest + 1:
+        return _refuse(Status.GENERATION_CLOSED, f"the next generation of {key} is {highest + 1}")
+    before = state.shuffles.get(ShuffleKey(key.instance, key.shuffle, Generation(highest)))
+    if before is not None and not before.committed_ms:
+        return _refuse(Status.GENERATION_CLOSED, f"generation {highest} is open; push into it, or commit it first")
+    return None
+
+
+def _shuffle_bounds(state: State, body: cmd.RegisterShuffle) -> Answer | None:
+    if not 1 <= body.partitions <= PARTITIONS_MAX or body.maps > MAPS_MAX:
+        return _refuse(
+            Status.BAD_REQUEST,
+            f"{body.partitions} partitions, {body.maps} maps: a shuffle has 1 to {PARTITIONS_MAX} and up to {MAPS_MAX}",
+        )
+    if not 1 <= body.copies <= body.copies_wanted <= COPIES_MAX or body.ack > 2 or not body.assignment:
+        return _refuse(Status.BAD_REQUEST, f"copies are 1 or {COPIES_MAX}, ack is 0, 1 or 2, and there is an assignment")
+    if len(state.shuffles) >= bounds.SHUFFLES_MAX or len(state.heads) >= bounds.HEADS_MAX:
+        return _refuse(Status.NO_ROOM, f"{len(state.shuffles)} shuffles are registered; unregister or forget some first")
+    return _array_room(state, len(body.assignment))
+
+
+def _array_room(state: State, more: int) -> Answer | None:
+    if state.array_bytes + more > bounds.ARRAY_BYTES_MAX:
+        return _refuse(
+            Status.NO_ROOM,
+            f"the masters hold {state.array_bytes} bytes of assignments and winners, {more} more do not fit in "
+            f"{bounds.ARRAY_BYTES_MAX}; unregister or forget some shuffles first",
+        )
+    return None
+
+
+def _commit(state: State, body: cmd.Commit) -> Answer:
+    answer = _commit_with(state, body)
+    if answer.status != Status.BUSY:
+        state.drop_upload(body.upload)
+    return answer
+
+
+def _commit_with(state: State, body: cmd.Commit) -> Answer:
+    if body.key.instance not in state.applications:
+        return _gone(body.key.instance)
+    shuffle = state.shuffles.get(body.key)
+    if shuffle is None:
+        return _no_such(state, body.key)
+    if shuffle.committed_ms:
+        if shuffle.winners_digest == body.winners_digest:
+            return Answer()
+        return _refuse(Status.CONFLICT, f"{body.key} is committed with other winners; a commit is final")
+    if body.partitions != shuffle.partitions or shuffle.maps not in (0, body.maps):
+        return _refuse(
+            Status.CONFLICT,
+            f"winners of {body.maps} maps and {body.partitions} partitions do not fit {body.key}, registered with "
+            f"{shuffle.maps} (0: not known) and {shuffle.partitions}",
+        )
+    winners = body.winners
+    if body.upload:
+        upload = state.uploads.get(body.upload)
+        if upload is None or not all(upload.parts):
+            return _refuse(Status.BUSY, "parts of this call are missing; send them again")
+        winners = b"".join(upload.parts)
+    refusal = _array_room(state, len(winners))
+    if refusal is not None or not winners:
+        return refusal or _refuse(Status.BAD_REQUEST, "there are no winners in this commit")
+    state.put_shuffle(
+        replace(
+            shuffle,
+            maps=body.maps,
+            winners=winners,
+            winners_digest=body.winners_digest,
+            data_bytes=body.data_bytes,
+            committed_ms=max(state.time_ms, 1),
+        )
+    )
+    return Answer()
+
+
+def _no_such(state: State, key: ShuffleKey) -> Answer:
+    if (key.instance, key.shuffle) not in state.heads:
+        return _refuse(Status.UNKNOWN_SHUFFLE, f"shuffle {key.shuffle} of {key} was never registered")
+    return _refuse(Status.UNKNOWN_GENERATION, f"{key} is not open: it was dropped, or never registered")
+
+
+def _unregister(state: State, body: cmd.Unregister) -> Answer:
+    key = body.key
+    if key.instance not in state.applications:
+        return _gone(key.instance)
+    doomed = [each for each in state.generations(key.instance, key.shuffle) if each.generation <= key.generation]
+    for each in doomed:
+        state.drop_shuffle(each)
+    return Answer(value=len(doomed))
+
+
+def _forget(state: State, body: cmd.Forget) -> Answer:
+    found = [
+        application.instance
+        for application in state.applications.values()
+        if (application.instance == body.instance if body.instance else application.name == body.name)
+    ]
+    if not found:
+        asked = f"with instance {body.instance.hex()[:8]}" if body.instance else f'named "{body.name}"'
+        return _refuse(Status.APPLICATION_GONE, f"no application {asked} is alive")
+    dropped = 0
+    for instance in found:
+        if body.one_shuffle:
+            for key in state.generations(instance, ShuffleId(body.shuffle)):
+                state.drop_shuffle(key)
+                dropped += 1
+        else:
+            dropped += _drop_application(state, instance)
+    return Answer(value=dropped, subject=_U32.pack(0 if body.one_shuffle else len(found)))
+
+
+def _part(state: State, body: cmd.Part) -> Answer:
+    for name in [
+        name
+        for name, upload in state.uploads.items()
+        if state.time_ms - upload.started_ms > bounds.UPLOAD_LIFE_MS
+    ]:
+        state.drop_upload(name)
+    if not 1 <= body.parts <= COMMAND_PARTS_MAX or body.number >= body.parts or not body.data or not body.upload:
+        return _refuse(Status.BAD_REQUEST, f"part {body.number} of {body.parts} is empty or out of range")
+    upload = state.uploads.get(body.upload) or Upload((b"",) * body.parts, state.time_ms)
+    if len(upload.parts) != body.parts:
+        return _refuse(Status.CONFLICT, f"this array has {len(upload.parts)} parts, not {body.parts}")
+    if state.upload_bytes + len(body.data) > bounds.UPLOAD_BYTES_MAX or (
+        body.upload not in state.uploads and len(state.uploads) >= bounds.UPLOADS_MAX
+    ):
+        return _refuse(Status.BUSY, "too many large calls are under way; try again")
+    parts = (*upload.parts[: body.number], body.data, *upload.parts[body.number + 1 :])
+    state.put_upload(body.upload, Upload(parts, upload.started_ms))
+    return Answer()
+
+
+def _lease_problem(holder: bytes, lease_ms: int) -> str:
+    if len(holder) != INSTANCE_BYTES:
+        return f"a lease holder has {INSTANCE_BYTES} bytes, not {len(holder)}"
+    if not 1 <= lease_ms <= bounds.LEASE_MS_MAX:
+        return f"a lease is 1 to {bounds.LEASE_MS_MAX} ms, not {lease_ms}"
+    return ""
+
+
+def _name_problem(*names: str) -> str:
+    for name in names:
+        if len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX:
+            return f"a name has at most {NAME_BYTES_MAX} bytes"
+    return ""
+
+
+_APPLY: dict[type[Any], Callable[[State, Any], Answer]] = {
+    cmd.RegisterWorker: register_worker,
+    cmd.SetWorkersAlive: set_workers_alive,
+    cmd.RegisterApplication: _register_application,
+    cmd.Attach: _attach,
+    cmd.Detach: _detach,
+    cmd.MarkLeases: _mark_leases,
+    cmd.EndLeases: _end_marked_leases,
+    cmd.RegisterShuffle: _register_shuffle,
+    cmd.Commit: _commit,
+    cmd.Unregister: _unregister,
+    cmd.Forget: _forget,
+    cmd.Part: _part,
+}

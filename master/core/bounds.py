@@ -1,0 +1,36 @@
+"""How much the replicated state holds, with the reason of each bound. Past it a command is refused, never cut short."""
+
+from __future__ import annotations
+
+from holdfast.common.limits import COMMAND_PART_BYTES, COMMAND_PARTS_MAX, GIB, MIB
+
+#: Worker numbers that were ever given. A record is about 1 KiB.
+WORKERS_MAX = 10_000
+DIRECTORIES_MAX = 64
+APPLICATIONS_MAX = 10_000
+LEASES_PER_APPLICATION_MAX = 1_000
+#: Shuffle generations alive at once; a record without arrays is about 500 bytes.
+SHUFFLES_MAX = 200_000
+#: (instance, shuffle) pairs whose highest generation is remembered, so that none is used twice.
+HEADS_MAX = 1_000_000
+#: Instances that are gone and must not come back; the oldest are forgotten first (instances are random).
+GONE_MAX = 20_000
+#: Assignments and winners of all shuffles together: what a master holds in memory and writes to snapshots.
+ARRAY_BYTES_MAX = 1 * GIB
+#: Parts of arrays whose final command has not come yet.
+UPLOAD_BYTES_MAX = 256 * MIB
+UPLOADS_MAX = 64
+#: Parts older than this are dropped by the next part that comes.
+UPLOAD_LIFE_MS = 120_000
+LEASE_MS_MAX = 30 * 24 * 3600 * 1000
+DETAIL_CHARS_MAX = 500
+
+#: Answered calls remembered per client: more than a client may have under way at once (64).
+CALLS_PER_CLIENT_MAX = 128
+#: Answered calls in all; then a client forgets its own oldest, and clients never seen before are told BUSY.
+CALLS_MAX = 131_072
+CLIENTS_MAX = 16_384
+#: A client is forgotten when it made no command for this long; no call is retried that long.
+CLIENT_LIFE_MS = 15 * 60 * 1000
+
+assert COMMAND_PART_BYTES * COMMAND_PARTS_MAX <= UPLOAD_BYTES_MAX, "the largest array can be uploaded"

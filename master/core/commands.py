@@ -1,0 +1,190 @@
+"""The commands that masters replicate, as plain values; master/machine/codec.py gives them their bytes.
+
+Rules: a command carries every choice and every time that its apply needs, so that all masters do the same with it.
+Sizes are checked by the leader before it proposes and again by apply, which answers and never raises.
+Made by master/service, applied by master/core/apply.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.common.ids import ShuffleKey
+from holdfast.master.core.records import Directory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterWorker:
+    """A worker start. Answer: value = worker number, or the lowest accepted incarnation with INCARNATION_TOO_LOW."""
+
+    uid: bytes
+    name: str
+    incarnation: int
+    host: str
+    rack: str
+    data_address: str
+    http_address: str
+    directories: tuple[Directory, ...]
+    boot_id: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRef:
+    """One start of a worker."""
+
+    worker: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetWorkersAlive:
+    """Workers found lost, or back; those that have another incarnation by now are left alone."""
+
+    alive: bool
+    workers: tuple[WorkerRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterApplication:
+    """Create an application with its first lease; nothing else creates one."""
+
+    instance: bytes
+    name: str
+    user: str
+    lease_ms: int
+    holder: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """One more lease. With an empty instance: on the newest of that name. Answer: subject = instance."""
+
+    instance: bytes
+    name: str
+    lease_ms: int
+    holder: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """End a lease; the application goes with its last one. Answer: value = shuffles dropped."""
+
+    instance: bytes
+    holder: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRef:
+    """One holder's lease on one application."""
+
+    instance: bytes
+    holder: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MarkLeases:
+    """Mark leases as expired, or take the mark back after a renewal."""
+
+    marked: bool
+    leases: tuple[LeaseRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndLeases:
+    """End those of these leases that are still marked. Answer: value = applications that went."""
+
+    leases: tuple[LeaseRef, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterShuffle:
+    """Open a generation with its complete assignment."""
+
+    key: ShuffleKey
+    kind: int
+    partitions: int
+    maps: int
+    copies_wanted: int
+    copies: int
+    ack: int
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """The final word on a generation. The winners are given, or were sent as the parts of `upload`."""
+
+    key: ShuffleKey
+    winners: bytes
+    upload: bytes
+    winners_digest: bytes
+    maps: int
+    partitions: int
+    data_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unregister:
+    """Drop the generations of a shuffle up to and including the one named. Answer: value = how many."""
+
+    key: ShuffleKey
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Drop applications by instance, or by name, or one shuffle of them. Answer: value = shuffles dropped,
+    subject = u32 little-endian applications dropped."""
+
+    instance: bytes
+    name: str
+    one_shuffle: bool
+    shuffle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Part `number` of `parts` of the array `upload`."""
+
+    upload: bytes
+    number: int
+    parts: int
+    data: bytes
+
+
+Body = (
+    RegisterWorker
+    | SetWorkersAlive
+    | RegisterApplication
+    | Attach
+    | Detach
+    | MarkLeases
+    | EndLeases
+    | RegisterShuffle
+    | Commit
+    | Unregister
+    | Forget
+    | Part
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A body and the call that asked for it. An empty client means that no answer is remembered.
+
+    `drawn_index` is the Raft index the client had seen when it drew its id; `digest` covers method and request.
+    """
+
+    body: Body
+    client: bytes = b""
+    number: int = 0
+    drawn_index: int = 0
+    digest: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one place of the log holds: commands that the leader had in hand together, and its time (ms since 1970)."""
+
+    time_ms: int
+    commands: tuple[Command, ...]

@@ -1,0 +1,141 @@
+"""Decides on the leader who is lost and which leases ended; lives in the leader's memory, told the time by its caller.
+
+Rules
+* Heartbeats and renewals are only heard here; what goes into the log are the changes that `tick` decides.
+* A new leader has heard nobody, so everybody starts with a full lease. The same when a tick comes late: then this process
+  stood still, and what was sent to it in the meantime may not have been read yet.
+* A lease without a renewal for its length is marked; one that is marked and stays silent for the grace beyond is ended; a
+  renewal before that takes the mark back.
+* A call that names an instance but no holder of it renews every lease of that instance.
+
+Called by master/service on the leader: `lead` once per leadership, `tick` in a fixed rhythm, `heard_*` with each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.master.core.commands import LeaseRef, WorkerRef
+from holdfast.master.core.records import Application, Lease, Worker
+
+_NS_PER_MS = 1_000_000
+#: A tick this many times its length after the one before is late.
+_LATE_TICKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Lengths in nanoseconds."""
+
+    tick_ns: int
+    worker_ns: int
+    grace_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What is to be proposed. `late` says that everybody got a full lease instead."""
+
+    lost: tuple[WorkerRef, ...] = ()
+    back: tuple[WorkerRef, ...] = ()
+    mark: tuple[LeaseRef, ...] = ()
+    revoke: tuple[LeaseRef, ...] = ()
+    end: tuple[LeaseRef, ...] = ()
+    late: bool = False
+
+
+class Liveness:
+    """When everybody was last heard, on one leader during one leadership. Times are monotonic nanoseconds."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        self._since = 0
+        self._ticked = 0
+        self._workers: dict[WorkerRef, int] = {}
+        self._leases: dict[LeaseRef, int] = {}
+        self._instances: dict[bytes, int] = {}
+
+    def lead(self, now: int) -> None:
+        """Begin a leadership: nobody was heard, everybody has a full lease."""
+        self._workers.clear()
+        self._leases.clear()
+        self._instances.clear()
+        self._since = self._ticked = now
+
+    def heard_worker(self, now: int, worker: int, incarnation: int) -> None:
+        """Take note of a heartbeat or registration of a worker that the state knows."""
+        self._workers[WorkerRef(worker, incarnation)] = now
+
+    def heard_lease(self, now: int, application: Application, holder: bytes) -> None:
+        """Take note of a call that named this application."""
+        if holder and application.lease(holder) is not None:
+            self._leases[LeaseRef(application.instance, holder)] = now
+        else:
+            self._instances[application.instance] = now
+
+    def worker_silence(self, now: int, worker: int, incarnation: int) -> int:
+        """Nanoseconds since this worker was heard, or since this leadership began."""
+        return now - max(self._workers.get(WorkerRef(worker, incarnation), 0), self._since)
+
+    def lease_silence(self, now: int, instance: bytes, holder: bytes) -> int:
+        """Nanoseconds since this lease was renewed, or since this leadership began."""
+        return now - max(self._renewed(LeaseRef(instance, holder)), self._since)
+
+    def tick(self, now: int, workers: Iterable[Worker], applications: Iterable[Application]) -> Decisions:
+        """Decide what changed. The caller has handled every call that came in before."""
+        late = now - self._ticked > _LATE_TICKS * self._timing.tick_ns
+        self._ticked = now
+        if late:
+            self._since = now
+            return Decisions(late=True)
+        known_workers = {WorkerRef(worker.id, worker.incarnation): worker for worker in workers}
+        known_leases = {
+            LeaseRef(application.instance, lease.holder): lease
+            for application in applications
+            for lease in application.leases
+        }
+        self._prune(known_workers, known_leases)
+        lost, back = self._judge_workers(now, known_workers)
+        mark, revoke, end = self._judge_leases(now, known_leases)
+        return Decisions(lost, back, mark, revoke, end)
+
+    def _renewed(self, ref: LeaseRef) -> int:
+        return max(self._leases.get(ref, 0), self._instances.get(ref.instance, 0))
+
+    def _judge_workers(
+        self, now: int, workers: dict[WorkerRef, Worker]
+    ) -> tuple[tuple[WorkerRef, ...], tuple[WorkerRef, ...]]:
+        lost, back = [], []
+        for ref, worker in workers.items():
+            heard = self._workers.get(ref)
+            silent = now - max(heard or 0, self._since) > self._timing.worker_ns
+            if worker.alive and silent:
+                lost.append(ref)
+            elif not worker.alive and heard is not None and now - heard <= self._timing.worker_ns:
+                back.append(ref)
+        return tuple(lost), tuple(back)
+
+    def _judge_leases(
+        self, now: int, leases: dict[LeaseRef, Lease]
+    ) -> tuple[tuple[LeaseRef, ...], tuple[LeaseRef, ...], tuple[LeaseRef, ...]]:
+        mark, revoke, end = [], [], []
+        for ref, lease in leases.items():
+            renewed = self._renewed(ref)
+            silent_ns = now - max(renewed, self._since)
+            lease_ns = lease.lease_ms * _NS_PER_MS
+            if not lease.marked_ms:
+                if silent_ns > lease_ns:
+                    mark.append(ref)
+            elif silent_ns > lease_ns + self._timing.grace_ns:
+                end.append(ref)
+            elif renewed and now - renewed <= lease_ns:
+                revoke.append(ref)
+        return tuple(mark), tuple(revoke), tuple(end)
+
+    def _prune(self, workers: dict[WorkerRef, Worker], leases: dict[LeaseRef, Lease]) -> None:
+        """Forget whom the state does not know any more, so that memory is bounded by the state."""
+        self._workers = {ref: heard for ref, heard in self._workers.items() if ref in workers}
+        self._leases = {ref: heard for ref, heard in self._leases.items() if ref in leases}
+        instances = {ref.instance for ref in leases}
+        self._instances = {each: heard for each, heard in self._instances.items() if each in instances}

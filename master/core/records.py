@@ -1,0 +1,146 @@
+"""The records of the replicated state and the answer to a command: immutable, replaced and never edited.
+
+Rules: no behaviour beyond what one record knows of itself; times are cluster time, milliseconds since 1970, taken from
+commands. A snapshot may therefore be encoded from shallow copies of the tables while commands go on.
+Used by all of master/core; encoded by master/machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.common.errors import Status
+from holdfast.common.ids import ShuffleKey
+
+#: `kind` of a shuffle whose partitions are files of one map each (PARTITION_KIND_MAP of the wire).
+KIND_MAP = 1
+KIND_REDUCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command came to. `value` and `subject` mean what the command's apply function says."""
+
+    status: int = Status.OK
+    detail: str = ""
+    value: int = 0
+    subject: bytes = b""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command did, or had already done, what it asks for."""
+        return self.status == Status.OK
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A storage directory of a worker, as named at registration. `capacity_bytes` 0 is all of its file system."""
+
+    id: bytes
+    path: str
+    tier: str
+    capacity_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A worker that ever registered, by its latest incarnation."""
+
+    id: int
+    uid: bytes
+    name: str
+    incarnation: int
+    host: str
+    rack: str
+    data_address: str
+    http_address: str
+    directories: tuple[Directory, ...]
+    boot_id: str
+    version: str
+    alive: bool
+    changed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One holder's claim on an application. `marked_ms` is when it was found expired, 0 while it is not."""
+
+    holder: bytes
+    lease_ms: int
+    marked_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """One run of an application; it lives while it has a lease. `serial` grows with each application made."""
+
+    instance: bytes
+    name: str
+    user: str
+    created_ms: int
+    serial: int
+    leases: tuple[Lease, ...]
+
+    def lease(self, holder: bytes) -> Lease | None:
+        """Return this holder's lease, if it has one."""
+        return next((lease for lease in self.leases if lease.holder == holder), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shuffle:
+    """One generation of a shuffle. It is committed when `committed_ms` is not 0; then `winners` is final.
+
+    `assignment` and `winners` are arrays of docs/protocol.md; `winners_digest` is over the decoded content, so that two
+    encodings of the same winners are equal. `copies_wanted` was asked for, `copies` were placed.
+    """
+
+    key: ShuffleKey
+    kind: int
+    partitions: int
+    maps: int
+    copies_wanted: int
+    copies: int
+    ack: int
+    assignment: bytes
+    created_ms: int
+    winners: bytes = b""
+    winners_digest: bytes = b""
+    data_bytes: int = 0
+    committed_ms: int = 0
+
+    @property
+    def array_bytes(self) -> int:
+        """What its arrays occupy in memory and in snapshots."""
+        return len(self.assignment) + len(self.winners)
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Numbered parts of one array that is too large for a single command; b"" where a part is still missing."""
+
+    parts: tuple[bytes, ...]
+    started_ms: int
+
+    @property
+    def array_bytes(self) -> int:
+        """What the parts that are here occupy."""
+        return sum(map(len, self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """One answered call of a client."""
+
+    number: int
+    digest: bytes
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """The latest answered calls of one client id, by number. Calls up to `floor` are forgotten."""
+
+    last_index: int
+    last_ms: int
+    floor: int
+    calls: tuple[Remembered, ...]

@@ -1,0 +1,1 @@
+"""The replicated state as Raft sees it: bytes of commands in, answers out, snapshots as bytes."""

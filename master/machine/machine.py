@@ -1,0 +1,69 @@
+"""The state machine that master/raft drives.
+
+Rules: an entry that this version does not understand raises, which ends the process: going on without it would be another
+state than the others have. Whoever waits for changes registers one listener, called after each entry, in Raft's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from holdfast.common.ids import ShuffleKey
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.apply import apply
+from holdfast.master.core.records import Answer
+from holdfast.master.core.state import State, Tables
+from holdfast.master.machine import codec, snapshot
+
+
+class Machine:
+    """The replicated state behind bytes; `state` is read only under Raft's state lock."""
+
+    def __init__(self, on_change: Callable[[tuple[ShuffleKey | bytes, ...]], None] | None = None) -> None:
+        """`on_change` hears the shuffle keys and instances whose readers may have something new to hear."""
+        self.state = State()
+        self._on_change = on_change
+
+    def apply(self, index: int, term: int, command: bytes) -> tuple[Answer, ...]:
+        """Apply one entry; return an answer for each of its commands. Raises codec.VersionError."""
+        entry = codec.decode_entry(command)
+        answers = tuple([apply(self.state, index, entry.time_ms, each) for each in entry.commands])
+        if self._on_change is not None:
+            changed = tuple(
+                [
+                    subject
+                    for each, answer in zip(entry.commands, answers, strict=True)
+                    if answer.ok and (subject := _subject(each.body)) is not None
+                ]
+            )
+            if changed:
+                self._on_change(changed)
+        return answers
+
+    def capture(self) -> Tables:
+        """Return a picture of the state; quick."""
+        return self.state.capture()
+
+    def encode(self, captured: object) -> Iterator[bytes]:
+        """Yield the bytes of a picture; may run in any thread."""
+        assert isinstance(captured, Tables)
+        return snapshot.encode(captured)
+
+    def restore(self, chunks: Iterable[bytes]) -> None:
+        """Replace the state; raises snapshot.SnapshotError and leaves it as it was."""
+        self.state = State(snapshot.decode(chunks))
+
+    def state_hash(self) -> bytes:
+        """Return 16 bytes that are equal on all masters that applied the same entries."""
+        return snapshot.state_hash(self.state.capture())
+
+
+def _subject(body: cmd.Body) -> ShuffleKey | bytes | None:
+    """What a reader that waits would be woken by: the key of a shuffle, or an instance, or b"" for all."""
+    if isinstance(body, cmd.Commit | cmd.Unregister):
+        return body.key
+    if isinstance(body, cmd.Detach | cmd.Forget):
+        return body.instance
+    if isinstance(body, cmd.EndLeases):
+        return b""
+    return None
