@@ -182,7 +182,7 @@ async def _ask(connection: DirectConnection, new: int, commands: _Commands, repo
 async def _answer(
     connection: DirectConnection, method: str, request: Message, reply: type[Reply], report: Report
 ) -> Reply | None:
-    """The answer, or None if the master refused to speak for the cluster; a refusal that denies the shuffle is stale."""
+    """The answer, or None if the master refused to speak for the cluster; to deny the shuffle is stale too."""
     stale = {Status.UNKNOWN_SHUFFLE, Status.UNKNOWN_GENERATION, Status.APPLICATION_GONE}
     try:
         found = await asyncio.to_thread(connection.ask, method, request, reply)

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from holdfast.client.cli.drills.ledger import Ledger, State
 from holdfast.client.cli.drills.report import Report
-from holdfast.common.errors import ConflictError, HoldfastError, RetryError
+from holdfast.common.errors import ConflictError, HoldfastError, RetryError, Status
 from holdfast.common.ids import AttemptId, Epoch, WorkerId
 from holdfast.common.layouts import MapAssignment, MapWinner, MapWinners, bitmap_bytes
 from holdfast.common.net.control import ControlClient
@@ -90,6 +90,8 @@ class Traffic:
             found = await client.call("Shuffles/GetManifest", manifest, pb.GetManifestReply)
             same = MapWinners.decode(found.winners_array) == MapWinners.decode(winners)
             self._report.check("committed winners equal", same, f"shuffle {shuffle} has other winners than committed")
+        for one in self._clients:
+            await one.repeat(self._report)
         self.ledger.forget_gone()
 
     def key(self, shuffle: int) -> pb.ShuffleKey:
@@ -125,6 +127,8 @@ class _Client:
         #: shuffle -> a worker it may name; not committed yet
         self._open: dict[int, int] = {}
         self._committed: list[int] = []
+        self._call = pb.CallId()
+        self._last: pb.UnregisterShuffleRequest | None = None
 
     async def call(self, method: str, request: Message, _: type[Answer]) -> Answer:
         """Give one command, retried by the client library until it is answered."""
@@ -184,17 +188,41 @@ class _Client:
     async def _unregister(self, report: Report) -> None:
         shuffle = self._committed.pop(0)
         request = pb.UnregisterShuffleRequest(key=self._traffic.key(shuffle), holder=self._traffic.instance)
+        request.call.CopyFrom(self._next_call())
         self._traffic.ledger.attempt(shuffle, State.GONE)
         reply = await self.call("Shuffles/UnregisterShuffle", request, pb.UnregisterShuffleReply)
         self._traffic.ledger.acknowledge(shuffle, State.GONE)
         wrong = f"unregistering {shuffle} dropped {reply.dropped} generations: forgotten before, or applied twice"
         report.check("applied exactly once", reply.dropped == 1, wrong)
+        self._last = request
+
+    async def repeat(self, report: Report) -> None:
+        """Send the last numbered command again: it must get its first answer, and another one of its number none."""
+        if self._last is None:
+            return
+        reply = await self.call("Shuffles/UnregisterShuffle", self._last, pb.UnregisterShuffleReply)
+        wrong = f"a repeated call was answered with {reply.dropped}, not as the first time"
+        report.check("repeated calls get their first answer", reply.dropped == 1, wrong)
+        other = pb.UnregisterShuffleRequest(call=self._last.call, key=self._traffic.key(self._next), holder=b"")
+        try:
+            await self.call("Shuffles/UnregisterShuffle", other, pb.UnregisterShuffleReply)
+            refused = False
+        except HoldfastError as error:
+            refused = error.status is Status.CALL_REUSED
+        report.check("a used call number is refused", refused, "another command got the answer of a used call number")
+
+    def _next_call(self) -> pb.CallId:
+        """Ids of our own, so that a command can be repeated after masters were killed."""
+        if not self._call.client:
+            self._call = pb.CallId(client=self._rng.randbytes(16), raft_index=self._control.raft_index)
+        self._call.number += 1
+        return self._call
 
     def _winners(self, worker: int) -> bytes:
         """Winners of one map that nobody else says: the attempt number is random."""
         bitmap = self._rng.randbytes(bitmap_bytes(_PARTITIONS) - 1) + b"\x0f"
         attempt = AttemptId(self._rng.getrandbits(63))
         winner = MapWinner(
-            attempt=attempt, epoch=Epoch(0), workers=(WorkerId(worker),), batches=3, bytes=300, partitions=bitmap
+            attempt=attempt, epoch=Epoch(0), workers=(WorkerId(worker),), batches=3, size_bytes=300, partitions=bitmap
         )
         return MapWinners(_PARTITIONS, (winner,)).encode()

@@ -1,0 +1,278 @@
+"""The main job: two TPC-H queries over tables that went through Holdfast, while servers are killed.
+
+Usage: python -m benchmarks.demo [--scale 1] [--partitions 32] [--data DIR]
+A cluster of three masters and two workers is started on this machine. `orders` and `lineitem` are shuffled by order key
+through it; the leading master is killed in the middle of that, a worker between write and read. The input of the
+shuffles is removed before the read, so that no map could run again. The answers are compared with Spark's own shuffle
+and with DuckDB's answers. Exit 0 if all agree, 1 if not, 2 with a sentence if it cannot run here.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchmarks import tpch
+from benchmarks.story import Story, java_problem
+from holdfast.client.cli.output import in_bytes, in_seconds, table
+from holdfast.client.local_cluster import LocalCluster, Server, local_cluster
+from holdfast.client.local_server import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdfast.client import Session
+
+#: What the queries need of the two tables that are shuffled; each is shuffled by its first column.
+COLUMNS = {
+    "orders": ("o_orderkey", "o_custkey", "o_orderdate", "o_orderpriority", "o_shippriority"),
+    "lineitem": (
+        "l_orderkey", "l_extendedprice", "l_discount", "l_shipdate", "l_commitdate", "l_receiptdate", "l_shipmode",
+    ),
+}  # fmt: skip
+QUERIES = {
+    "q03": "the ten orders with the most unshipped revenue",
+    "q12": "late deliveries by ship mode and urgency",
+}
+#: The leader dies once this share of the bytes that the first table took has been written of the second.
+_KILL_AT = 0.5
+
+
+@click.command()
+@click.option("--scale", default=1.0, show_default=True, help="TPC-H scale: 1 is 6 million line items, about 1 GB.")
+@click.option("--partitions", default=32, show_default=True, help="Reduce partitions of both shuffles.")
+@click.option("--data", default="build/tpch", show_default=True, type=click.Path(path_type=Path), help="Kept tables.")
+def main(scale: float, partitions: int, data: Path) -> None:
+    """Run the main job."""
+    if problem := java_problem():
+        click.echo(f"demo: {problem}", err=True)
+        sys.exit(2)
+    story = Story()
+    directory = _tables(story, scale, data)
+    sys.exit(0 if _run(story, directory, partitions) else 1)
+
+
+def _tables(story: Story, scale: float, data: Path) -> Path:
+    directory = data.absolute() / f"sf{scale:g}"
+    if directory.exists():
+        story.say(f"TPC-H at scale {scale:g} is in {directory}")
+    else:
+        story.say(f"making TPC-H at scale {scale:g} with DuckDB; it is kept in {directory}")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with story.part("make the tables (first run only)"):
+        tpch.make(scale, directory)
+    return directory
+
+
+def _run(story: Story, data: Path, partitions: int) -> bool:
+    from holdfast.client import Session
+
+    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as scratch:
+        with story.part("start three masters and two workers"):
+            started = local_cluster(masters=3, workers=2)
+            cluster = started.__enter__()
+        try:
+            names = ", ".join(f"{server.name} (pid {server.pid})" for server in cluster.servers)
+            story.say(f"cluster: {names}; [bold]{cluster.leader().name} leads[/]")
+            with story.part("start Spark"):
+                spark = _spark(Path(scratch))
+            try:
+                with Session(cluster.endpoints, app="tpch") as session:
+                    return _job(story, cluster, spark, session, data, Path(scratch), partitions)
+            finally:
+                spark.stop()
+        finally:
+            started.__exit__(None, None, None)
+
+
+def _job(
+    story: Story,
+    cluster: LocalCluster,
+    spark: "SparkSession",
+    session: "Session",
+    data: Path,
+    scratch: Path,
+    partitions: int,
+) -> bool:
+    story.say(f"Spark {spark.version} on Java {spark._jvm.System.getProperty('java.version')}")  # type: ignore[union-attr]
+    input_files = _link_input(data, scratch)
+    own = {name: _input(spark, data / "tables", name) for name in COLUMNS}
+    shuffled = _write(story, cluster, spark, session, input_files, partitions)
+    files = _files(cluster)
+    shutil.rmtree(input_files)
+    story.say("the input files of both shuffles are removed: from here on no map could run again")
+    _bounce_worker(story, cluster)
+    spark.read.parquet(str(data / "tables" / "customer.parquet")).createOrReplaceTempView("customer")
+    answers = _ask(story, spark, shuffled, data, "read back, join, aggregate", "over the tables in Holdfast")
+    reference = _ask(
+        story, spark, own, data, "the same with Spark's own shuffle", "over the same tables without Holdfast"
+    )
+    good = _compare(story, answers, reference, data)
+    again = _files(cluster) - files
+    story.say(f"maps recomputed: [bold]{again}[/] ({files} map files were sealed, and no other after that)")
+    _counters(story, cluster)
+    story.times()
+    verdict = "[bold green]all answers agree[/]" if good and not again else "[bold red]the answers differ[/]"
+    story.say(verdict)
+    return good and not again
+
+
+def _spark(scratch: Path) -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("holdfast demo")
+    settings = {
+        "spark.driver.memory": "3g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "16",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.log.level": "ERROR",
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _link_input(data: Path, scratch: Path) -> Path:
+    """A directory with the input of the shuffles that can be removed without losing the kept tables."""
+    directory = scratch / "input"
+    directory.mkdir()
+    for name in COLUMNS:
+        source = data / "tables" / f"{name}.parquet"
+        try:
+            os.link(source, directory / source.name)
+        except OSError:  # the temporary directory is on another file system
+            shutil.copyfile(source, directory / source.name)
+    return directory
+
+
+def _input(spark: "SparkSession", directory: Path, name: str) -> "DataFrame":
+    return spark.read.parquet(str(directory / f"{name}.parquet")).select(*COLUMNS[name])
+
+
+def _write(
+    story: Story, cluster: LocalCluster, spark: "SparkSession", session: "Session", files: Path, partitions: int
+) -> dict[str, "DataFrame"]:
+    """Shuffle both tables; the leader is killed while the second one is written."""
+    from holdfast.client.spark import shuffle
+
+    shuffled = {}
+    for name, columns in COLUMNS.items():
+        story.say(f"shuffling [bold]{name}[/] into {partitions} partitions by {columns[0]}")
+        before = _stored_bytes(cluster)
+        killer = None if name == "orders" else _kill_leader(story, cluster, before + int(before * _KILL_AT))
+        with story.part(f"write {name} through Holdfast"):
+            shuffled[name] = shuffle(_input(spark, files, name), partitions, columns[0], session=session)
+        if killer is not None:
+            killer.join()
+        wrote, seconds = _stored_bytes(cluster) - before, story.took(f"write {name} through Holdfast")
+        story.say(f"{name}: {in_bytes(wrote)} sealed on the workers and committed, in {in_seconds(seconds)}")
+    return shuffled
+
+
+def _kill_leader(story: Story, cluster: LocalCluster, at_bytes: int) -> threading.Thread:
+    """In the background: kill the leader once the workers hold `at_bytes`, see a new one elected, bring it back."""
+
+    def work() -> None:
+        wait_until(lambda: _stored_bytes(cluster) >= at_bytes, 120)
+        leader = cluster.leader()
+        leader.kill()
+        killed = time.monotonic()
+        story.say(f"[bold red]kill -9[/] of the leader, {leader.name}, in the middle of it")
+        follower = cluster.leader()
+        story.say(
+            f"{follower.name} leads, {in_seconds(time.monotonic() - killed)} later; {leader.name} is started again"
+        )
+        leader.start()
+
+    thread = threading.Thread(target=work, name="kill-leader")
+    thread.start()
+    return thread
+
+
+def _bounce_worker(story: Story, cluster: LocalCluster) -> None:
+    worker = cluster.workers[0]
+    held = in_bytes(_stored_bytes_of(cluster, worker))
+    with story.part("kill a worker and start it again"):
+        worker.kill()
+        story.say(f"[bold red]kill -9[/] of worker {worker.name}, which holds {held}")
+        began = time.monotonic()
+        worker.start()
+        story.say(
+            f"{worker.name} is back on its directory and serves, {in_seconds(time.monotonic() - began)} after exec"
+        )
+
+
+def _ask(
+    story: Story, spark: "SparkSession", tables: dict[str, "DataFrame"], data: Path, part: str, how: str
+) -> dict[str, list[tuple[Any, ...]]]:
+    """Run the unchanged text of the queries over the given tables; return their rows."""
+    answers = {}
+    for name, frame in tables.items():
+        frame.createOrReplaceTempView(name)
+    with story.part(part):
+        for query, what in QUERIES.items():
+            began = time.monotonic()
+            text = (data / "queries" / f"{query}.sql").read_text(encoding="utf-8")
+            answers[query] = [tuple(row) for row in spark.sql(text).collect()]
+            story.say(f"TPC-H {query} ({what}) {how}: {in_seconds(time.monotonic() - began)}")
+    return answers
+
+
+def _compare(
+    story: Story,
+    answers: dict[str, list[tuple[Any, ...]]],
+    reference: dict[str, list[tuple[Any, ...]]],
+    data: Path,
+) -> bool:
+    import pyarrow.parquet
+
+    good = True
+    for query, rows in answers.items():
+        stored = pyarrow.parquet.read_table(data / "answers" / f"{query}.parquet")
+        expected = [tuple(row.values()) for row in stored.to_pylist()]
+        story.screen.print(table(stored.column_names, rows, title=f"TPC-H {query}: {QUERIES[query]}"))
+        same_spark, same_duckdb = rows == reference[query], _plain(rows) == _plain(expected)
+        good &= same_spark and same_duckdb and bool(rows)
+        story.say(
+            f"{query}: equal to Spark's own answer: {_yes(same_spark)}; equal to DuckDB's answer: {_yes(same_duckdb)}"
+        )
+    return good
+
+
+def _plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows with numbers of one kind: DuckDB sums whole numbers into decimals of 38 digits, Spark into longs."""
+    return [tuple(Decimal(cell) if isinstance(cell, int | Decimal) else cell for cell in row) for row in rows]
+
+
+def _yes(good: bool) -> str:
+    return "[bold green]yes[/]" if good else "[bold red]no[/]"
+
+
+def _stored_bytes(cluster: LocalCluster) -> int:
+    return sum(_stored_bytes_of(cluster, worker) for worker in cluster.workers)
+
+
+def _stored_bytes_of(cluster: LocalCluster, worker: Server) -> int:
+    """Bytes of data files in a worker's directory; files may come and go while we look."""
+    total = 0
+    for path in (cluster.directory / worker.name).rglob("*"):
+        try:
+            total += path.stat().st_size if path.suffix != ".mdb" else 0
+        except FileNotFoundError:
+            continue
+    return total
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""`holdfast drill leader|masters|worker`: the drills, each against a cluster of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.client.cli.drills.report import DrillError, Report
+from holdfast.client.cli.output import json_option, progress, show
+from holdfast.client.local_cluster import LocalCluster, local_cluster
+from holdfast.common.errors import HoldfastError
+
+Drill = Callable[[LocalCluster, Report, random.Random, Callable[[str], None]], Coroutine[Any, Any, None]]
+
+_count_option = click.option(
+    "--count", default=20, show_default=True, type=click.IntRange(min=1), help="Rounds to run."
+)
+_seed_option = click.option("--seed", default=None, type=int, help="Repeats the random choices of an earlier drill.")
+_directory_option = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Where state and logs go, kept at the end. Default: a temporary directory, removed at the end.",
+)
+
+
+@click.group()
+def drill() -> None:
+    """Kill servers on purpose and check that nothing is forgotten. Exit 1 if a promise was broken."""
+
+
+@drill.command()
+@click.option("--stop", is_flag=True, help="Stop the leader (SIGSTOP) and continue it, instead of killing it.")
+@_count_option
+@_seed_option
+@_directory_option
+@json_option
+def leader(stop: bool, count: int, seed: int | None, directory: Path | None, as_json: bool) -> int:
+    """Kill the leading master; time until the next command is accepted. With --stop: no stale answer afterwards."""
+    from holdfast.client.cli.drills.leader import drill_kill, drill_stop
+
+    if stop:
+        return _run("leader --stop", drill_stop, count, seed, directory, as_json)
+    return _run("leader", drill_kill, count, seed, directory, as_json)
+
+
+@drill.command()
+@_count_option
+@_seed_option
+@_directory_option
+@json_option
+def masters(count: int, seed: int | None, directory: Path | None, as_json: bool) -> int:
+    """Kill all masters at once, under concurrent commands: all acknowledged ones present, none applied twice."""
+    from holdfast.client.cli.drills.masters import drill
+
+    return _run("masters", drill, count, seed, directory, as_json)
+
+
+@drill.command()
+@_count_option
+@_seed_option
+@_directory_option
+@json_option
+def worker(count: int, seed: int | None, directory: Path | None, as_json: bool) -> int:
+    """Kill a worker during writes, seals and reads: acknowledged seals read back, the rest is whole or refused."""
+    from holdfast.client.cli.drills.worker import drill
+
+    return _run("worker", drill, count, seed, directory, as_json)
+
+
+def _run(name: str, drill: Drill, count: int, seed: int | None, directory: Path | None, as_json: bool) -> int:
+    chosen = random.SystemRandom().getrandbits(32) if seed is None else seed
+    report = run_drill(name, drill, count, chosen, directory)
+    show(report.document(), as_json, report.draw)
+    return 0 if report.good else 1
+
+
+def run_drill(name: str, drill: Drill, count: int, seed: int, directory: Path | None = None) -> Report:
+    """Start a cluster of three masters and one worker, run the drill in it and return what it found."""
+    report = Report(name, seed, count)
+    with local_cluster(masters=3, workers=1, dir=directory) as cluster, progress(f"drill {name}", count) as step:
+        began = time.monotonic()
+        try:
+            asyncio.run(drill(cluster, report, random.Random(seed), step))
+        except DrillError as error:
+            report.check("nothing hangs", False, str(error))
+        except HoldfastError as error:  # a server that does not start again, masters that never answer
+            report.check("servers come back", False, f"{type(error).__name__}: {error}")
+        report.seconds = time.monotonic() - began
+    report.close()
+    return report
