@@ -13,6 +13,7 @@ Numbers are little endian but for the key.
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 from pathlib import Path
@@ -78,6 +79,9 @@ class LmdbStore:
             self._env = lmdb.open(str(directory), map_size=self._map_bytes, readahead=False, max_dbs=0)
         except lmdb.Error as error:
             raise self._damaged(f"cannot be opened: {error}") from error
+        whole = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
+        if data.stat().st_size < whole:
+            os.truncate(data, whole)  # a file cut short: zeros are refused below, a page beyond the end is a bus error
 
     def _damaged(self, what: str) -> StorageDamaged:
         return StorageDamaged(f"Raft journal in {self._directory} {what}. {_WAY_OUT}")
