@@ -1,8 +1,8 @@
 """The worker side of framed connections: a listening server, and what it asks of the one who answers.
 
 Rules: the first frame is HELLO, within a time limit; a connection that stops in the middle of a frame is closed, since
-it holds memory of the pool; connections are bounded. Whatever a handler raises as a HoldfastError while it takes a frame
-closes that connection with its status. Called by worker/server and tests.
+it holds memory of the pool; connections are bounded. Whatever a handler raises as a HoldfastError while it takes a
+frame closes that connection with its status. Called by worker/server and tests.
 """
 
 from __future__ import annotations
@@ -46,10 +46,14 @@ class Handler(Protocol):
 class ServerConnection(FrameConnection):
     """One accepted connection."""
 
+    _answers_only = True
+
     def __init__(self, server: FrameServer) -> None:
         super().__init__(server.pool)
         self._server = server
         self._greeting: asyncio.TimerHandle | None = None
+        #: counts connections, for who wants a small name of this one
+        self.number = server.next_number()
         #: bytes_in at the last sweep, if a frame was unfinished then
         self.stalled_at = -1
 
@@ -128,8 +132,14 @@ class FrameServer:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._empty: asyncio.Future[None] | None = None
+        self._numbers = 0
         #: (host, port) it listens on
         self.address: tuple[str, int] = ("", 0)
+
+    def next_number(self) -> int:
+        """Return a number that no other connection of this server has."""
+        self._numbers += 1
+        return self._numbers
 
     @property
     def bytes_in(self) -> int:

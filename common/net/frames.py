@@ -15,7 +15,8 @@ import os
 import socket
 from collections import deque
 from collections.abc import Iterator
-from typing import Protocol, cast
+from dataclasses import dataclass
+from typing import cast
 
 from holdfast.common.errors import HoldfastError, RetryError, Status
 from holdfast.common.frame import FrameType, encode_frame
@@ -29,6 +30,9 @@ _log = logging.getLogger(__name__)
 #: What may wait to be sent before `crowded`, and below what it is `writable` again.
 QUEUED_BYTES_HIGH = 4 * MIB
 QUEUED_BYTES_LOW = 1 * MIB
+#: The same for the number of buffers and file ranges.
+QUEUED_ITEMS_HIGH = 2_048
+QUEUED_ITEMS_LOW = 512
 #: One connection sends at most this much before the others of the loop get their turn.
 TURN_BYTES = 4 * MIB
 #: Buffers in one sendmsg (the kernel takes 1,024).
@@ -54,25 +58,22 @@ CROWDED = 2  #: the peer does not read our answers
 HELD = 4  #: the owner of the connection asked for it
 
 
-class HasFile(Protocol):
-    """Something with an open file; it stays referenced until the last byte of a range was sent."""
+@dataclass(slots=True)
+class FileRange:
+    """A part of an open file that is to be sent."""
 
-    def fileno(self) -> int: ...
-
-
-class _Range:
-    """A part of a file that waits to be sent."""
-
-    __slots__ = ("count", "file", "offset")
-
-    def __init__(self, file: HasFile, offset: int, count: int) -> None:
-        self.file = file
-        self.offset = offset
-        self.count = count
+    #: descriptor, and what keeps it open: referenced until the last byte was sent
+    fileno: int
+    owner: object
+    offset: int
+    count: int
 
 
 class FrameConnection(asyncio.BufferedProtocol):
     """Base of both sides. Subclasses implement `_on_frame`, `_on_writable` and `_on_lost`; all on the loop thread."""
+
+    #: what this side sends are answers, so that not reading requests is what keeps them few
+    _answers_only = False
 
     def __init__(self, pool: BufferPool) -> None:
         self._pool = pool
@@ -80,7 +81,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._out: socket.socket | None = None
-        self._queue: deque[memoryview | _Range] = deque()
+        self._queue: deque[memoryview | FileRange] = deque()
         self._watching = False
         self._paused = 0
         self._waiter: Waiter | None = None
@@ -90,6 +91,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         #: why the connection ended or is ending
         self.error: HoldfastError | None = None
         self.peer = ""
+        #: the queue reached a high mark: the sender should wait for `_on_writable`
+        self.crowded = False
         #: bytes that wait to be sent, and those of them that are held in memory
         self.queued_bytes = 0
         self.held_bytes = 0
@@ -115,11 +118,6 @@ class FrameConnection(asyncio.BufferedProtocol):
         """No more frames can be sent."""
         return self._out is None or self._closing
 
-    @property
-    def crowded(self) -> bool:
-        """The sender should wait for `_on_writable`."""
-        return self.queued_bytes >= QUEUED_BYTES_HIGH
-
     def send(
         self,
         frame_type: FrameType,
@@ -138,15 +136,13 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._put(part.cast("B") if part.format != "B" or part.ndim != 1 else part)
         self._flush()
 
-    def send_range(
-        self, frame_type: FrameType, request_id: int, meta: bytes, file: HasFile, offset: int, count: int
-    ) -> None:
-        """Queue a response whose body is `count` bytes of `file`, which goes from the page cache to the socket."""
-        head = encode_frame(frame_type, request_id, meta, count, response=True)
-        self._put(memoryview(head))
-        if count:
-            self._queue.append(_Range(file, offset, count))
-            self.queued_bytes += count
+    def send_range(self, frame_type: FrameType, request_id: int, meta: bytes, body: FileRange) -> None:
+        """Queue a response whose body is a part of a file, which goes from the page cache to the socket uncopied."""
+        if self._out is None:
+            return
+        self._put(memoryview(encode_frame(frame_type, request_id, meta, body.count, response=True)))
+        self._queue.append(body)
+        self.queued_bytes += body.count
         self._flush()
 
     def _put(self, part: memoryview) -> None:
@@ -158,25 +154,26 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         """Send until the queue is empty, the kernel takes no more, or our turn is over."""
-        if self._watching or self._out is None:
+        if self._out is None:
             return
-        try:
-            self._send_some(self._out)
-        except (BlockingIOError, InterruptedError):
-            pass  # the kernel's buffer is full: go on when it is not
-        except OSError as error:
-            self._broken(error)
-            return
-        if self._queue:
-            self._loop.add_writer(self._out.fileno(), self._writable)
-            self._watching = True
-        if self.held_bytes >= QUEUED_BYTES_HIGH:
+        if not self._watching:
+            try:
+                self._send_some(self._out)
+            except (BlockingIOError, InterruptedError):
+                pass  # the kernel's buffer is full: go on when it is not
+            except OSError as error:
+                self._broken(error)
+                return
+            if self._queue:
+                self._loop.add_writer(self._out.fileno(), self._writable)
+                self._watching = True
+        self.crowded = self.queued_bytes >= QUEUED_BYTES_HIGH or len(self._queue) >= QUEUED_ITEMS_HIGH
+        if self.held_bytes >= QUEUED_BYTES_HIGH and self._answers_only:
             self._pause(CROWDED)
 
     def _writable(self) -> None:
         """The kernel takes bytes again."""
         assert self._out is not None
-        was_crowded = self.queued_bytes > QUEUED_BYTES_LOW
         try:
             self._send_some(self._out)
         except (BlockingIOError, InterruptedError):
@@ -189,8 +186,10 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._watching = False
         if self.held_bytes <= QUEUED_BYTES_LOW:
             self._resume(CROWDED)
-        if was_crowded and self.queued_bytes <= QUEUED_BYTES_LOW and not self._closing:
-            self._on_writable()
+        if self.crowded and self.queued_bytes <= QUEUED_BYTES_LOW and len(self._queue) <= QUEUED_ITEMS_LOW:
+            self.crowded = False
+            if not self._closing:
+                self._on_writable()
         if self._closing and not self._queue:
             self._say_end()
 
@@ -198,13 +197,13 @@ class FrameConnection(asyncio.BufferedProtocol):
         turn = TURN_BYTES
         while self._queue and turn > 0:
             first = self._queue[0]
-            sent = self._send_file(out, first) if isinstance(first, _Range) else self._send_memory(out)
+            sent = self._send_file(out, first) if isinstance(first, FileRange) else self._send_memory(out)
             self.queued_bytes -= sent
             self.bytes_out += sent
             turn -= sent
 
-    def _send_file(self, out: socket.socket, item: _Range) -> int:
-        sent = os.sendfile(out.fileno(), item.file.fileno(), item.offset, item.count)
+    def _send_file(self, out: socket.socket, item: FileRange) -> int:
+        sent = os.sendfile(out.fileno(), item.fileno, item.offset, item.count)
         if sent == 0:
             raise OSError(errno.EIO, "a file is shorter than its index says")
         item.offset += sent
@@ -217,7 +216,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         parts: list[memoryview] = []
         flags = 0
         for item in self._queue:
-            if isinstance(item, _Range) or len(parts) == GATHER_MAX:
+            if isinstance(item, FileRange) or len(parts) == GATHER_MAX:
                 flags = socket.MSG_MORE  # the rest of this segment follows at once
                 break
             parts.append(item)

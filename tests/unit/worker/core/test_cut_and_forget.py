@@ -1,0 +1,101 @@
+"""Cutting pieces into frames; deciding what may be deleted; greeting."""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from holdfast.common.errors import ProtocolError, Status
+from holdfast.common.ids import Generation, Instance, RaftIndex, ShuffleId, ShuffleKey
+from holdfast.common.messages import PROTOCOL_VERSION, Hello
+from holdfast.worker.core.cut import Cutter
+from holdfast.worker.core.forgetting import BATCH_KEYS_MAX, batches, judge
+from holdfast.worker.core.greeting import check_hello
+
+KEYS = [ShuffleKey(Instance(bytes(16)), ShuffleId(n), Generation(0)) for n in range(5)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 99), st.integers(1, 50)), min_size=1), st.lists(st.integers(1, 80), min_size=1)
+)
+def test_frames_of_any_sizes_put_together_are_the_piece(runs: list[tuple[int, int]], sizes: list[int]) -> None:
+    """However a piece is cut, offsets follow one another and the runs join to the same bytes, in order."""
+    cutter = Cutter(1_000, runs)
+    offset = 1_000
+    flat: list[int] = []
+    turn = 0
+    while not cutter.done:
+        wanted = sizes[turn % len(sizes)]
+        turn += 1
+        start, size, cut = cutter.cut(wanted)
+        assert start == offset
+        assert 0 < size <= wanted
+        assert sum(length for _, length in cut) == size
+        offset += size
+        flat += [partition for partition, length in cut for _ in range(length)]
+    assert flat == [partition for partition, length in runs for _ in range(length)]
+
+
+def ask(unknown: list[ShuffleKey], index: int = 10, cluster: str = "c"):
+    """Judge an answer about KEYS[:3] asked at index 10 by a worker of cluster c."""
+    return judge(
+        asked=KEYS[:3],
+        highest_when_asked=RaftIndex(10),
+        cluster_id="c",
+        answer_unknown=unknown,
+        answer_cluster_id=cluster,
+        answer_index=RaftIndex(index),
+    )
+
+
+def test_what_a_current_leader_calls_unknown_is_deleted() -> None:
+    """Index equal or higher, same cluster: exactly the unknown keys go."""
+    assert ask([KEYS[1]]).delete == (KEYS[1],)
+    assert ask([KEYS[1]], index=11) == ask([KEYS[1]])
+    assert not ask([KEYS[1]]).problem
+
+
+def test_an_older_state_deletes_nothing_and_says_so() -> None:
+    """A lower index means that the cluster was restored."""
+    verdict = ask(KEYS[:3], index=9)
+    assert verdict.delete == ()
+    assert "restored" in verdict.problem
+
+
+def test_another_cluster_deletes_nothing_and_says_so() -> None:
+    """Another cluster's masters know nothing of ours."""
+    verdict = ask(KEYS[:3], cluster="d")
+    assert verdict.delete == ()
+    assert "'d'" in verdict.problem
+
+
+def test_what_was_not_asked_is_not_deleted() -> None:
+    """A key that the answer names and the question did not is left alone."""
+    assert ask([KEYS[4], KEYS[0]]).delete == (KEYS[0],)
+
+
+def test_questions_are_bounded() -> None:
+    """All keys are asked, in questions of at most BATCH_KEYS_MAX."""
+    keys = KEYS * BATCH_KEYS_MAX
+    asked = list(batches(keys))
+    assert [key for batch in asked for key in batch] == keys
+    assert max(map(len, asked)) == BATCH_KEYS_MAX
+
+
+def test_a_connection_of_our_cluster_and_version_is_accepted() -> None:
+    """Nothing is raised."""
+    check_hello(Hello(cluster_id="c"), "c")
+
+
+@pytest.mark.parametrize(
+    ("hello", "status"),
+    [
+        (Hello(cluster_id="d"), Status.WRONG_CLUSTER),
+        (Hello(cluster_id=""), Status.WRONG_CLUSTER),
+        (Hello(cluster_id="c", version=PROTOCOL_VERSION + 1), Status.BAD_VERSION),
+    ],
+)
+def test_others_are_refused_by_status(hello: Hello, status: Status) -> None:
+    """Another cluster or version is told so."""
+    with pytest.raises(ProtocolError) as caught:
+        check_hello(hello, "c")
+    assert caught.value.status == status

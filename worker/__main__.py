@@ -1,0 +1,5 @@
+"""`python -m holdfast.worker --config FILE`."""
+
+from holdfast.worker.main import main
+
+main()

@@ -1,0 +1,20 @@
+"""Decides whether a connection may talk to this worker. Called by server/data_server.py for each HELLO."""
+
+from __future__ import annotations
+
+from holdfast.common.errors import ProtocolError, Status
+from holdfast.common.messages import PROTOCOL_VERSION, Hello
+
+
+def check_hello(hello: Hello, cluster_id: str) -> None:
+    """Raise ProtocolError with what to do if the sender is of another version or cluster."""
+    if hello.version != PROTOCOL_VERSION:
+        raise ProtocolError(
+            f"this worker speaks version {PROTOCOL_VERSION} of the data protocol, not {hello.version}",
+            status=Status.BAD_VERSION,
+        )
+    if hello.cluster_id != cluster_id:
+        raise ProtocolError(
+            f"this worker belongs to cluster {cluster_id!r}, not to {hello.cluster_id!r}; check the endpoints",
+            status=Status.WRONG_CLUSTER,
+        )

@@ -1,0 +1,43 @@
+"""What a worker has done since it started, as plain numbers: cheap to count, shown by /metrics, /status and heartbeats.
+
+Rules: counters only grow; the names here are the names everywhere, with `holdfast_worker_` before and `_total` behind
+them in /metrics. docs/worker.md says what each means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counted on the loop thread only."""
+
+    #: MAP_PUSH frames written, and their body bytes
+    push_frames: int = 0
+    push_bytes: int = 0
+    #: requests answered with an error status
+    refusals: int = 0
+    #: files begun, sealed (with their bytes), and dropped unsealed
+    files_opened: int = 0
+    files_sealed: int = 0
+    sealed_bytes: int = 0
+    files_dropped: int = 0
+    #: seals that ended well, and how long they took altogether
+    seals: int = 0
+    seal_microseconds: int = 0
+    #: streams opened, data frames and body bytes queued for them
+    streams_opened: int = 0
+    stream_frames: int = 0
+    stream_bytes: int = 0
+    #: streams that ended with an error
+    streams_failed: int = 0
+    #: shuffles and files deleted because the masters do not know them
+    shuffles_forgotten: int = 0
+    files_forgotten: int = 0
+    #: answers of masters that were refused because the cluster was restored, or is another
+    forgetting_refused: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """Every counter by name."""
+        return asdict(self)

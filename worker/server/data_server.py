@@ -1,0 +1,74 @@
+"""The data port: greets connections and hands each request to the service that answers it. Called by main.py."""
+
+from __future__ import annotations
+
+import time
+from typing import assert_never
+
+from holdfast.common.errors import ProtocolError
+from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.messages import Hello, HelloOk
+from holdfast.common.net.buffers import Body
+from holdfast.common.net.frame_server import ServerConnection
+from holdfast.worker.core.greeting import check_hello
+from holdfast.worker.server.map_service import MapService, Request
+from holdfast.worker.server.standing import Standing
+from holdfast.worker.server.stream_service import StreamService
+
+
+class DataServer:
+    """Answers the connections of one worker (a frame_server.Handler)."""
+
+    def __init__(self, standing: Standing, maps: MapService, streams: StreamService) -> None:
+        self._standing = standing
+        self.maps = maps
+        self.streams = streams
+
+    def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
+        """Accept a connection of our version and cluster; raises ProtocolError otherwise."""
+        check_hello(hello, self._standing.cluster_id)
+        self._standing.saw(hello.raft_index)
+        return HelloOk(worker=self._standing.worker, incarnation=self._standing.incarnation)
+
+    def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
+        """Hand a request on. Raises ProtocolError for what no client sends."""
+        if header.type == FrameType.MAP_PUSH:
+            self.maps.push(Request(connection, header), meta, body)
+            return
+        if body is not None:
+            body.release()
+            raise ProtocolError(f"{header.type.name} has no body")
+        match header.type:
+            case FrameType.STREAM_CREDIT:
+                self.streams.credit(connection, header, meta)
+            case FrameType.STREAM_OPEN:
+                self.streams.open(connection, header, meta)
+            case FrameType.STREAM_CLOSE:
+                self.streams.close(connection, meta)
+            case FrameType.MAP_OPEN:
+                self.maps.open(Request(connection, header), meta)
+            case FrameType.MAP_SEAL:
+                self.maps.seal(Request(connection, header), meta)
+            case FrameType.MAP_ABORT:
+                self.maps.abort(Request(connection, header), meta)
+            case FrameType.PING:
+                connection.reply(header)
+            case FrameType.STREAM_DATA | FrameType.HELLO | FrameType.CLOSING:
+                raise ProtocolError(f"{header.type.name} is not a request")
+            case _:
+                assert_never(header.type)
+
+    def writable(self, connection: ServerConnection) -> None:
+        """What was queued is nearly sent: go on with the streams."""
+        self.streams.pump(connection)
+
+    def lost(self, connection: ServerConnection) -> None:
+        """The connection is gone."""
+        self.maps.lost(connection)
+        self.streams.lost(connection)
+
+    def tick(self) -> None:
+        """Once a second."""
+        now_ns = time.monotonic_ns()
+        self.maps.tick(now_ns)
+        self.streams.tick(now_ns)

@@ -1,0 +1,247 @@
+"""Acts on MAP_OPEN, MAP_PUSH, MAP_SEAL and MAP_ABORT: what core/map_files.py decides, storage does, and this answers.
+
+Rules: appends run on the loop thread (they end in the page cache), syncs and seals in storage's threads. A request is
+answered once, when what it asked for is as safe as it says. Called by data_server.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import NamedTuple, assert_never
+
+from holdfast.common.errors import HoldfastError, error_for
+from holdfast.common.frame import FrameHeader
+from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
+from holdfast.common.messages import Ack, MapAbort, MapOpen, MapOpened, MapPush, MapSeal, MapSealed
+from holdfast.common.net.buffers import Body
+from holdfast.common.net.frame_server import ServerConnection
+from holdfast.worker.core.map_files import (
+    AbortAsked,
+    Accepting,
+    Append,
+    Began,
+    Broke,
+    ConnectionLost,
+    Create,
+    Done,
+    Drop,
+    Effect,
+    MapFiles,
+    OpenAsked,
+    PushAsked,
+    Refuse,
+    Seal,
+    SealAsked,
+    SealEnded,
+    ShuffleForgotten,
+    Tick,
+)
+from holdfast.worker.server.counters import Counters
+from holdfast.worker.server.faults import Faults
+from holdfast.worker.server.standing import Standing
+from holdfast.worker.storage.store import MapWriter, Store
+
+_log = logging.getLogger(__name__)
+
+
+class Request(NamedTuple):
+    """The ticket of a request: who asked what."""
+
+    connection: ServerConnection
+    header: FrameHeader
+
+
+class MapService:
+    """All writing of MAP files. Loop thread only."""
+
+    def __init__(self, store: Store, standing: Standing, counters: Counters, faults: Faults) -> None:
+        self._store = store
+        self._standing = standing
+        self._counters = counters
+        self._faults = faults
+        self._loop = asyncio.get_running_loop()
+        self._writers: dict[MapFileKey, MapWriter] = {}
+        self._no_seals = asyncio.Event()
+        self._no_seals.set()
+        self.files = MapFiles(standing.incarnation)
+
+    # Requests.
+
+    def open(self, request: Request, meta: bytes) -> None:
+        """Take a MAP_OPEN."""
+        message = MapOpen.decode(meta)
+        self._standing.saw(message.raft_index)
+        self._act(self.files.step(OpenAsked(request.connection.number, request, message)))
+
+    def push(self, request: Request, meta: bytes, body: Body | None) -> None:
+        """Take a MAP_PUSH; releases the body."""
+        try:
+            message = MapPush.decode(meta)
+            (effect,) = self.files.step(PushAsked(request.connection.number, request, message.handle))
+            if isinstance(effect, Append):
+                self._append(effect, request, message, body.view if body is not None else memoryview(b""))
+            else:
+                self._act([effect])
+        finally:
+            if body is not None:
+                body.release()
+
+    def seal(self, request: Request, meta: bytes) -> None:
+        """Take a MAP_SEAL."""
+        message = MapSeal.decode(meta)
+        self._act(self.files.step(SealAsked(request, message.file, message.totals)))
+
+    def abort(self, request: Request, meta: bytes) -> None:
+        """Take a MAP_ABORT."""
+        self._act(self.files.step(AbortAsked(request, MapAbort.decode(meta).file)))
+
+    # What happens around them.
+
+    def lost(self, connection: ServerConnection) -> None:
+        """A connection is gone."""
+        self._act(self.files.step(ConnectionLost(connection.number, time.monotonic_ns())))
+
+    def tick(self, now_ns: int) -> None:
+        """Time has passed."""
+        self._act(self.files.step(Tick(now_ns)))
+
+    def forget(self, shuffle: ShuffleKey) -> None:
+        """The masters do not know a shuffle: close its unsealed files and take no new ones."""
+        self._act(self.files.step(ShuffleForgotten(shuffle)))
+
+    def begin(self, incarnation: Incarnation) -> None:
+        """This worker has a new incarnation."""
+        self._act(self.files.step(Began(incarnation)))
+
+    def accept(self, yes: bool, why_not: str = "") -> None:
+        """Take new files, or refuse them."""
+        self._act(self.files.step(Accepting(yes, why_not)))
+
+    async def wait_for_seals(self) -> None:
+        """Return when no seal is on its way to the disk."""
+        await self._no_seals.wait()
+
+    # Effects.
+
+    def _act(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Create():
+                    self._create(effect)
+                case Seal():
+                    self._seal(effect)
+                case Drop():
+                    self._writers.pop(effect.file, None)
+                    self._counters.files_dropped += 1
+                    self._store.abort(effect.file)
+                case Done():
+                    _request(effect.ticket).connection.reply(_request(effect.ticket).header)
+                case Refuse():
+                    self._refuse(_request(effect.ticket), error_for(effect.status, effect.why))
+                case Append():
+                    raise AssertionError("an Append needs the body; push() does it")
+                case _:
+                    assert_never(effect)
+
+    def _create(self, effect: Create) -> None:
+        request = _request(effect.ticket)
+        try:
+            self._writers[effect.file] = self._store.begin(effect.file, effect.partitions, effect.ack)
+        except HoldfastError as error:
+            self._broke(effect.file, error)
+            self._refuse(request, error)
+        else:
+            self._counters.files_opened += 1
+            request.connection.reply(request.header, MapOpened(effect.handle).encode())
+
+    def _append(self, effect: Append, request: Request, message: MapPush, body: memoryview) -> None:
+        writer = self._writers[effect.file]
+        try:
+            self._faults.strike()
+            writer.append(message.region, message.flags, message.runs, body)
+        except HoldfastError as error:
+            self._broke(effect.file, error)
+            self._refuse(request, error)
+            return
+        self._counters.push_frames += 1
+        self._counters.push_bytes += len(body)
+        if effect.ack == Ack.SYNCED:
+            self._when_done(asyncio.wrap_future(self._store.sync(writer)), effect.file, request)
+        else:
+            self._after(self._faults.wait_for(len(body)), lambda: request.connection.reply(request.header))
+
+    def _when_done(self, sync: asyncio.Future[None], file: MapFileKey, request: Request) -> None:
+        """Answer a push once it is synced."""
+
+        def done(future: asyncio.Future[None]) -> None:
+            error = _error_of(future)
+            if error is None:
+                request.connection.reply(request.header)
+            else:
+                self._broke(file, error)
+                self._refuse(request, error)
+
+        sync.add_done_callback(done)
+
+    def _seal(self, effect: Seal) -> None:
+        request = _request(effect.ticket)
+        began = time.monotonic_ns()
+        known = self._writers.pop(effect.file, None) is not None
+        self._no_seals.clear()
+
+        def done(future: asyncio.Future[MapSealed]) -> None:
+            error = _error_of(future)
+            if error is not None:
+                self._broke(effect.file, error)
+            self._act(self.files.step(SealEnded(effect.file, error is None)))
+            if not self.files.seals:
+                self._no_seals.set()
+            if error is not None:
+                self._refuse(request, error)
+                return
+            answer = future.result()
+            if known:
+                self._counters.seals += 1
+                self._counters.seal_microseconds += (time.monotonic_ns() - began) // 1_000
+                self._counters.files_sealed += 1
+                self._counters.sealed_bytes += answer.totals.size_bytes
+            request.connection.reply(request.header, answer.encode())
+
+        def start() -> None:
+            asyncio.wrap_future(self._store.seal(effect.file, effect.totals)).add_done_callback(done)
+
+        self._after(self._faults.wait_for(0), start)
+
+    def _broke(self, file: MapFileKey, error: HoldfastError) -> None:
+        self._writers.pop(file, None)
+        self._act(self.files.step(Broke(file, error.status)))
+
+    def _refuse(self, request: Request, error: HoldfastError) -> None:
+        self._counters.refusals += 1
+        request.connection.refuse(request.header, error)
+
+    def _after(self, seconds: float, act: Callable[[], None]) -> None:
+        """Act at once, or later if a fault says that the disk is slow."""
+        if seconds:
+            self._loop.call_later(seconds, act)
+        else:
+            act()
+
+
+def _request(ticket: object) -> Request:
+    assert isinstance(ticket, Request)
+    return ticket
+
+
+def _error_of(future: asyncio.Future[MapSealed] | asyncio.Future[None]) -> HoldfastError | None:
+    """The error of a finished future; one that is none of ours is logged and answered as INTERNAL."""
+    if future.cancelled():
+        return HoldfastError("this worker is ending")
+    error = future.exception()
+    if error is None or isinstance(error, HoldfastError):
+        return error
+    _log.error("a write to disk failed in an unforeseen way", exc_info=error)
+    return HoldfastError(f"{type(error).__name__}: {error}")

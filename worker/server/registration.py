@@ -1,0 +1,224 @@
+"""Keeps this worker known to the masters, and deletes what they do not know any more.
+
+Rules: data needs no masters, so nothing here ever stops the data port; it tries for ever, with the back-off of the
+control client. What may be deleted is decided by core/forgetting.py. Called by main.py as one task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.ids import Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, WorkerId
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.worker.core.forgetting import batches, judge
+from holdfast.worker.server.counters import Counters
+from holdfast.worker.server.data_server import DataServer
+from holdfast.worker.server.standing import Standing
+from holdfast.worker.storage.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.common.net.control import ControlClient
+
+_log = logging.getLogger(__name__)
+
+#: One try at registering; the control client retries within it, and we after it.
+REGISTER_SECONDS = 10.0
+#: Between tries that failed for another reason than silent masters.
+PAUSE_SECONDS = 1.0
+#: How often the masters are asked what may be deleted.
+CHECK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this worker is, as it tells the masters."""
+
+    host: str
+    rack: str
+    data_address: str
+    http_address: str
+    version: str
+
+
+class Registration:
+    """Registers, beats and forgets."""
+
+    def __init__(self, store: Store, standing: Standing, counters: Counters, server: DataServer, place: Place) -> None:
+        self._store = store
+        self._standing = standing
+        self._counters = counters
+        self._server = server
+        self._place = place
+        self._heartbeat_seconds = 2.0
+        #: memory of this process in bytes, for heartbeats; set by main
+        self.memory: Callable[[], int] = lambda: 0
+
+    async def run(self, masters: str) -> None:
+        """Stay registered until cancelled. `masters`: the HTTP endpoints."""
+        client = await _control_client(masters)
+        try:
+            while True:
+                try:
+                    await self._register(client)
+                    await self._stay(client)
+                except HoldfastError as error:
+                    _log.warning("not registered", extra={"status": error.status.name, "why": str(error)})
+                    await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            await client.close()
+
+    # Registering.
+
+    async def _register(self, client: ControlClient) -> None:
+        try:
+            reply = await client.call("Registry/RegisterWorker", self._registration(), deadline_s=REGISTER_SECONDS)
+        except HoldfastError as error:
+            if error.status == Status.INCARNATION_TOO_LOW:
+                await self._raise_incarnation(int(getattr(error, "lowest", 0)))
+            raise
+        standing = self._standing
+        if reply.cluster_id != standing.cluster_id:
+            raise HoldfastError(
+                f"the masters are of cluster {reply.cluster_id!r}, this worker of {standing.cluster_id!r}: "
+                "check [worker] masters and [cluster] id",
+                status=Status.WRONG_CLUSTER,
+            )
+        standing.worker = WorkerId(reply.worker)
+        standing.saw(RaftIndex(reply.raft_index))
+        standing.registered = True
+        self._heartbeat_seconds = max(reply.heartbeat_ms, 100) / 1_000
+        self._server.maps.accept(True)
+        _log.info("registered", extra={"worker": standing.worker, "incarnation": standing.incarnation})
+
+    def _registration(self) -> pb.RegisterWorkerRequest:
+        place, standing = self._place, self._standing
+        return pb.RegisterWorkerRequest(
+            uid=self._store.worker_uid,
+            name=standing.name,
+            incarnation=standing.incarnation,
+            host=place.host,
+            rack=place.rack,
+            data_address=place.data_address,
+            http_address=place.http_address,
+            directories=self._directories(),
+            boot_id=self._store.boot_id,
+            version=place.version,
+            raft_index=standing.raft_index,
+        )
+
+    def _directories(self) -> list[pb.Directory]:
+        return [
+            pb.Directory(
+                id=found.id,
+                path=str(found.path),
+                tier=found.tier,
+                capacity_bytes=found.capacity_bytes,
+                used_bytes=found.used_bytes,
+                free_bytes=found.free_bytes,
+                healthy=found.healthy,
+                problem=found.problem,
+            )
+            for found in self._store.directories()
+        ]
+
+    async def _raise_incarnation(self, lowest: int) -> None:
+        """The masters have seen a later start of ours than our disks have: they were restored. Start above it."""
+        standing = self._standing
+        self._server.maps.accept(False, "this worker is registering anew")
+        await asyncio.to_thread(self._store.raise_incarnation, max(lowest, standing.incarnation + 1))
+        standing.incarnation = self._store.incarnation
+        self._server.maps.begin(standing.incarnation)
+        self._server.streams.begin(standing.incarnation)
+        _log.warning("incarnation raised", extra={"incarnation": standing.incarnation})
+
+    # Staying.
+
+    async def _stay(self, client: ControlClient) -> None:
+        """Beat, and ask what may go, until the masters want us to register again."""
+        check_at = time.monotonic()
+        while True:
+            if time.monotonic() >= check_at:
+                await self._forget_unknown(client)
+                check_at = time.monotonic() + CHECK_SECONDS
+            try:
+                reply = await client.call("Registry/Heartbeat", self._heartbeat(), deadline_s=REGISTER_SECONDS)
+            except HoldfastError as error:
+                if error.status in (Status.UNKNOWN_WORKER, Status.STALE_INCARNATION, Status.INCARNATION_TOO_LOW):
+                    return
+                raise
+            self._standing.saw(RaftIndex(reply.raft_index))
+            if reply.reregister:
+                return
+            await asyncio.sleep(self._heartbeat_seconds)
+
+    def _heartbeat(self) -> pb.HeartbeatRequest:
+        return pb.HeartbeatRequest(
+            worker=self._standing.worker,
+            incarnation=self._standing.incarnation,
+            directories=self._directories(),
+            memory_bytes=self.memory(),
+            files=self._store.files,
+            counters=self._counters.as_dict(),
+        )
+
+    # Forgetting.
+
+    async def _forget_unknown(self, client: ControlClient) -> None:
+        problems: list[str] = []
+        for asked in batches(self._store.shuffles()):
+            highest = self._standing.raft_index
+            request = pb.CheckShufflesRequest(
+                worker=self._standing.worker, keys=[_to_proto(key) for key in asked], raft_index=highest
+            )
+            reply = await client.call("Registry/CheckShuffles", request, deadline_s=REGISTER_SECONDS)
+            verdict = judge(
+                asked=asked,
+                highest_when_asked=highest,
+                cluster_id=self._standing.cluster_id,
+                answer_unknown=[_from_proto(key) for key in reply.unknown],
+                answer_cluster_id=reply.cluster_id,
+                answer_index=RaftIndex(reply.raft_index),
+            )
+            if verdict.problem:
+                problems.append(verdict.problem)
+                self._counters.forgetting_refused += 1
+                _log.error("nothing is deleted", extra={"why": verdict.problem})
+                break
+            self._standing.saw(RaftIndex(reply.raft_index))
+            await self._delete(verdict.delete)
+        self._standing.problems = tuple(problems)
+
+    async def _delete(self, keys: Sequence[ShuffleKey]) -> None:
+        if not keys:
+            return
+        for key in keys:
+            self._server.maps.forget(key)
+        files = await asyncio.to_thread(self._store.forget, keys)
+        self._counters.shuffles_forgotten += len(keys)
+        self._counters.files_forgotten += files
+        _log.info("deleted what the masters do not know", extra={"shuffles": len(keys), "files": files})
+
+
+async def _control_client(masters: str) -> ControlClient:
+    """Import gRPC, which takes a while, beside the loop: the data port serves already."""
+
+    def load() -> type[ControlClient]:
+        from holdfast.common.net.control import ControlClient
+
+        return ControlClient
+
+    return (await asyncio.to_thread(load))(masters)
+
+
+def _to_proto(key: ShuffleKey) -> pb.ShuffleKey:
+    return pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation)
+
+
+def _from_proto(key: pb.ShuffleKey) -> ShuffleKey:
+    return ShuffleKey(Instance(key.instance), ShuffleId(key.shuffle), Generation(key.generation))

@@ -1,0 +1,108 @@
+"""What a worker tells about itself, gathered when asked. Called by http.py, metrics.py and registration (memory)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.common.ids import NO_WORKER
+from holdfast.common.net.buffers import BufferPool
+from holdfast.common.net.frame_server import FrameServer
+from holdfast.worker.server.counters import Counters
+from holdfast.worker.server.data_server import DataServer
+from holdfast.worker.server.faults import Faults
+from holdfast.worker.server.registration import Place
+from holdfast.worker.server.standing import Standing
+from holdfast.worker.storage.store import Store
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes() -> int:
+    """Anonymous memory of this process: resident pages without those of mapped files, such as the index."""
+    _, resident, shared, *_ = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    return (int(resident) - int(shared)) * _PAGE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Everything that can be shown."""
+
+    standing: Standing
+    store: Store
+    counters: Counters
+    pool: BufferPool
+    frames: FrameServer
+    data: DataServer
+    faults: Faults
+    place: Place
+
+    def problems(self) -> list[str]:
+        """Sentences for people; empty if all is well."""
+        told = [*self.standing.problems]
+        told += [f"{found.path}: {found.problem}" for found in self.store.directories() if not found.healthy]
+        return told
+
+    def healthy(self) -> bool:
+        """At least one directory can be written."""
+        return any(found.healthy for found in self.store.directories())
+
+    def gauges(self) -> dict[str, int]:
+        """What goes up and down, by name."""
+        return {
+            "memory_bytes": resident_bytes(),
+            "body_bytes": self.pool.used_bytes,
+            "body_bytes_peak": self.pool.used_bytes_peak,
+            "body_waiting": self.pool.waiting,
+            "connections": len(self.frames.connections),
+            "streams": len(self.data.streams.streams),
+            "files_open": self.data.maps.files.count,
+            "seals_running": self.data.maps.files.seals,
+            "files": self.store.files,
+            "registered": int(self.standing.registered),
+            "incarnation": self.standing.incarnation,
+            "raft_index": self.standing.raft_index,
+        }
+
+    def totals(self) -> dict[str, int]:
+        """What only grows, by name."""
+        return {
+            **self.counters.as_dict(),
+            "bytes_in": self.frames.bytes_in,
+            "bytes_out": self.frames.bytes_out,
+            "body_waits": self.pool.waits,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """The answer of /status."""
+        standing = self.standing
+        return {
+            "name": standing.name,
+            "worker": None if standing.worker == NO_WORKER else standing.worker,
+            "cluster_id": standing.cluster_id,
+            "host": self.place.host,
+            "rack": self.place.rack,
+            "data": self.place.data_address,
+            "http": self.place.http_address,
+            "version": self.place.version,
+            "pid": os.getpid(),
+            "problems": self.problems(),
+            "faults": self.faults.active(),
+            "directories": [
+                {
+                    "id": found.id.hex(),
+                    "path": str(found.path),
+                    "tier": found.tier,
+                    "capacity_bytes": found.capacity_bytes,
+                    "used_bytes": found.used_bytes,
+                    "free_bytes": found.free_bytes,
+                    "healthy": found.healthy,
+                    "problem": found.problem,
+                }
+                for found in self.store.directories()
+            ],
+            **self.gauges(),
+            "counters": self.totals(),
+        }

@@ -1,0 +1,195 @@
+"""Serves streams: plans from storage, turns from core/streams.py, bytes from the page cache to the socket by sendfile.
+
+Rules: a connection gets the next frame when little of the earlier ones waits to be sent; between connections the loop
+takes turns. What goes wrong in the middle of a stream ends it with a status. Called by data_server.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.ids import Incarnation
+from holdfast.common.messages import DataFlag, StreamCredit, StreamData, StreamOpen, StreamOpened
+from holdfast.common.net.frame_server import ServerConnection
+from holdfast.common.net.frames import TURN_BYTES, FileRange
+from holdfast.worker.core.cut import Cutter
+from holdfast.worker.core.streams import Streams
+from holdfast.worker.server.counters import Counters
+from holdfast.worker.server.faults import Faults
+from holdfast.worker.server.standing import Standing
+from holdfast.worker.storage.store import Piece, Store
+
+_log = logging.getLogger(__name__)
+
+#: Frames that one connection may queue before the others of the loop get their turn.
+TURN_FRAMES = 64
+
+
+class _Source:
+    """What one stream reads: the piece being sent, and the one after it, which tells whether this is the last."""
+
+    __slots__ = ("_pieces", "cutter", "header", "next", "piece", "sequence")
+
+    def __init__(self, header: FrameHeader, pieces: Iterator[Piece]) -> None:
+        #: of the STREAM_OPEN, whose request id all data frames carry
+        self.header = header
+        self._pieces = pieces
+        self.sequence = 0
+        self.piece: Piece | None = None
+        self.cutter = Cutter(0, [])
+        self.next: Piece | None = next(pieces, None)
+        self.advance()
+
+    def advance(self) -> None:
+        """Go to the next piece; `piece` is None behind the last. Raises what storage raises."""
+        self.piece = self.next
+        if self.piece is not None:
+            self.cutter = Cutter(self.piece.offset, self.piece.runs)
+            self.next = next(self._pieces, None)
+
+
+class StreamService:
+    """All reading. Loop thread only."""
+
+    def __init__(self, store: Store, standing: Standing, counters: Counters, faults: Faults) -> None:
+        self._store = store
+        self._counters = counters
+        self._faults = faults
+        self._loop = asyncio.get_running_loop()
+        self._sources: dict[int, _Source] = {}
+        #: connections whose pump will run
+        self._scheduled: set[ServerConnection] = set()
+        self.streams = Streams(standing.incarnation)
+
+    def open(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
+        """Take a STREAM_OPEN. Raises ProtocolError for a malformed one; all else is answered."""
+        request = StreamOpen.decode(meta)
+        try:
+            plan = self._store.plan(request.shuffle, request.begin, request.end, request.files)
+            source = _Source(header, iter(plan.pieces()))
+            stream = self.streams.open(connection.number, request.credit_bytes)
+        except HoldfastError as error:
+            self._counters.refusals += 1
+            connection.refuse(header, error)
+            return
+        self._counters.streams_opened += 1
+        connection.reply(header, StreamOpened(stream=stream, total_bytes=plan.total_bytes).encode())
+        if source.piece is None:
+            self._send_end(connection, stream, source)
+        else:
+            self._sources[stream] = source
+            self.pump(connection)
+
+    def credit(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
+        """Take a STREAM_CREDIT; answered only if it is refused."""
+        request = StreamCredit.decode(meta)
+        try:
+            starts = self.streams.credit(connection.number, request.stream, request.credit_bytes)
+        except HoldfastError as error:
+            self._counters.refusals += 1
+            connection.refuse(header, error)
+            return
+        if starts:
+            self.pump(connection)
+
+    def close(self, connection: ServerConnection, meta: bytes) -> None:
+        """Take a STREAM_CLOSE; never answered."""
+        self._forget(connection, StreamCredit.decode(meta).stream)
+
+    def lost(self, connection: ServerConnection) -> None:
+        """A connection is gone, and its streams with it."""
+        for stream in self.streams.lost(connection.number):
+            self._sources.pop(stream, None)
+        self._scheduled.discard(connection)
+
+    def begin(self, incarnation: Incarnation) -> None:
+        """This worker has a new incarnation: readers will hear UNKNOWN_STREAM and open again."""
+        self.streams.begin(incarnation)
+        self._sources.clear()
+
+    def tick(self, now_ns: int) -> None:
+        """Forget streams whose readers did nothing for long."""
+        for connection_number, stream in self.streams.tick(now_ns):
+            self.streams.close(connection_number, stream)
+            self._sources.pop(stream, None)
+
+    def pump(self, connection: ServerConnection) -> None:
+        """Queue frames of this connection's streams until enough waits to be sent, then leave the loop to others."""
+        if connection in self._scheduled:
+            return
+        size = frames = 0
+        while not connection.crowded and not connection.closed:
+            turn = self.streams.turn(connection.number)
+            if turn is None:
+                return
+            if frames == TURN_FRAMES or size >= TURN_BYTES:
+                self._pump_later(connection, 0.0)
+                return
+            sent = self._send_next(connection, turn.stream, turn.allowance)
+            size += sent
+            frames += 1
+            slow = self._faults.wait_for(sent)
+            if slow:
+                self._pump_later(connection, slow)
+                return
+
+    def _pump_later(self, connection: ServerConnection, seconds: float) -> None:
+        self._scheduled.add(connection)
+        self._loop.call_later(seconds, self._pump_now, connection)
+
+    def _pump_now(self, connection: ServerConnection) -> None:
+        if connection in self._scheduled:
+            self._scheduled.discard(connection)
+            self.pump(connection)
+
+    def _send_next(self, connection: ServerConnection, stream: int, allowance: int) -> int:
+        """Send one frame of a stream; return its body bytes."""
+        source = self._sources[stream]
+        piece = source.piece
+        assert piece is not None
+        offset, size, runs = source.cutter.cut(allowance)
+        flags = int(DataFlag.BROADCAST) if piece.flags else 0
+        try:
+            self._faults.strike()
+            if source.cutter.done:
+                source.advance()
+        except HoldfastError as error:
+            self._fail(connection, stream, source, error)
+            return 0
+        if source.piece is None:
+            flags |= DataFlag.END
+        data = StreamData(
+            stream=stream, sequence=source.sequence, file=piece.file, region=piece.region, flags=flags, runs=runs
+        )
+        source.sequence += 1
+        body = FileRange(piece.fileno, piece, offset, size)
+        connection.send_range(FrameType.STREAM_DATA, source.header.request_id, data.encode(), body)
+        self._counters.stream_frames += 1
+        self._counters.stream_bytes += size
+        if connection.closed:  # sending failed; lost() has forgotten or will forget everything
+            return size
+        self.streams.sent(stream, size)
+        if source.piece is None:
+            self._forget(connection, stream)
+        return size
+
+    def _send_end(self, connection: ServerConnection, stream: int, source: _Source) -> None:
+        """End a stream that has nothing to send."""
+        data = StreamData(stream=stream, sequence=0, file=0, region=0, flags=DataFlag.END, runs=[])
+        connection.send(FrameType.STREAM_DATA, source.header.request_id, data.encode(), response=True)
+        self.streams.close(connection.number, stream)
+
+    def _fail(self, connection: ServerConnection, stream: int, source: _Source, error: HoldfastError) -> None:
+        _log.warning("a stream failed", extra={"peer": connection.peer, "status": error.status.name, "why": str(error)})
+        self._counters.streams_failed += 1
+        self._forget(connection, stream)
+        words = str(error).encode()[:4_096]
+        connection.send(FrameType.STREAM_DATA, source.header.request_id, words, response=True, status=error.status)
+
+    def _forget(self, connection: ServerConnection, stream: int) -> None:
+        if self.streams.close(connection.number, stream):
+            self._sources.pop(stream, None)
