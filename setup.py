@@ -11,6 +11,7 @@ PACKAGES = [
     "holdfast.client",
     "holdfast.client.cli",
     "holdfast.client.cli.drills",
+    "holdfast.client.cli.benches",
     "holdfast.client.core",
     "holdfast.client.spark",
     "holdfast.common",

@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from holdfast.client.cli.drain import drain
 from holdfast.common.batch import BatchWriter
 from holdfast.common.checksum import partition_seed
-from holdfast.common.errors import HoldfastError
 from holdfast.common.frame import FrameType
 from holdfast.common.ids import BROADCAST_PARTITION, Incarnation, MapFileKey, PartitionId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.messages import (
     Ack,
-    DataFlag,
     FileTotals,
     MapOpen,
     MapOpened,
@@ -30,7 +29,6 @@ from holdfast.common.messages import (
     StreamData,
     StreamOpen,
 )
-from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_client import FrameClient
 
 PARTITIONS = 8
@@ -135,45 +133,14 @@ async def read(client: FrameClient, files: list[MapFile]) -> list[Content]:
         credit_bytes=CREDIT_BYTES,
         files=[(file.key.map, file.key.attempt, file.key.epoch) for file in files],
     )
-    sink = _Collector([{} for _ in files], asyncio.get_running_loop().create_future())
-    stream = await client.open_stream(request, sink)
-    sink.credit = stream.credit
-    sink.give_back()
-    try:
-        await sink.ended
-    finally:
-        stream.close()
-    return [{place: bytes(data) for place, data in found.items()} for found in sink.found]
+    found: list[dict[tuple[int, int], bytearray]] = [{} for _ in files]
 
-
-@dataclass(slots=True)
-class _Collector:
-    """The sink of one stream: gathers bytes by file, region and partition, and keeps the credit topped up."""
-
-    found: list[dict[tuple[int, int], bytearray]]
-    ended: asyncio.Future[None]
-    credit: object = None
-    _owed: int = field(default=0)
-
-    def data(self, data: StreamData, body: Body | None) -> None:
+    def take(data: StreamData, body: memoryview) -> None:
         offset = 0
-        if body is not None:
-            for partition, length in data.runs:
-                place = self.found[data.file].setdefault((data.region, partition), bytearray())
-                place += body.view[offset : offset + length]
-                offset += length
-            self._owed += len(body)
-            body.release()
-        self.give_back()
-        if data.flags & DataFlag.END and not self.ended.done():
-            self.ended.set_result(None)
+        for partition, length in data.runs:
+            place = found[data.file].setdefault((data.region, partition), bytearray())
+            place += body[offset : offset + length]
+            offset += length
 
-    def failed(self, error: HoldfastError) -> None:
-        if not self.ended.done():
-            self.ended.set_exception(error)
-
-    def give_back(self) -> None:
-        """Grant as much credit as was used, once there is somebody to grant it to."""
-        if callable(self.credit) and self._owed:
-            self.credit(self._owed)
-            self._owed = 0
+    await drain(client, request, take)
+    return [{place: bytes(data) for place, data in content.items()} for content in found]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from holdfast.client.cli.drills.report import Report
-from holdfast.client.direct import ask
+from holdfast.client.direct import DirectConnection, ask
 from holdfast.client.local_cluster import LocalCluster, Server
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
 
 #: Masters that stand still must agree after this; entries go out at once, so this is for a loaded machine.
@@ -45,6 +47,18 @@ async def status(master: Server) -> pb.StatusReply | None:
         return await asyncio.to_thread(ask, master.address, "Admin/Status", pb.StatusRequest(), pb.StatusReply, 2.0)
     except HoldfastError:
         return None
+
+
+def worker_status(worker: Server) -> dict[str, Any]:
+    """What a worker says at /status; {} if it does not answer. Blocking."""
+    connection = DirectConnection(worker.http, 2.0)
+    try:
+        said: dict[str, Any] = json.loads(connection.get("/status"))
+    except RetryError:
+        return {}
+    finally:
+        connection.close()
+    return said
 
 
 async def agree(masters: Sequence[Server]) -> list[pb.StatusReply]:

@@ -73,6 +73,15 @@ class _Drill:
         await asyncio.gather(*(self._until_cut(self._write_one) for _ in range(WRITERS)),
                              *(self._until_cut(self._read_some) for _ in range(READERS)))  # fmt: skip
 
+    async def accepting(self) -> None:
+        """Wait until the masters have accepted the worker, so that it takes new files. Raises TimeoutError."""
+        async with asyncio.timeout(_ANSWER_SECONDS_MAX):
+            while True:
+                said = await asyncio.to_thread(servers.worker_status, self._worker)
+                if said.get("registered"):
+                    return
+                await asyncio.sleep(0.02)
+
     async def _until_cut(self, action: Callable[[FrameClient], Coroutine[Any, Any, None]]) -> None:
         client = await self.connect()
         try:
@@ -80,13 +89,11 @@ class _Drill:
                 async with asyncio.timeout(_ANSWER_SECONDS_MAX):
                     await action(client)
         except TimeoutError:
-            self.report.check(
-                "nothing hangs", False, f"no answer within {_ANSWER_SECONDS_MAX:g} s to {action.__name__}"
-            )
-        except RetryError:
-            self.report.check("nothing hangs", True, "")
+            wrong = f"no answer within {_ANSWER_SECONDS_MAX:g} s to {action.__name__}"
+            self.report.check("nothing hangs", False, wrong)
         except HoldfastError as error:
-            self.report.check("no unexpected refusal", False, f"{action.__name__}: {error.status.name}: {error}")
+            wrong = f"{action.__name__}: {error.status.name}: {error}"
+            self.report.check("no unexpected refusal", client.closed and isinstance(error, RetryError), wrong)
         finally:
             client.abort()
 
@@ -202,6 +209,8 @@ async def _next_shuffle(control: ControlClient, state: _Drill, instance: Instanc
 
 async def _round(worker: Server, state: _Drill, rng: random.Random) -> None:
     report = state.report
+    with report.until("the masters do not accept the worker"):
+        await state.accepting()
     traffic = asyncio.create_task(state.run_until_cut())
     await asyncio.sleep(rng.uniform(0.0, _RUN_SECONDS))
     if rng.random() < 0.5:  # around a seal, where most is at stake

@@ -1,0 +1,73 @@
+"""`holdfast bench`: measures Holdfast on this machine, with what the machine itself can do beside it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.client.cli.output import json_option, progress, show, table
+from holdfast.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.client.cli.benches.figures import Figure
+    from holdfast.client.local_cluster import LocalCluster
+
+SECTIONS = ("latency", "rate", "data", "restart", "idle", "failover")
+
+
+@click.command()
+@click.argument("sections", nargs=-1, metavar=f"[{'|'.join(SECTIONS)}]…")
+@click.option("--partitions", default=100_000, show_default=True, help="Sealed partitions of the section restart.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Where the clusters put their state. Default: a temporary directory.",
+)
+@json_option
+def bench(sections: tuple[str, ...], partitions: int, directory: Path | None, as_json: bool) -> None:
+    """Measure all SECTIONS, or those named, each against a local cluster of its own.
+
+    The machine is measured in the same minute, for comparison; what a figure should reach stands beside it.
+    """
+    for name in sections:
+        if name not in SECTIONS:
+            raise ConfigError(f'there is no section "{name}": choose from {", ".join(SECTIONS)}')
+    chosen = [name for name in SECTIONS if name in sections or not sections]
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as scratch:
+        figures = _measure(chosen, Path(scratch), partitions)
+    document = {"figures": [figure.document() for figure in figures]}
+    columns = ("section", "measured", "#value", "wanted", "note")
+    show(document, as_json, lambda screen: screen.print(table(columns, [figure.row() for figure in figures])))
+
+
+def _measure(chosen: list[str], scratch: Path, partitions: int) -> list[Figure]:
+    from holdfast.client.cli.benches import machine
+    from holdfast.client.local_cluster import local_cluster
+
+    actions = _actions(partitions)
+    with progress("bench", len(chosen) + 1) as step:
+        figures = machine.calibrate(scratch)
+        step("the machine")
+        for name in chosen:
+            with local_cluster(masters=3, workers=1, dir=scratch / name) as cluster:
+                figures += actions[name](cluster)
+            step(name)
+    return figures
+
+
+def _actions(partitions: int) -> dict[str, Callable[[LocalCluster], list[Figure]]]:
+    from holdfast.client.cli.benches import commands, data, servers
+
+    return {
+        "latency": commands.latency,
+        "rate": commands.rate,
+        "data": data.data,
+        "restart": lambda cluster: servers.restart(cluster, partitions),
+        "idle": servers.idle,
+        "failover": commands.failover,
+    }
