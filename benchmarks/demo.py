@@ -22,6 +22,7 @@ import click
 from benchmarks import tpch
 from benchmarks.story import Story, java_problem
 from holdfast.client.cli.output import in_bytes, in_seconds, table
+from holdfast.client.direct import worker_status
 from holdfast.client.local_cluster import LocalCluster, Server, local_cluster
 from holdfast.client.local_server import wait_until
 
@@ -105,7 +106,7 @@ def _job(
     input_files = _link_input(data, scratch)
     own = {name: _input(spark, data / "tables", name) for name in COLUMNS}
     shuffled = _write(story, cluster, spark, session, input_files, partitions)
-    files = _files(cluster)
+    files = _map_files(cluster)
     shutil.rmtree(input_files)
     story.say("the input files of both shuffles are removed: from here on no map could run again")
     _bounce_worker(story, cluster)
@@ -115,7 +116,7 @@ def _job(
         story, spark, own, data, "the same with Spark's own shuffle", "over the same tables without Holdfast"
     )
     good = _compare(story, answers, reference, data)
-    again = _files(cluster) - files
+    again = _map_files(cluster) - files
     story.say(f"maps recomputed: [bold]{again}[/] ({files} map files were sealed, and no other after that)")
     _counters(story, cluster)
     story.times()
@@ -257,6 +258,23 @@ def _plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 def _yes(good: bool) -> str:
     return "[bold green]yes[/]" if good else "[bold red]no[/]"
+
+
+def _map_files(cluster: LocalCluster) -> int:
+    """Sealed map files that the workers hold, from their indexes."""
+    return sum(int(worker_status(worker.http)["files"]) for worker in cluster.workers)
+
+
+def _counters(story: Story, cluster: LocalCluster) -> None:
+    """What the workers counted since their last start; a restarted one begins at zero."""
+    rows = []
+    for worker in cluster.workers:
+        said = worker_status(worker.http)
+        counted = said["counters"]
+        took, gave = in_bytes(counted["push_bytes"]), in_bytes(counted["stream_bytes"])
+        rows.append((worker.name, said["incarnation"], said["files"], took, gave, counted["streams_opened"]))
+    columns = ("worker", "#starts", "#files held", "#written since start", "#read since start", "#streams")
+    story.screen.print(table(columns, rows, title="through Holdfast, as the workers counted"))
 
 
 def _stored_bytes(cluster: LocalCluster) -> int:

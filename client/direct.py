@@ -7,8 +7,9 @@ Everybody else uses common/net/control.py, which follows the leader. Blocking; s
 from __future__ import annotations
 
 import http.client
+import json
 import socket
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -93,3 +94,13 @@ def ask(address: str, method: str, request: Message, reply: type[Reply], seconds
         return connection.ask(method, request, reply)
     finally:
         connection.close()
+
+
+def worker_status(address: str, seconds: float = 5.0) -> dict[str, Any]:
+    """What the worker whose HTTP port is at `address` says of itself at /status. Raises RetryError."""
+    connection = DirectConnection(address, seconds)
+    try:
+        said: dict[str, Any] = json.loads(connection.get("/status"))
+    finally:
+        connection.close()
+    return said

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from holdfast.client.cli.drills.report import Report
-from holdfast.client.direct import DirectConnection, ask
+from holdfast.client.direct import ask, worker_status
 from holdfast.client.local_cluster import LocalCluster, Server
+from holdfast.client.local_server import wait_until
 from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
 
@@ -49,16 +48,17 @@ async def status(master: Server) -> pb.StatusReply | None:
         return None
 
 
-def worker_status(worker: Server) -> dict[str, Any]:
-    """What a worker says at /status; {} if it does not answer. Blocking."""
-    connection = DirectConnection(worker.http, 2.0)
-    try:
-        said: dict[str, Any] = json.loads(connection.get("/status"))
-    except RetryError:
-        return {}
-    finally:
-        connection.close()
-    return said
+async def registered(worker: Server, seconds: float) -> None:
+    """Wait until the masters have accepted the worker since its last start. Raises TimeoutError."""
+
+    def look() -> bool:
+        try:
+            return bool(worker_status(worker.http, 2.0)["registered"])
+        except RetryError:
+            return False
+
+    if not await asyncio.to_thread(wait_until, look, seconds):
+        raise TimeoutError
 
 
 async def agree(masters: Sequence[Server]) -> list[pb.StatusReply]:

@@ -73,15 +73,6 @@ class _Drill:
         await asyncio.gather(*(self._until_cut(self._write_one) for _ in range(WRITERS)),
                              *(self._until_cut(self._read_some) for _ in range(READERS)))  # fmt: skip
 
-    async def accepting(self) -> None:
-        """Wait until the masters have accepted the worker, so that it takes new files. Raises TimeoutError."""
-        async with asyncio.timeout(_ANSWER_SECONDS_MAX):
-            while True:
-                said = await asyncio.to_thread(servers.worker_status, self._worker)
-                if said.get("registered"):
-                    return
-                await asyncio.sleep(0.02)
-
     async def _until_cut(self, action: Callable[[FrameClient], Coroutine[Any, Any, None]]) -> None:
         client = await self.connect()
         try:
@@ -210,7 +201,7 @@ async def _next_shuffle(control: ControlClient, state: _Drill, instance: Instanc
 async def _round(worker: Server, state: _Drill, rng: random.Random) -> None:
     report = state.report
     with report.until("the masters do not accept the worker"):
-        await state.accepting()
+        await servers.registered(worker, _ANSWER_SECONDS_MAX)
     traffic = asyncio.create_task(state.run_until_cut())
     await asyncio.sleep(rng.uniform(0.0, _RUN_SECONDS))
     if rng.random() < 0.5:  # around a seal, where most is at stake
