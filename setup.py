@@ -10,8 +10,8 @@ from setuptools import setup
 PACKAGES = [
     "holdfast.client",
     "holdfast.client.cli",
-    "holdfast.client.cli.drills",
     "holdfast.client.cli.benches",
+    "holdfast.client.cli.drills",
     "holdfast.client.core",
     "holdfast.client.spark",
     "holdfast.common",
