@@ -1,0 +1,132 @@
+"""The local cluster: what it promises to those who build on it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.client import local_cluster as module
+from holdfast.client.direct import ask, worker_status
+from holdfast.client.local_cluster import LocalCluster, StartError, local_cluster
+from holdfast.common.errors import ConfigError
+from holdfast.common.proto import holdfast_pb2 as pb
+from tests.support.waiting import wait_until
+
+
+def test_cluster_is_ready_when_it_is_yielded(cluster: LocalCluster):
+    """Three masters run, one of them leads, and it calls both workers alive, on different hosts."""
+    reply = ask(cluster.leader().address, "Admin/ListWorkers", pb.ListWorkersRequest(), pb.ListWorkersReply)
+    assert [(worker.name, worker.state) for worker in reply.workers] == [("w1", "alive"), ("w2", "alive")]
+    assert len({worker.host for worker in reply.workers}) == 2
+    assert cluster.endpoints.split(",") == [master.address for master in cluster.masters]
+    assert len({server.pid for server in cluster.servers}) == 5
+
+
+def test_killed_leader_is_replaced_and_comes_back(cluster: LocalCluster):
+    """After kill -9 of the leader another one leads; the killed one starts again at the same address and follows."""
+    old = cluster.leader()
+    old.kill()
+    assert not old.running
+    assert cluster.leader() is not old
+    address, pid = old.address, old.pid
+    old.start()
+    assert (old.address, old.running) == (address, True)
+    assert old.pid != pid
+    status = wait_until(lambda: ask(old.address, "Admin/Status", pb.StatusRequest(), pb.StatusReply), "an answer")
+    assert status.name == old.name
+
+
+def test_killed_worker_comes_back_with_a_new_incarnation(cluster: LocalCluster):
+    """A worker killed and started again serves at the same address and counts its start."""
+    worker = cluster.workers[0]
+    before = worker_status(worker.http)["incarnation"]
+    worker.kill()
+    worker.start()
+    cluster.wait_ready()
+    assert worker_status(worker.http)["incarnation"] > before
+
+
+def test_servers_die_with_the_process_that_started_them(tmp_path: Path):
+    """Kill -9 of the process that holds the cluster leaves no server behind."""
+    code = (
+        "import sys, threading\nfrom holdfast.client.local_cluster import local_cluster\n"
+        "with local_cluster(1, 1, dir=sys.argv[1]) as cluster:\n"
+        "    print(*(server.pid for server in cluster.servers), flush=True)\n    threading.Event().wait()\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        with holder.stdout:
+            pids = [int(word) for word in holder.stdout.readline().split()]
+    finally:
+        holder.kill()
+        holder.wait()
+    assert len(pids) == 2
+    wait_until(lambda: not any(map(_exists, pids)), "both servers to be gone")
+
+
+def test_settings_reach_every_server(tmp_path: Path):
+    """Sections given as settings are in the servers' files, beside what the cluster itself sets."""
+    with local_cluster(1, 1, dir=tmp_path, settings={"lease": {"worker": "7s"}}) as cluster:
+        texts = [(tmp_path / f"{server.name}.toml").read_text() for server in cluster.servers]
+    assert all('worker = "7s"' in text for text in texts)
+
+
+def test_wrong_settings_are_refused_before_anything_starts(tmp_path: Path):
+    """An unknown key is a ConfigError that names the nearest known one, and no process was started."""
+    with pytest.raises(ConfigError, match="worker"), local_cluster(1, 1, tmp_path, {"lease": {"workers": "7s"}}):
+        pass
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+@pytest.mark.parametrize(("masters", "workers"), [(2, 1), (0, 1), (3, -1)])
+def test_impossible_clusters_are_refused(masters: int, workers: int):
+    """Numbers of servers that make no cluster are a ConfigError."""
+    with pytest.raises(ConfigError), local_cluster(masters, workers):
+        pass
+
+
+def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """When a port is taken by somebody else, the error names the server and has what the server wrote."""
+    taken = module.free_ports(5)
+    monkeypatch.setattr(module, "free_ports", lambda count, host: taken[:count])
+    with (
+        socket.create_server(("127.0.0.1", taken[0])),
+        pytest.raises(StartError, match=r"(?s)master m1 ended with .*m1\.log.*\n.*holdfast"),
+    ):  # noqa: SIM117
+        with local_cluster(1, 1, dir=tmp_path):
+            pass
+
+
+def test_data_of_a_directory_is_there_again(tmp_path: Path):
+    """A cluster started on a directory of an earlier one has its identity and its workers."""
+    ids, numbers = [], []
+    for _ in range(2):
+        with local_cluster(1, 1, dir=tmp_path) as cluster:
+            status = ask(cluster.leader().address, "Admin/Status", pb.StatusRequest(), pb.StatusReply)
+            ids.append(status.cluster_id)
+            numbers.append(worker_status(cluster.workers[0].http)["incarnation"])
+    assert ids[0] == ids[1]
+    assert numbers[1] > numbers[0]
+
+
+def test_stop_ends_in_order(tmp_path: Path):
+    """`stop` ends a server with exit status 0, also one that was stopped by SIGSTOP."""
+    with local_cluster(1, 1, dir=tmp_path) as cluster:
+        cluster.workers[0].kill(signal.SIGSTOP)
+        assert cluster.workers[0].running
+        assert cluster.workers[0].stop() == 0
+        assert cluster.masters[0].stop() == 0
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
