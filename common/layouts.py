@@ -11,9 +11,9 @@ import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 
-from holdfast.common.errors import ProtocolError
+from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, PartitionId, WorkerId
-from holdfast.common.limits import COPIES_MAX, MAPS_MAX, PARTITIONS_MAX
+from holdfast.common.limits import COPIES_MAX, MAPS_MAX, MIB, PARTITIONS_MAX
 
 VERSION = 1
 
@@ -31,6 +31,8 @@ _WINNERS = struct.Struct("<BBHIIQ")
 _PLACE = struct.Struct("<QIIIQQ")
 _U32 = struct.Struct("<I")
 WORKERS_MAX = 65_535
+#: Winners inflated: a deflated array may grow a thousandfold, and whoever decodes it holds it all.
+INFLATED_BYTES_MAX = 256 * MIB
 
 
 def _check(data: bytes, kind: Kind, layout: struct.Struct) -> None:
@@ -118,6 +120,10 @@ class MapWinners:
         _check(data, Kind.MAP_WINNERS, _WINNERS)
         _, _, _, maps, partitions, size = _WINNERS.unpack_from(data)
         width = bitmap_bytes(partitions)
+        if size > INFLATED_BYTES_MAX:
+            raise ProtocolError(
+                f"MAP_WINNERS: {size} bytes inflated are more than {INFLATED_BYTES_MAX}", status=Status.TOO_LARGE
+            )
         if maps > MAPS_MAX or partitions > PARTITIONS_MAX or size != maps * (_PLACE.size + width):
             raise ProtocolError(f"MAP_WINNERS: {maps} maps and {partitions} partitions do not make {size} bytes")
         raw = _inflate(data[_WINNERS.size :], size)

@@ -192,7 +192,9 @@ def _generation_problem(state: State, key: ShuffleKey) -> Answer | None:
     if highest is None:
         return None
     if key.generation <= highest:
-        return _refuse(Status.GENERATION_CLOSED, f"generation {key.generation} of {key} was dropped; it never opens again")
+        return _refuse(
+            Status.GENERATION_CLOSED, f"generation {key.generation} of {key} was dropped; it never opens again"
+        )
     if key.generation != highest + 1:
         return _refuse(Status.GENERATION_CLOSED, f"the next generation of {key} is {highest + 1}")
     before = state.shuffles.get(ShuffleKey(key.instance, key.shuffle, Generation(highest)))
@@ -208,9 +210,13 @@ def _shuffle_bounds(state: State, body: cmd.RegisterShuffle) -> Answer | None:
             f"{body.partitions} partitions, {body.maps} maps: a shuffle has 1 to {PARTITIONS_MAX} and up to {MAPS_MAX}",
         )
     if not 1 <= body.copies <= body.copies_wanted <= COPIES_MAX or body.ack > 2 or not body.assignment:
-        return _refuse(Status.BAD_REQUEST, f"copies are 1 or {COPIES_MAX}, ack is 0, 1 or 2, and there is an assignment")
+        return _refuse(
+            Status.BAD_REQUEST, f"copies are 1 or {COPIES_MAX}, ack is 0, 1 or 2, and there is an assignment"
+        )
     if len(state.shuffles) >= bounds.SHUFFLES_MAX or len(state.heads) >= bounds.HEADS_MAX:
-        return _refuse(Status.NO_ROOM, f"{len(state.shuffles)} shuffles are registered; unregister or forget some first")
+        return _refuse(
+            Status.NO_ROOM, f"{len(state.shuffles)} shuffles are registered; unregister or forget some first"
+        )
     return _array_room(state, len(body.assignment))
 
 
@@ -307,9 +313,7 @@ def _forget(state: State, body: cmd.Forget) -> Answer:
 
 def _part(state: State, body: cmd.Part) -> Answer:
     for name in [
-        name
-        for name, upload in state.uploads.items()
-        if state.time_ms - upload.started_ms > bounds.UPLOAD_LIFE_MS
+        name for name, upload in state.uploads.items() if state.time_ms - upload.started_ms > bounds.UPLOAD_LIFE_MS
     ]:
         state.drop_upload(name)
     if not 1 <= body.parts <= COMMAND_PARTS_MAX or body.number >= body.parts or not body.data or not body.upload:

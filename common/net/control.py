@@ -1,0 +1,293 @@
+"""The client of the control plane: finds the leading master, calls it, and goes on to the next leader when it is gone.
+
+Rules
+* One client per process and loop; concurrent calls share it. After a fork the child draws a new client id and opens its own
+  connections.
+* A command keeps its call number over all its tries, so that it is applied once.
+* A try ends when the master answers, when its connection fails, or when another master says that it leads by now, which is
+  asked in the background while an answer is awaited; so neither a killed nor a paused leader is waited for.
+* While no leader is known all masters are asked, every 50 ms at first and slower later, until the deadline.
+
+Used by workers, sessions, drills and the CLI. Endpoints name the masters' HTTP ports; gRPC addresses are learnt there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from google.protobuf.message import DecodeError, Message
+
+from holdfast.common.errors import ConfigError, HoldfastError, NotLeaderError, ProtocolError, RetryError, Status
+from holdfast.common.net.methods import METHODS, Method
+from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport
+from holdfast.common.proto import holdfast_pb2 as pb
+
+#: Calls with a number that one client has under way; the answer table remembers twice as many.
+COMMANDS_AT_ONCE_MAX = 64
+#: No command is tried for longer: the answer table forgets a client after fifteen minutes.
+DEADLINE_S_MAX = 600.0
+_PROBE_TIMEOUT_S = 0.5
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 0.5
+#: When a call is not answered, another master is asked who leads: after this, then ever more slowly.
+_WATCH_MIN_S, _WATCH_MAX_S = 0.25, 2.0
+
+
+class ControlClient:
+    """Calls methods of the masters by name; see the rules above."""
+
+    def __init__(self, endpoints: str | Sequence[str], *, transport: Literal["grpc", "http"] = "grpc") -> None:
+        """`endpoints` are "host:port" of the masters' HTTP ports, as a list or separated by commas. Opens nothing."""
+        parts = endpoints.split(",") if isinstance(endpoints, str) else endpoints
+        self.endpoints = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+        for endpoint in self.endpoints:
+            host, _, port = endpoint.rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+                raise ConfigError(
+                    f'"{endpoint}" is no endpoint; write the masters\' HTTP addresses as "host:port,host:port"'
+                )
+        if not self.endpoints:
+            raise ConfigError('there is no endpoint; write the masters\' HTTP addresses as "host:port,host:port"')
+        #: of the cluster that answered; "" before
+        self.cluster_id = ""
+        #: highest Raft index seen in any answer
+        self.raft_index = 0
+        self._kind = transport
+        self._pid = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start afresh in this process: nothing of the parent's connections can be used."""
+        self._pid = os.getpid()
+        self._http = HttpTransport()
+        self._transport: Transport = GrpcTransport() if self._kind == "grpc" else self._http
+        self._leader = ""  # its HTTP address
+        self._known = dict.fromkeys(self.endpoints, "")  # HTTP address -> gRPC address
+        self._search: asyncio.Task[str] | None = None
+        self._commands = asyncio.Semaphore(COMMANDS_AT_ONCE_MAX)
+        self._client_id = b""
+        self._drawn_index = 0
+        self._number = 0
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection. Calls under way fail."""
+        if self._pid != os.getpid():
+            return
+        self._closed = True
+        if self._search is not None:
+            self._search.cancel()
+        await self._transport.close()
+        await self._http.close()
+
+    async def call(self, method: str, request: Message, deadline_s: float = 30.0) -> Any:
+        """Call "Service/Method" on the leader; return its reply message.
+
+        Retries what may succeed later until `deadline_s`, then raises RetryError naming the last cause. A refusal is raised at
+        once as the exception of common/errors.py; NOT_COMMITTED is one, though a RetryError.
+        """
+        if self._pid != os.getpid():
+            self._begin()
+        if self._closed:
+            raise HoldfastError("this control client is closed")
+        known = METHODS[method]
+        end = asyncio.get_running_loop().time() + min(deadline_s, DEADLINE_S_MAX)
+        if not known.is_command:
+            return await self._until(end, known, request.SerializeToString())
+        async with self._commands:
+            return await self._command(end, known, request)
+
+    async def ask(self, address: str, method: str, request: Message, timeout_s: float = 2.0) -> Any:
+        """Make one try at exactly the master at this HTTP address; return its reply message."""
+        if self._pid != os.getpid():
+            self._begin()
+        known = METHODS[method]
+        return self._read(known, await self._http.call(address, known.path, request.SerializeToString(), timeout_s))
+
+    async def masters(self, timeout_s: float = 1.0) -> dict[str, pb.DiscoverReply | None]:
+        """Ask all endpoints at once what they are; None stands for one that did not answer."""
+        replies = await asyncio.gather(*(self._discover(each, timeout_s) for each in self.endpoints))
+        return dict(zip(self.endpoints, replies, strict=True))
+
+    async def _command(self, end: float, method: Method, request: Message) -> Any:
+        while True:
+            if not self._client_id:
+                await self._find(end)  # so that the id is drawn at an index that is known
+            numbered = method.request()
+            numbered.CopyFrom(request)
+            call: pb.CallId = numbered.call  # type: ignore[attr-defined]
+            given = bool(call.client)
+            if not given:
+                call.CopyFrom(self._next_call())
+            tries = _Tries()
+            try:
+                return await self._until(end, method, numbered.SerializeToString(), tries)
+            except HoldfastError as error:
+                # Refused at the first try: it was never sent before, so it was surely not applied, and another id may be drawn.
+                if error.status is not Status.CALL_TOO_OLD or given or tries.count > 1:
+                    raise
+                if call.client == self._client_id:
+                    self._client_id = b""
+
+    def _next_call(self) -> pb.CallId:
+        if not self._client_id:
+            self._client_id, self._drawn_index, self._number = secrets.token_bytes(16), self.raft_index, 0
+        self._number += 1
+        return pb.CallId(client=self._client_id, number=self._number, raft_index=self._drawn_index)
+
+    async def _until(self, end: float, method: Method, request: bytes, tries: _Tries | None = None) -> Any:
+        """Try until the deadline. Every way out of a try that is worth another one comes back here."""
+        tries = tries or _Tries()
+        loop = asyncio.get_running_loop()
+        while True:
+            leader = self._leader or await self._find(end)
+            tries.count += 1
+            try:
+                return self._read(method, await self._try(leader, method, request, end))
+            except RetryError as error:
+                if error.status is Status.NOT_COMMITTED:
+                    raise
+                tries.last = error
+                pause = self._after(error, leader, tries)
+            if loop.time() + pause >= end:
+                raise RetryError(
+                    f"{method.name}: no success in {tries.count} tries: {tries.last}", status=tries.last.status
+                )
+            if pause:
+                await asyncio.sleep(pause)
+
+    def _after(self, error: RetryError, leader: str, tries: _Tries) -> float:
+        """Learn from a failed try; return the seconds to wait before the next."""
+        if error.status is Status.BUSY:
+            return tries.pause()
+        if self._leader == leader:
+            self._leader = ""
+        if isinstance(error, NotLeaderError) and error.leader and error.leader != leader:
+            if tries.hints < len(self._known):
+                tries.hints += 1
+                self._leader = error.leader
+                return 0.0
+            tries.hints = 0
+        return 0.0 if tries.count == 1 else tries.pause()
+
+    async def _try(self, leader: str, method: Method, request: bytes, end: float) -> bytes:
+        """One try at one master, given up as soon as another one is known to lead."""
+        address = leader if self._transport is self._http else self._known.get(leader, "")
+        if not address:
+            reply = await self._discover(leader, _PROBE_TIMEOUT_S)
+            if reply is None:
+                raise RetryError(f"master {leader} cannot be reached")
+            address = self._known[leader]
+        loop = asyncio.get_running_loop()
+        timeout = max(end - loop.time(), 0.01)
+        sent = asyncio.ensure_future(self._transport.call(address, method.path, request, timeout))
+        wait = _WATCH_MIN_S
+        try:
+            while True:
+                done, _ = await asyncio.wait((sent,), timeout=wait)
+                if done:
+                    return sent.result()
+                if await self._moved(leader):
+                    raise RetryError(f"master {leader} does not answer and does not lead any more")
+                wait = min(wait * 1.5, _WATCH_MAX_S)
+        finally:
+            if not sent.done():
+                sent.cancel()
+                await asyncio.wait((sent,))
+
+    async def _moved(self, leader: str) -> bool:
+        """Ask one other master whether somebody else leads now; learn who."""
+        others = [each for each in self._known if each != leader]
+        if not others:
+            return False
+        reply = await self._discover(random.choice(others), _PROBE_TIMEOUT_S)
+        if reply is None or reply.leader_http in ("", leader):
+            return False
+        self._leader = reply.leader_http
+        return True
+
+    async def _find(self, end: float) -> str:
+        """Return the HTTP address of the leader; callers at the same time share one search. Raises RetryError."""
+        loop = asyncio.get_running_loop()
+        pause = _PAUSE_MIN_S
+        while True:
+            if self._search is None or self._search.done():
+                self._search = loop.create_task(self._ask_all())
+            search = self._search
+            await asyncio.wait((search,), timeout=max(end - loop.time(), 0.01))
+            if search.done() and not search.cancelled() and search.result():
+                self._leader = search.result()
+                return self._leader
+            if loop.time() + pause >= end:
+                raise RetryError(f"no master of {', '.join(self.endpoints)} leads; are they running?")
+            await asyncio.sleep(pause * random.uniform(0.75, 1.25))
+            pause = min(pause * 1.1, _PAUSE_MAX_S)
+
+    async def _ask_all(self) -> str:
+        """Ask all masters at once; return the first that says of itself that it leads, "" if none does."""
+        asked = [asyncio.ensure_future(self._discover(each, _PROBE_TIMEOUT_S)) for each in list(self._known)]
+        try:
+            for answered in asyncio.as_completed(asked):
+                reply = await answered
+                if (
+                    reply is not None
+                    and reply.leader_http
+                    and any(each.leader and each.name == reply.name for each in reply.masters)
+                ):
+                    return str(reply.leader_http)
+            return ""
+        finally:
+            for each in asked:
+                each.cancel()
+
+    async def _discover(self, address: str, timeout_s: float) -> pb.DiscoverReply | None:
+        try:
+            reply: pb.DiscoverReply = await self.ask(address, "Shuffles/Discover", pb.DiscoverRequest(), timeout_s)
+        except HoldfastError:
+            return None  # what matters is only whether it can be asked
+        if self.cluster_id and reply.cluster_id != self.cluster_id:
+            return None
+        self.cluster_id = reply.cluster_id
+        for master in reply.masters:
+            if master.name == reply.name and master.http:
+                self._known[master.http] = self._known[address] = master.grpc
+            elif master.http:
+                self._known.setdefault(master.http, "")
+        return reply
+
+    def _read(self, method: Method, data: bytes) -> Any:
+        reply = method.reply()
+        try:
+            reply.ParseFromString(data)
+        except DecodeError as error:
+            raise ProtocolError(f"{method.name}: the answer is not its reply: {error}") from error
+        self.raft_index = max(self.raft_index, getattr(reply, "raft_index", 0))
+        return reply
+
+
+class _Tries:
+    """What one call went through."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.hints = 0
+        self.last: RetryError = RetryError("never tried")
+        self._pause = _PAUSE_MIN_S
+
+    def pause(self) -> float:
+        """Return the seconds to wait now; grows to half a second, with jitter."""
+        now, self._pause = self._pause, min(self._pause * 1.5, _PAUSE_MAX_S)
+        return now * random.uniform(0.75, 1.25)

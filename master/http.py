@@ -1,0 +1,102 @@
+"""The HTTP side of a master: Connect unary calls with JSON or protobuf bodies, /healthz and /metrics. No policy.
+
+POST /holdfast.v1.Service/Method with Content-Type application/json (proto3 JSON) or application/proto; the reply has the same type.
+Errors: the HTTP status of statuses.py, headers Holdfast-Status and Holdfast-Leader, body {"code": …, "message": …}.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aiohttp import web
+from google.protobuf import json_format
+
+from holdfast.common.errors import HoldfastError, ProtocolError, Status
+from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
+from holdfast.common.net.methods import METHODS, Method
+from holdfast.master.service.handlers import Handlers
+from holdfast.master.service.metrics import Metrics
+from holdfast.master.service.statuses import code_of, http_status_of, metadata_of
+
+#: proto3 JSON writes bytes as base64: a third more.
+_JSON_BYTES_MAX = CONTROL_MESSAGE_BYTES_MAX * 4 // 3 + 4096
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class HttpServer:
+    """Serves calls, health and metrics."""
+
+    def __init__(self, handlers: Handlers, metrics: Metrics) -> None:
+        self._handlers = handlers
+        self._metrics = metrics
+        self._methods = {method.path: method for method in METHODS.values()}
+        self._runner = web.ServerRunner(web.Server(self._serve, access_log=None), shutdown_timeout=1.0)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; return the port. Raises OSError if the address is taken."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port).start()
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Stop listening and close what is open."""
+        await self._runner.cleanup()
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        method = self._methods.get(request.path)
+        if method is not None:
+            return await self._call(method, request)
+        if request.path == "/healthz" and request.method == "GET":
+            return web.Response(text="ok\n")
+        if request.path == "/metrics" and request.method == "GET":
+            return web.Response(body=self._metrics.text(), headers={"Content-Type": _METRICS_TYPE})
+        return _refused(
+            HoldfastError("there is /healthz, /metrics and POST /holdfast.v1.Service/Method"), "not_found", 404
+        )
+
+    async def _call(self, method: Method, request: web.BaseRequest) -> web.Response:
+        if request.method != "POST":
+            return _refused(ProtocolError("call this with POST", status=Status.BAD_REQUEST), "invalid_argument", 405)
+        try:
+            body = await _read(request)
+            if request.content_type == "application/proto":
+                return web.Response(
+                    body=await self._handlers.call_bytes(method, body), content_type="application/proto"
+                )
+            if request.content_type != "application/json":
+                raise ProtocolError("Content-Type is application/json or application/proto", status=Status.BAD_REQUEST)
+            reply = await self._handlers.call(method, _parse_json(method, body))
+            return web.Response(text=json_format.MessageToJson(reply, indent=None), content_type="application/json")
+        except HoldfastError as error:
+            code = code_of(error.status)
+            return _refused(error, code, http_status_of(code))
+
+
+async def _read(request: web.BaseRequest) -> bytes:
+    """Read the body; its length is checked before, and again while a chunked one comes in."""
+    if (request.content_length or 0) > _JSON_BYTES_MAX:
+        raise ProtocolError(f"a body has at most {_JSON_BYTES_MAX} bytes", status=Status.TOO_LARGE)
+    data = bytearray()
+    async for chunk in request.content.iter_any():
+        data += chunk
+        if len(data) > _JSON_BYTES_MAX:
+            raise ProtocolError(f"a body has at most {_JSON_BYTES_MAX} bytes", status=Status.TOO_LARGE)
+    return bytes(data)
+
+
+def _parse_json(method: Method, body: bytes) -> Any:
+    request = method.request()
+    try:
+        json_format.Parse(body or b"{}", request, max_recursion_depth=20)
+    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(
+            f"the body is no {request.DESCRIPTOR.name} in JSON: {error}", status=Status.BAD_REQUEST
+        ) from error
+    return request
+
+
+def _refused(error: HoldfastError, code: str, status: int) -> web.Response:
+    headers = {name.title(): value for name, value in metadata_of(error).items()}
+    body = json.dumps({"code": code, "message": str(error)})
+    return web.Response(text=body, status=status, headers=headers, content_type="application/json")

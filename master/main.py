@@ -1,0 +1,235 @@
+"""Starts one master: reads its configuration, opens the log, serves, and stops in an orderly way on SIGTERM.
+
+Rules: ready means that the ports serve, not that there is a leader; one JSON line on standard output says so. Whatever breaks
+ends the process: a master never goes on with half of its state. Exit 0 after SIGTERM or SIGINT, 2 for a configuration that is
+wrong, 1 for anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from holdfast.common import config as configuration
+from holdfast.common.config import Config
+from holdfast.common.errors import ConfigError
+from holdfast.common.ids import ShuffleKey
+from holdfast.common.net.log import set_up_logging
+from holdfast.master.http import HttpServer
+from holdfast.master.machine.machine import Machine
+from holdfast.master.raft import RaftError, RaftNode, RaftSettings
+from holdfast.master.service.admin import Admin
+from holdfast.master.service.grpc import serve_grpc
+from holdfast.master.service.handlers import Handlers
+from holdfast.master.service.leader import Leader
+from holdfast.master.service.masters import Masters
+from holdfast.master.service.metrics import Metrics
+from holdfast.master.service.registry import Registry
+from holdfast.master.service.shuffles import Shuffles
+
+log = logging.getLogger(__name__)
+
+#: A stopping leader hands over before it goes, if that is quick.
+_HAND_OVER_SECONDS = 1.0
+_SECRET_BYTES_MIN = 16
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a master until it is told to stop; return the exit status."""
+    parser = argparse.ArgumentParser(prog="holdfast master", description="Runs one master.")
+    parser.add_argument("--config", type=Path, required=True, help="TOML file, see docs/configuration.md")
+    options = parser.parse_args(arguments)
+    if not __debug__:
+        print("holdfast master: start Python without -O; the masters' checks are assertions", file=sys.stderr)
+        return 2
+    try:
+        config = _load(options.config)
+        own = configuration.require_master(config)
+        secret = _secret(config)
+    except ConfigError as error:
+        print(f"holdfast master: {error}", file=sys.stderr)
+        return 2
+    set_up_logging(config.log.level, config.log.format)
+    try:
+        asyncio.run(_run(config, own, secret))
+    except (RaftError, OSError) as error:
+        log.error("cannot serve", extra={"why": str(error)})
+        return 1
+    return 0
+
+
+def _load(path: Path) -> Config:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error}") from error
+    return configuration.parse(text, os.environ, str(path))
+
+
+def _secret(config: Config) -> bytes:
+    """Return the secret by which masters know each other. Without one they may only meet on loopback."""
+    path = config.cluster.secret_file
+    if path:
+        try:
+            secret = Path(path).read_bytes().strip()
+        except OSError as error:
+            raise ConfigError(f"cannot read cluster.secret_file {path}: {error}") from error
+        if len(secret) < _SECRET_BYTES_MIN:
+            raise ConfigError(
+                f"cluster.secret_file {path} holds {len(secret)} bytes; at least {_SECRET_BYTES_MIN} are needed"
+            )
+        return secret
+    for peer in config.master.peers:
+        host = str(peer.raft).rpartition(":")[0]
+        if host != "localhost" and not host.startswith("127.") and host != "[::1]":
+            raise ConfigError(f"master {peer.name} listens at {peer.raft}: set cluster.secret_file, or use loopback")
+    return f"holdfast loopback {config.cluster.id}".encode()
+
+
+class Server:
+    """The parts of one master, put together."""
+
+    def __init__(self, config: Config, own: configuration.Peer, secret: bytes) -> None:
+        self._config = config
+        self._own = own
+        self._loop = asyncio.get_running_loop()
+        self._node = RaftNode(_raft_settings(config, own, secret), Machine(self._changed), on_leadership=self._led)
+        self._leader = Leader(config, self._node)
+        self._masters = Masters(config)
+        registry = Registry(self._leader)
+        self._metrics = Metrics(self._gauges)
+        self._handlers = Handlers(
+            {
+                "Shuffles": Shuffles(self._leader, self._masters, registry),
+                "Registry": registry,
+                "Admin": Admin(self._leader, self._masters, registry),
+            },
+            self._metrics,
+        )
+        self._http = HttpServer(self._handlers, self._metrics)
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Serve until `stopping` is set."""
+        bind = self._config.master.bind
+        host = configuration.advertised(bind, self._config.master.address, socket.gethostname())
+        grpc, grpc_port = await serve_grpc(self._handlers, f"{bind}:{self._config.master.grpc_port}")
+        self._masters.grpc = f"{host}:{grpc_port}"
+        self._masters.http = f"{host}:{await self._http.start(bind, self._config.master.http_port)}"
+        self._node.start()
+        self._say_ready()
+        try:
+            await stopping.wait()
+            await self._hand_over()
+        finally:
+            await grpc.stop(0.5)
+            await self._http.stop()
+            self._node.stop()
+
+    def _say_ready(self) -> None:
+        told = {
+            "ready": True,
+            "name": self._own.name,
+            "http": self._masters.http,
+            "grpc": self._masters.grpc,
+            "raft": str(self._own.raft),
+            "pid": os.getpid(),
+        }
+        print(json.dumps(told), flush=True)
+
+    async def _hand_over(self) -> None:
+        if not self._leader.serving or len(self._config.master.peers) == 1:
+            return
+        try:
+            async with asyncio.timeout(_HAND_OVER_SECONDS):
+                await asyncio.wrap_future(self._node.transfer_leadership())
+                while self._leader.serving:
+                    await asyncio.sleep(0.01)
+        except (TimeoutError, RaftError) as error:
+            log.info("stops without handing over", extra={"why": str(error)})
+
+    def _changed(self, subjects: Iterable[ShuffleKey | bytes]) -> None:
+        """Runs in Raft's thread."""
+        if self._leader.waiters.count:
+            self._loop.call_soon_threadsafe(self._leader.waiters.wake, subjects)
+
+    def _led(self, leads: bool, term: int) -> None:
+        """Runs in Raft's thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._leader.leadership, leads, term)
+        except RuntimeError:
+            return  # the loop is closed: the process ends
+
+    def _gauges(self) -> Iterable[tuple[str, str, float]]:
+        status = self._node.status()
+        workers, alive, applications, shuffles, array_bytes, answers = self._node.local(
+            lambda machine: (
+                len(machine.state.workers),
+                sum(worker.alive for worker in machine.state.workers.values()),
+                len(machine.state.applications),
+                len(machine.state.shuffles),
+                machine.state.array_bytes,
+                machine.state.answers.size,
+            )
+        )
+        yield "holdfast_master_serving", "1 on the master that leads and serves", float(self._leader.serving)
+        yield "holdfast_master_term", "Raft term", status.term
+        yield "holdfast_master_commit_index", "Raft commit index", status.commit_index
+        yield "holdfast_master_applied_index", "Raft applied index", status.applied_index
+        yield "holdfast_master_log_entries", "Entries in the log", status.log_length
+        yield "holdfast_master_log_bytes", "Bytes in the log", status.log_bytes
+        yield (
+            "holdfast_master_peers_connected",
+            "Other masters connected",
+            sum(p.connected for p in status.peers.values()),
+        )
+        yield (
+            "holdfast_master_commands_proposed",
+            "Commands applied through this master",
+            self._leader.proposer.commands,
+        )
+        yield "holdfast_master_entries_proposed", "Entries that carried them", self._leader.proposer.entries
+        yield "holdfast_master_commands_waiting", "Commands waiting to be proposed", self._leader.proposer.waiting
+        yield "holdfast_master_calls_under_way", "Calls under way, long polls not counted", self._handlers.under_way
+        yield "holdfast_master_long_polls", "Long polls that wait", self._leader.waiters.count
+        yield "holdfast_master_workers", "Workers known", workers
+        yield "holdfast_master_workers_alive", "Workers alive", alive
+        yield "holdfast_master_applications", "Applications", applications
+        yield "holdfast_master_shuffles", "Shuffle generations", shuffles
+        yield "holdfast_master_array_bytes", "Bytes of assignments and winners", array_bytes
+        yield "holdfast_master_answers", "Answered calls remembered", answers
+
+
+def _raft_settings(config: Config, own: configuration.Peer, secret: bytes) -> RaftSettings:
+    raft, faults = config.raft, config.faults
+    return RaftSettings(
+        node_id=own.name,
+        address=str(own.raft),
+        peers={peer.name: str(peer.raft) for peer in config.master.peers if peer.name != own.name},
+        cluster_id=config.cluster.id,
+        secret=secret,
+        directory=Path(config.master.directory),
+        election_min=raft.election_timeout_min.seconds,
+        election_max=raft.election_timeout_max.seconds,
+        heartbeat=raft.heartbeat.seconds,
+        leader_fallback=raft.election_timeout_max.seconds,
+        compact_entries=raft.snapshot_entries,
+        compact_bytes=raft.snapshot_bytes,
+        faults_disk_delay=faults.disk_delay.seconds if faults.enabled else 0.0,
+        faults_clock_offset=faults.clock_offset.seconds if faults.enabled else 0.0,
+    )
+
+
+async def _run(config: Config, own: configuration.Peer, secret: bytes) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await Server(config, own, secret).run(stopping)

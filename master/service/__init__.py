@@ -1,0 +1,1 @@
+"""The masters' services: RPCs turned into commands and confirmed reads, and answers into replies."""

@@ -1,0 +1,162 @@
+"""The service Admin: what people ask. Called through handlers.py."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+
+from holdfast.common.version import VERSION
+from holdfast.common.errors import ProtocolError, Status
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.records import Application, Shuffle, Worker
+from holdfast.master.core.state import State, Tables
+from holdfast.master.machine import snapshot
+from holdfast.master.service.leader import Leader
+from holdfast.master.service.masters import Masters
+from holdfast.master.service.registry import Registry
+
+_LIMIT_DEFAULT, _LIMIT_MAX = 1_000, 10_000
+_U32 = struct.Struct("<I")
+_NS_PER_MS = 1_000_000
+#: Looks at the state until one falls between two entries.
+_LOOKS = 5
+
+
+class Admin:
+    """Handlers of the service Admin."""
+
+    def __init__(self, leader: Leader, masters: Masters, registry: Registry) -> None:
+        self._leader = leader
+        self._masters = masters
+        self._registry = registry
+        self._hashed: tuple[int, bytes] = (-1, b"")
+
+    async def status(self, request: pb.StatusRequest) -> pb.StatusReply:
+        """Say how this master is; every master answers for itself."""
+        config, node = self._leader.config, self._leader.node
+        for _ in range(_LOOKS):
+            status = node.status()
+            tables = node.local(lambda machine: machine.capture())
+            if node.status().applied_index == status.applied_index:
+                break
+        return pb.StatusReply(
+            cluster_id=config.cluster.id,
+            name=config.master.name,
+            role=status.role,
+            term=status.term,
+            leader_http=self._leader.http_of(status.leader),
+            commit_index=status.commit_index,
+            applied_index=status.applied_index,
+            snapshot_index=status.snapshot_index,
+            log_entries=status.log_length,
+            state_hash=await self._hash(tables),
+            workers=len(tables.workers),
+            workers_alive=sum(worker.alive for worker in tables.workers.values()),
+            applications=len(tables.applications),
+            shuffles=len(tables.shuffles),
+            masters=self._masters.infos(status, self._leader.serving),
+            faults=self._faults(),
+            version=VERSION,
+        )
+
+    async def list_workers(self, request: pb.ListWorkersRequest) -> pb.ListWorkersReply:
+        """Return all workers with what their last heartbeat said."""
+        workers = await self._leader.confirmed(lambda state: list(state.workers.values()))
+        return pb.ListWorkersReply(workers=[self._worker(worker) for worker in workers])
+
+    async def list_shuffles(self, request: pb.ListShufflesRequest) -> pb.ListShufflesReply:
+        """Return shuffles of one application or of all, at most `limit`, and how many there are."""
+        limit = min(request.limit or _LIMIT_DEFAULT, _LIMIT_MAX)
+
+        def read(state: State) -> tuple[list[Shuffle], int, dict[bytes, Application]]:
+            if request.instance:
+                keys = state.shuffles_of.get(request.instance, {})
+                found = [state.shuffles[key] for key in itertools.islice(keys, limit)]
+                total = len(keys)
+            else:
+                found = list(itertools.islice(state.shuffles.values(), limit))
+                total = len(state.shuffles)
+            return found, total, {each.key.instance: state.applications[each.key.instance] for each in found}
+
+        shuffles, total, applications = await self._leader.confirmed(read)
+        infos = [self._shuffle(shuffle, applications[shuffle.key.instance]) for shuffle in shuffles]
+        return pb.ListShufflesReply(shuffles=infos, total=total)
+
+    async def forget(self, request: pb.ForgetRequest) -> pb.ForgetReply:
+        """Drop applications or one shuffle of them at once."""
+        if not request.instance and not request.name:
+            raise ProtocolError("name the application, or give its instance", status=Status.BAD_REQUEST)
+        body = cmd.Forget(request.instance, request.name, request.one_shuffle, request.shuffle)
+        answer = await self._leader.command("Admin/Forget", request, body)
+        (applications,) = _U32.unpack(answer.subject)
+        return pb.ForgetReply(applications=applications, shuffles=answer.value)
+
+    async def _hash(self, tables: Tables) -> bytes:
+        """Hash the state in a thread; once for each index."""
+        if self._hashed[0] != tables.index:
+            loop = asyncio.get_running_loop()
+            self._hashed = (tables.index, await loop.run_in_executor(None, snapshot.state_hash, tables))
+        return self._hashed[1]
+
+    def _faults(self) -> list[str]:
+        faults = self._leader.config.faults
+        if not faults.enabled:
+            return []
+        return [f"{name}={getattr(faults, name)}" for name in ("disk_delay", "clock_offset")]
+
+    def _worker(self, worker: Worker) -> pb.WorkerInfo:
+        report = self._registry.reports.get(worker.id)
+        silent = self._leader.liveness.worker_silence(self._leader.now_ns(), worker.id, worker.incarnation)
+        info = pb.WorkerInfo(
+            worker=worker.id,
+            name=worker.name,
+            incarnation=worker.incarnation,
+            host=worker.host,
+            rack=worker.rack,
+            data_address=worker.data_address,
+            http_address=worker.http_address,
+            state="alive" if worker.alive else "lost",
+            last_seen_ms=max(silent, 0) // _NS_PER_MS,
+            version=worker.version,
+        )
+        if report is not None and report.incarnation == worker.incarnation:
+            info.directories.extend(report.heartbeat.directories)
+            info.memory_bytes = report.heartbeat.memory_bytes
+            info.files = report.heartbeat.files
+            info.counters.update(report.heartbeat.counters)
+        else:
+            info.directories.extend(
+                pb.Directory(id=each.id, path=each.path, tier=each.tier, capacity_bytes=each.capacity_bytes)
+                for each in worker.directories
+            )
+        return info
+
+    def _shuffle(self, shuffle: Shuffle, application: Application) -> pb.ShuffleInfo:
+        key = shuffle.key
+        return pb.ShuffleInfo(
+            key=pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation),
+            application=application.name,
+            user=application.user,
+            kind=pb.PARTITION_KIND_MAP,
+            partitions=shuffle.partitions,
+            maps=shuffle.maps,
+            copies=shuffle.copies,
+            state="committed" if shuffle.committed_ms else "open",
+            bytes=shuffle.data_bytes,
+            created_ms=shuffle.created_ms,
+            why=self._why(application),
+        )
+
+    def _why(self, application: Application) -> str:
+        """Say what keeps an application alive: the lease that ends last."""
+        now = self._leader.now_ns()
+        left = max(
+            lease.lease_ms - self._leader.liveness.lease_silence(now, application.instance, lease.holder) // _NS_PER_MS
+            for lease in application.leases
+        )
+        leases = f"{len(application.leases)} leases" if len(application.leases) > 1 else "1 lease"
+        if left <= 0:
+            return f"{leases}, expired {-left // 1000} s ago; deleted after the grace"
+        return f"{leases}, the last ends in {left // 1000} s unless renewed"

@@ -1,0 +1,73 @@
+"""The gRPC side of a master: generic handlers made from the descriptors, health and reflection. No policy.
+
+Requests are parsed by handlers.py and not by gRPC, so that a malformed body gets a typed error like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
+from holdfast.common.net.methods import METHODS, Method
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.master.service.handlers import Handlers
+from holdfast.master.service.statuses import code_of, metadata_of
+
+#: RPCs that gRPC itself lets in; long polls are most of them.
+_RPCS_MAX = 16_384
+_OPTIONS = (
+    ("grpc.max_send_message_length", CONTROL_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", CONTROL_MESSAGE_BYTES_MAX),
+    ("grpc.so_reuseport", 0),
+    # Clients ask every 10 s whether a silent connection still stands.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+async def serve_grpc(handlers: Handlers, address: str) -> tuple[aio.Server, int]:
+    """Start a server at "host:port"; return it and its port. Raises OSError if the address is taken."""
+    server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_RPCS_MAX)
+    for service in pb.DESCRIPTOR.services_by_name.values():
+        methods = {
+            method.name: grpc.unary_unary_rpc_method_handler(
+                _handler(handlers, METHODS[f"{service.name}/{method.name}"])
+            )
+            for method in service.methods
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, methods),))
+    names = [service.full_name for service in pb.DESCRIPTOR.services_by_name.values()]
+    await _add_health(server, names)
+    reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise OSError(f"cannot listen for gRPC at {address}: {error}") from error
+    await server.start()
+    return server, port
+
+
+async def _add_health(server: aio.Server, names: list[str]) -> None:
+    servicer = health.aio.HealthServicer()
+    for name in ("", *names):
+        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+
+
+def _handler(handlers: Handlers, method: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    async def handle(data: bytes, context: Any) -> bytes:
+        try:
+            return await handlers.call_bytes(method, data)
+        except HoldfastError as error:
+            code = grpc.StatusCode[code_of(error.status).upper()]
+            await context.abort(code, str(error), tuple(metadata_of(error).items()))
+            raise AssertionError("abort raises") from error
+
+    return handle

@@ -1,0 +1,203 @@
+"""What every service of a master stands on: commands, confirmed reads, leases, and the rhythm of the leader.
+
+Rules
+* "Unknown", "not committed" and the like are only said after `confirmed`; what `peek` finds on a serving leader was committed
+  and is true, but it may not be all.
+* Liveness is only kept while this master leads; its decisions are proposed like any command.
+* Everything here runs in the event loop; Raft's thread is only met through futures and call_soon_threadsafe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from holdfast.common.config import Config
+from holdfast.common.errors import (
+    ApplicationGoneError,
+    HoldfastError,
+    IncarnationTooLowError,
+    NotLeaderError,
+    ProtocolError,
+    Status,
+    error_for,
+)
+from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.liveness import Liveness, Timing
+from holdfast.master.core.records import Answer, Application
+from holdfast.master.core.state import State
+from holdfast.master.machine.machine import Machine
+from holdfast.master.raft import RaftNode
+from holdfast.master.service.proposer import Proposer, translate
+from holdfast.master.service.waiters import Waiters
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Leader:
+    """The leading side of this master, and the refusal to lead while it does not."""
+
+    def __init__(self, config: Config, node: RaftNode[Machine]) -> None:
+        self.config = config
+        self.node = node
+        self.waiters = Waiters()
+        self._offset_ns = config.faults.clock_offset.ns if config.faults.enabled else 0
+        self.liveness = Liveness(
+            Timing(config.lease.tick.ns, config.lease.worker.ns, config.lease.deletion_grace.ns),
+        )
+        self._addresses = {peer.name: str(peer.http) for peer in config.master.peers}
+        self.proposer = Proposer(node, self.now_ms, self.http_of)
+        self.serving = False
+        self._tick: asyncio.Task[None] | None = None
+
+    # Clocks: the wall clock stamps commands, the monotonic one measures silence.
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, as this master's clock says."""
+        return (time.time_ns() + self._offset_ns) // 1_000_000
+
+    def now_ns(self) -> int:
+        """Monotonic nanoseconds."""
+        return time.monotonic_ns() + self._offset_ns
+
+    def http_of(self, name: str | None) -> str:
+        """Return the HTTP address of a master by name; "" for one that is not known."""
+        return self._addresses.get(name or "", "")
+
+    # Leadership.
+
+    def leadership(self, leads: bool, term: int) -> None:
+        """Hear from Raft, through the loop, that this master serves as leader from now on or does not any more."""
+        if leads == self.serving:
+            return
+        self.serving = leads
+        log.info("leads" if leads else "does not lead", extra={"term": term})
+        if leads:
+            self.liveness.lead(self.now_ns())
+            self._tick = asyncio.get_running_loop().create_task(self._run())
+        else:
+            if self._tick is not None:
+                self._tick.cancel()
+                self._tick = None
+            self.waiters.wake((b"",))
+
+    async def _run(self) -> None:
+        """The leader's rhythm: look who was silent, propose what changed."""
+        while True:
+            await asyncio.sleep(self.config.lease.tick.seconds)
+            try:
+                await self._judge()
+            except HoldfastError as error:
+                # Nothing is lost: what was decided is decided again at the next tick, here or by the next leader.
+                log.warning(
+                    "a tick's commands were not applied", extra={"status": error.status.name, "why": str(error)}
+                )
+
+    async def _judge(self) -> None:
+        workers, applications = self.node.local(
+            lambda machine: (list(machine.state.workers.values()), list(machine.state.applications.values()))
+        )
+        decisions = self.liveness.tick(self.now_ns(), workers, applications)
+        if decisions.late:
+            log.warning("this master stood still; everybody gets a full lease")
+        bodies: list[cmd.Body] = []
+        if decisions.lost:
+            bodies.append(cmd.SetWorkersAlive(False, decisions.lost))
+        if decisions.back:
+            bodies.append(cmd.SetWorkersAlive(True, decisions.back))
+        if decisions.revoke:
+            bodies.append(cmd.MarkLeases(False, decisions.revoke))
+        if decisions.mark:
+            bodies.append(cmd.MarkLeases(True, decisions.mark))
+        if decisions.end:
+            bodies.append(cmd.EndLeases(decisions.end))
+        for body in bodies:
+            await self.proposer.submit(cmd.Command(body))
+            log.info("told the masters", extra={"what": str(body)[:200]})
+
+    # Commands and reads.
+
+    async def command(self, name: str, request: Message, body: cmd.Body) -> Answer:
+        """Have `body` applied once for the call that `request` names; return its answer if that is OK, else raise it."""
+        return self.expect(await self.proposer.submit(self.numbered(name, request, body)))
+
+    @staticmethod
+    def expect(answer: Answer) -> Answer:
+        """Return an answer that is OK; raise any other as the error that it stands for."""
+        if answer.ok:
+            return answer
+        error = error_for(answer.status, answer.detail)
+        if isinstance(error, IncarnationTooLowError):
+            error.lowest = answer.value
+        raise error
+
+    def numbered(self, name: str, request: Message, body: cmd.Body) -> cmd.Command:
+        """Return the command for a call: with the client's number, and a digest of what it asks for."""
+        call: pb.CallId = request.call  # type: ignore[attr-defined]
+        if not call.client:
+            return cmd.Command(body)
+        if len(call.client) != INSTANCE_BYTES or not call.number:
+            raise ProtocolError(
+                f"a call id has a client of {INSTANCE_BYTES} bytes and a number from 1", status=Status.BAD_REQUEST
+            )
+        client, number, drawn = call.client, call.number, call.raft_index
+        request.ClearField("call")  # type: ignore[arg-type]
+        digest = hashlib.blake2b(name.encode() + request.SerializeToString(deterministic=True), digest_size=16)
+        return cmd.Command(body, client, number, drawn, digest.digest())
+
+    async def confirmed(self, read: Callable[[State], T]) -> T:
+        """Return read(state) after this master proved that it leads. Raises NotLeaderError."""
+        try:
+            return await asyncio.wrap_future(self.node.read(lambda machine: read(machine.state)))
+        except Exception as error:
+            raise translate(error, self.http_of) from error
+
+    def peek(self, read: Callable[[State], T]) -> T:
+        """Return read(state) as this serving leader has it, unproved. Raises NotLeaderError elsewhere."""
+        self.require()
+        return self.node.local(lambda machine: read(machine.state))
+
+    def require(self) -> None:
+        """Raise NotLeaderError unless this master serves as leader."""
+        if not self.serving:
+            raise NotLeaderError(leader=self.http_of(self.node.status().leader))
+
+    async def find(self, read: Callable[[State], T | None]) -> T | None:
+        """Return read(state), asking a second time with proof if the first time finds nothing."""
+        found = self.peek(read)
+        return found if found is not None else await self.confirmed(read)
+
+    # Leases.
+
+    async def renew(self, instance: bytes, holder: bytes) -> Application:
+        """Renew the lease of a call that names an application; return it. Raises ApplicationGoneError if it is not there."""
+        application = await self.find(lambda state: state.applications.get(instance))
+        if application is None:
+            raise gone(instance)
+        self.liveness.heard_lease(self.now_ns(), application, holder)
+        return application
+
+
+def gone(instance: bytes) -> ApplicationGoneError:
+    """The error for an instance that a confirmed leader does not know."""
+    return ApplicationGoneError(
+        f"application instance {instance.hex()[:8]} is unknown or its last lease ended; register a new instance"
+    )
+
+
+def key_of(key: pb.ShuffleKey) -> ShuffleKey:
+    """Return the key of a request. Raises ProtocolError for a malformed one."""
+    if len(key.instance) != INSTANCE_BYTES:
+        raise ProtocolError(
+            f"an application instance has {INSTANCE_BYTES} bytes, not {len(key.instance)}", status=Status.BAD_REQUEST
+        )
+    return ShuffleKey(Instance(key.instance), ShuffleId(key.shuffle), Generation(key.generation))

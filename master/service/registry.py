@@ -1,0 +1,121 @@
+"""The service Registry: what workers call.
+
+Rules: a heartbeat stays in this master's memory; registering is a command. Whether a shuffle is unknown is only said after a
+proof of leadership, because a worker deletes upon it. Called through handlers.py; `candidates` by the placement of shuffles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.common.errors import ProtocolError, Status
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.bounds import DIRECTORIES_MAX
+from holdfast.master.core.records import Directory, Worker
+from holdfast.master.core.state import State
+from holdfast.master.placement.ring import Candidate
+from holdfast.master.service.leader import Leader, key_of
+
+#: Counters that a heartbeat may carry; they are shown to people as they are.
+_COUNTERS_MAX = 256
+#: Keys in one question for what may be deleted.
+_KEYS_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The last heartbeat of a worker."""
+
+    incarnation: int
+    heartbeat: pb.HeartbeatRequest
+
+
+class Registry:
+    """Handlers of the service Registry."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+        #: last heartbeats by worker number; only of workers that the state knows
+        self.reports: dict[int, Report] = {}
+
+    async def register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
+        """Take note of a worker's start; return its number."""
+        body = cmd.RegisterWorker(
+            uid=request.uid,
+            name=request.name,
+            incarnation=request.incarnation,
+            host=request.host,
+            rack=request.rack,
+            data_address=request.data_address,
+            http_address=request.http_address,
+            directories=tuple(
+                Directory(each.id, each.path, each.tier, each.capacity_bytes) for each in request.directories
+            ),
+            boot_id=request.boot_id,
+            version=request.version,
+        )
+        answer = await self._leader.command("Registry/RegisterWorker", request, body)
+        self._leader.liveness.heard_worker(self._leader.now_ns(), answer.value, request.incarnation)
+        first = pb.HeartbeatRequest(
+            worker=answer.value, incarnation=request.incarnation, directories=request.directories
+        )
+        self.reports[answer.value] = Report(request.incarnation, first)
+        return pb.RegisterWorkerReply(
+            worker=answer.value,
+            incarnation=request.incarnation,
+            cluster_id=self._leader.config.cluster.id,
+            raft_index=self._leader.node.status().applied_index,
+            heartbeat_ms=self._leader.config.lease.heartbeat.ms,
+        )
+
+    async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
+        """Take note that a worker lives; one that the masters do not know is asked to register."""
+        if len(request.directories) > DIRECTORIES_MAX or len(request.counters) > _COUNTERS_MAX:
+            raise ProtocolError(
+                f"a heartbeat has at most {DIRECTORIES_MAX} directories and {_COUNTERS_MAX} counters",
+                status=Status.BAD_REQUEST,
+            )
+
+        def read(state: State) -> Worker | None:
+            worker = state.workers.get(request.worker)
+            return worker if worker is not None and worker.incarnation == request.incarnation else None
+
+        worker = await self._leader.find(read)
+        index = self._leader.node.status().applied_index
+        if worker is None:
+            return pb.HeartbeatReply(reregister=True, raft_index=index)
+        self._leader.liveness.heard_worker(self._leader.now_ns(), worker.id, worker.incarnation)
+        self.reports[worker.id] = Report(request.incarnation, request)
+        return pb.HeartbeatReply(raft_index=index)
+
+    async def check_shuffles(self, request: pb.CheckShufflesRequest) -> pb.CheckShufflesReply:
+        """Return those of the keys that the masters do not know; the worker may delete them."""
+        if len(request.keys) > _KEYS_MAX:
+            raise ProtocolError(f"ask for at most {_KEYS_MAX} keys at once", status=Status.BAD_REQUEST)
+        keys = [key_of(key) for key in request.keys]
+
+        def read(state: State) -> tuple[list[bool], bool, int]:
+            return [key in state.shuffles for key in keys], request.worker in state.workers, state.index
+
+        known, registered, index = await self._leader.confirmed(read)
+        reply = pb.CheckShufflesReply(
+            cluster_id=self._leader.config.cluster.id,
+            raft_index=max(index, self._leader.node.status().applied_index),
+        )
+        # Masters that do not know the worker, or know less than it has seen, were restored or are not its masters: it may
+        # delete nothing on their word. It compares the index itself; this is the second lock on that door.
+        if registered and request.raft_index <= reply.raft_index:
+            reply.unknown.extend(key for key, there in zip(request.keys, known, strict=True) if not there)
+        return reply
+
+    def candidates(self) -> list[Candidate]:
+        """Return the workers that may be given data: alive, and by their last heartbeat with a directory that takes it."""
+        alive = self._leader.peek(lambda state: [worker for worker in state.workers.values() if worker.alive])
+        return [Candidate(worker.id, worker.host) for worker in alive if self._takes_data(worker)]
+
+    def _takes_data(self, worker: Worker) -> bool:
+        report = self.reports.get(worker.id)
+        if report is None or report.incarnation != worker.incarnation:
+            return True  # a new leader has not heard it yet; the worker refuses what it cannot take
+        return any(each.healthy and each.free_bytes > 0 for each in report.heartbeat.directories)
