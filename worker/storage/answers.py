@@ -1,0 +1,31 @@
+"""The refusals of the storage that carry more than a status."""
+
+from __future__ import annotations
+
+from holdfast.common.errors import RerouteError, Status
+from holdfast.common.messages import MapSealed
+
+
+class SealedError(RerouteError):
+    """The file is sealed; `sealed` is the answer that its seal was given."""
+
+    status = Status.SEALED
+
+    def __init__(self, message: str, sealed: MapSealed) -> None:
+        super().__init__(message)
+        self.sealed = sealed
+
+
+def failed_copy(what: object, why: str) -> RerouteError:
+    """This copy is given up for good; another epoch is the way on."""
+    return RerouteError(f"{what}: {why}; this copy is given up", status=Status.FAILED_COPY)
+
+
+def not_sealed(what: object) -> RerouteError:
+    """The file is there, but was never sealed: write it again."""
+    return RerouteError(f"{what} was never sealed: open it and write it again", status=Status.NOT_SEALED)
+
+
+def unknown_file(what: object) -> RerouteError:
+    """Nothing is known of the file here."""
+    return RerouteError(f"{what} is not here", status=Status.UNKNOWN_FILE)

@@ -1,0 +1,237 @@
+"""One storage directory in use: its index, the files being written, what is known of the rest.
+
+Facts and steps only; store.py decides which directory a file goes to and what a client is answered. Tables change on the
+loop thread and in the sealer's threads, so they are guarded by one lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import lmdb
+
+from holdfast.common.errors import CorruptError
+from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
+from holdfast.common.messages import Ack, FileTotals, MapSealed
+from holdfast.worker.storage import layout
+from holdfast.worker.storage.check import ShuffleSum
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.footers import read_footer
+from holdfast.worker.storage.identity import Identity
+from holdfast.worker.storage.index import Found, Index
+from holdfast.worker.storage.records import encode_key
+from holdfast.worker.storage.sealing import Folders, Sealer, SealJob
+from holdfast.worker.storage.writer import MapFileWriter, State
+
+
+@dataclass(slots=True)
+class Tables:
+    """What is known of a directory's files. Sealed ones are only added up: each is looked up in the index when asked for."""
+
+    sealed: dict[ShuffleKey, ShuffleSum] = field(default_factory=dict)
+    writers: dict[MapFileKey, MapFileWriter] = field(default_factory=dict)
+    sealing: dict[MapFileKey, SealJob] = field(default_factory=dict)
+    #: unsealed files that an earlier incarnation left behind
+    leftovers: dict[MapFileKey, Path] = field(default_factory=dict)
+    #: copies that are given up for good
+    failed: set[MapFileKey] = field(default_factory=set)
+
+    def shuffles(self) -> set[ShuffleKey]:
+        """Every shuffle of which there is anything."""
+        keys = {key.shuffle for part in (self.writers, self.sealing, self.leftovers, self.failed) for key in part}
+        return keys | self.sealed.keys()
+
+
+class StorageDirectory:
+    """Made by opening.py; used by store.py."""
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        tier: str,
+        capacity_bytes: int,
+        identity: Identity,
+        lock: object,
+        disk: Disk,
+        index: Index,
+        pool: Executor,
+        tables: Tables,
+    ) -> None:
+        self.root = root
+        self.tier = tier
+        self.capacity_bytes = capacity_bytes
+        self.identity = identity
+        self.index = index
+        self.tables = tables
+        #: why nothing more is written here; "" while all is well
+        self.problem = ""
+        self._lock_file = lock
+        self._disk = disk
+        self._guard = threading.Lock()
+        self._folders = Folders(disk, root)
+        self._sealer = Sealer(disk, self._folders, index, pool, self._on_sealed, self._on_failed)
+
+    # writing
+
+    def begin(self, key: MapFileKey, partitions: int, ack: Ack, incarnation: Incarnation) -> MapFileWriter:
+        """Create a file; raises OSError or ProtocolError."""
+        self._folders.make(self.root / layout.shuffle_folder(key.shuffle))
+        writer = MapFileWriter(
+            self._disk,
+            self.root,
+            key,
+            partitions=partitions,
+            ack=ack,
+            incarnation=incarnation,
+            on_failed=self._on_failed,
+        )
+        with self._guard:
+            self.tables.writers[key] = writer
+        return writer
+
+    def drop(self, key: MapFileKey) -> None:
+        """Remove what is unsealed of a file, if anything."""
+        with self._guard:
+            writer = self.tables.writers.pop(key, None)
+            leftover = self.tables.leftovers.pop(key, None)
+        if writer is not None and not writer.failed:
+            writer.state = State.CLOSED
+            self._disk.remove(writer.path)
+        if leftover is not None:
+            self._disk.remove(leftover)
+
+    def sync(self, writer: MapFileWriter) -> Future[None]:
+        """See Sealer.sync."""
+        return self._sealer.sync(writer)
+
+    def seal(self, writer: MapFileWriter, totals: FileTotals) -> SealJob:
+        """Finish the file and start its seal; raises CorruptError or FAILED_COPY as MapFileWriter.finish does."""
+        try:
+            job = SealJob(writer, writer.finish(totals))
+        except CorruptError:
+            self.drop(writer.key)
+            raise
+        with self._guard:
+            self.tables.sealing[writer.key] = job
+            self.tables.writers.pop(writer.key, None)
+        self._sealer.seal(job)
+        return job
+
+    def _on_sealed(self, job: SealJob) -> None:
+        key = job.writer.key
+        with self._guard:
+            self.tables.sealing.pop(key, None)
+            total = self.tables.sealed.setdefault(key.shuffle, ShuffleSum())
+            total.files += 1
+            total.size_bytes += job.record.head.file_bytes
+
+    def _on_failed(self, writer: MapFileWriter, error: Exception) -> None:
+        """Give a copy up for good: the name says so, also after a restart."""
+        writer.state = State.FAILED
+        with self._guard:
+            self.tables.writers.pop(writer.key, None)
+            self.tables.sealing.pop(writer.key, None)
+            self.tables.failed.add(writer.key)
+        mark = self.root / layout.failed_path(writer.key)
+        try:
+            present = writer.path if writer.path.exists() else writer.sealed_path
+            self._disk.rename(present, mark)
+            self._disk.truncate(mark, 0)
+            self._disk.sync_folder(mark.parent)
+        except OSError as second:
+            # Without the mark a restart finds an unsealed file, which is never read either; but the disk is not to be trusted.
+            self.problem = f"cannot mark {writer.key} as failed: {second}"
+        if isinstance(error, OSError) and not is_full(error):
+            self.problem = f"writing failed: {error}"
+        elif isinstance(error, lmdb.Error):
+            self.problem = f"the index failed: {error}"
+
+    # looking up
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of data files, sealed and open."""
+        with self._guard:
+            open_bytes = sum(writer.size_bytes for writer in self.tables.writers.values())
+            return open_bytes + sum(total.size_bytes for total in self.tables.sealed.values())
+
+    def shuffles(self) -> set[ShuffleKey]:
+        """Every shuffle of which there is anything."""
+        with self._guard:
+            return self.tables.shuffles()
+
+    def find(self, key: MapFileKey) -> Found | None:
+        """The sealed file's record; from its footer if the index cannot tell. Raises CorruptError if neither can."""
+        try:
+            with self.index.reading() as reader:
+                found = reader.file(encode_key(key))
+        except CorruptError as error:
+            return self.from_footer(key, error)
+        if found is None and key.shuffle in self.tables.sealed and (self.root / layout.sealed_path(key)).exists():
+            return self.from_footer(key, CorruptError("the index has forgotten it"))
+        return found
+
+    def from_footer(self, key: MapFileKey, cause: CorruptError) -> Found:
+        path = self.root / layout.sealed_path(key)
+        try:
+            record = read_footer(path, key)
+        except (CorruptError, OSError) as error:
+            raise CorruptError(f"{key}: {cause}, and the footer of {path} does not help: {error}") from error
+        return Found(record.head, record.chunks)
+
+    def has_unsealed(self, key: MapFileKey) -> bool:
+        tables = self.tables
+        return key in tables.writers or key in tables.sealing or key in tables.leftovers
+
+    def sealed_answer(self, key: MapFileKey) -> MapSealed | None:
+        """The persisted answer to the seal of a file; None if it is not sealed here."""
+        found = self.find(key)
+        return None if found is None else MapSealed(totals=found.head.totals, incarnation=found.head.incarnation)
+
+    # removing
+
+    def forget(self, key: ShuffleKey) -> None:
+        """Remove everything of a shuffle: index first, then files. The caller waits for its seals first. Raises OSError."""
+        with self._guard:
+            writers = [writer for name, writer in self.tables.writers.items() if name.shuffle == key]
+            for writer in writers:
+                writer.state = State.CLOSED
+            for part in (self.tables.writers, self.tables.leftovers):
+                for name in [name for name in part if name.shuffle == key]:
+                    del part[name]
+            self.tables.failed = {name for name in self.tables.failed if name.shuffle != key}
+            self.tables.sealed.pop(key, None)
+        self.index.remove_shuffle(key)
+        folder = self.root / layout.shuffle_folder(key)
+        self._folders.forget(folder)
+        for path in folder.iterdir() if folder.is_dir() else ():
+            self._disk.remove(path)
+        for empty in (folder, folder.parent):
+            try:
+                empty.rmdir()
+            except OSError:
+                # Not empty (another shuffle, or a file that is being made this moment) or gone already: both are fine.
+                break
+            self._folders.forget(empty)
+
+    def remove_leftovers(self, keys: set[ShuffleKey]) -> int:
+        """Remove unsealed files of earlier incarnations that belong to these shuffles."""
+        with self._guard:
+            paths = [self.tables.leftovers.pop(key) for key in list(self.tables.leftovers) if key.shuffle in keys]
+        for path in paths:
+            self._disk.remove(path)
+        return len(paths)
+
+    def close(self) -> None:
+        self.index.close()
+        del self._lock_file
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a write failed for want of room, which says nothing against the disk."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

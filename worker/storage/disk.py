@@ -1,0 +1,82 @@
+"""The door to the operating system for everything that must survive: one method for each step that a crash can fall between.
+
+Production uses `Disk` as it is. Tests and the fault port give a subclass that fails, delays or ends the process at a
+step; that is why the writer, the sealer and the store never call `os` for these. Errors are OSError, as they come.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+class Disk:
+    """Writes, syncs, renames and removes. Stateless; usable from any thread."""
+
+    def create(self, path: Path) -> int:
+        """Make a new file and return its descriptor; the folder must be there."""
+        return os.open(path, _CREATE, 0o644)
+
+    def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
+        """Write all of `data` at `offset`, into the kernel."""
+        written = os.pwrite(fd, data, offset)
+        if written == len(data):
+            return
+        rest = memoryview(data)
+        while written < len(rest):
+            written += os.pwrite(fd, rest[written:], offset + written)
+
+    def sync_data(self, fd: int) -> None:
+        """Bring a file's bytes and length to the disk. Never called again on a file for which it failed."""
+        os.fdatasync(fd)
+
+    def sync_folder(self, path: Path) -> None:
+        """Bring the names in a folder to the disk."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def make_folder(self, path: Path) -> bool:
+        """Make a folder; False if it was there."""
+        try:
+            path.mkdir()
+        except FileExistsError:
+            return False
+        return True
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.rename(target)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; one that is not there is fine."""
+        path.unlink(missing_ok=True)
+
+    def truncate(self, path: Path, size: int) -> None:
+        os.truncate(path, size)
+
+    def commit(self, transaction: Callable[[], None]) -> None:
+        """Run the synced commit of an index transaction."""
+        transaction()
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Give a small file new contents, all or nothing, synced with its folder."""
+        new = path.with_name(f"{path.name}.new")
+        self.remove(new)
+        fd = self.create(new)
+        try:
+            self.write(fd, data, 0)
+            self.sync_data(fd)
+        finally:
+            os.close(fd)
+        self.rename(new, path)
+        self.sync_folder(path.parent)
+
+    def free_bytes(self, path: Path) -> tuple[int, int]:
+        """Return (size, free) of the file system, in bytes; free is what an ordinary user may take."""
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize

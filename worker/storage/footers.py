@@ -1,0 +1,27 @@
+"""Reads the footer of a data file: the record that the file carries of itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.common.errors import CorruptError
+from holdfast.common.ids import MapFileKey
+from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.records import TRAILER, FileRecord, check_record, decode_footer, footer_bytes
+
+
+def read_footer(path: Path, key: MapFileKey, file_bytes: int | None = None) -> FileRecord:
+    """Return the record at the end of the file, or at `file_bytes` where the file should end.
+
+    Raises CorruptError if there is none, if a byte of it is wrong, or if it is the footer of another file; OSError.
+    """
+    handle = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    size = os.fstat(handle.fd).st_size if file_bytes is None else file_bytes
+    trailer = os.pread(handle.fd, TRAILER.size, max(0, size - TRAILER.size))
+    length = footer_bytes(trailer, size)
+    record = decode_footer(os.pread(handle.fd, length, size - length), size)
+    if record.key != key:
+        raise CorruptError(f"{path} ends in the footer of {record.key}")
+    check_record(record)
+    return record

@@ -1,0 +1,257 @@
+"""The LMDB environment of one storage directory. Key spaces and bytes in docs/disk_format.md, reasons in docs/adr/0006.
+
+    b"M"                                     whose directory this is: the bytes of the identity file
+    b"S"                                     starts: incarnation and boot id, as in the starts file
+    b"F" + file key                          a sealed map file: its head, and its chunks if they are short
+    b"R" + file key + region + last          a chunk, if they are long; `last` is its last partition, so that one
+                                             cursor step finds where a partition would be
+
+Every value ends in a CRC-32C over key and value. Values stay below half a page, so that none gets pages of its own.
+Transactions are synced (never NOSYNC or WRITEMAP). Readers are short and hold a lock, because the map may not grow under
+one. Nothing here decides; a damaged record is an IndexDamagedError for the caller to handle.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import lmdb
+
+from holdfast.common.checksum import crc32c
+from holdfast.common.errors import NoRoomError
+from holdfast.common.ids import MapFileKey, ShuffleKey
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.pages import IndexDamagedError
+from holdfast.worker.storage.records import (
+    HEAD,
+    INLINE_BYTES_MAX,
+    KEY,
+    Chunk,
+    FileRecord,
+    Head,
+    decode_key,
+    encode_key,
+    encode_shuffle,
+    split_chunks,
+)
+
+META_KEY = b"M"
+STARTS_KEY = b"S"
+FILE_SPACE = b"F"
+REGION_SPACE = b"R"
+_REGION = struct.Struct(">II")
+_CRC_BYTES = 4
+#: A value with its key fits twice into a page of 4 KiB, or LMDB gives it pages of its own.
+VALUE_BYTES_MAX = 1_900
+MAP_BYTES_FIRST = 64 << 20
+
+assert INLINE_BYTES_MAX + _CRC_BYTES <= VALUE_BYTES_MAX, "an inline record stays in its page"
+
+
+def protect(key: bytes, value: bytes) -> bytes:
+    """Return the value as stored, with its CRC."""
+    return value + crc32c(value, crc32c(key)).to_bytes(_CRC_BYTES, "little")
+
+
+def unprotect(key: bytes, stored: bytes) -> bytes:
+    """Return the value; raises IndexDamagedError unless the CRC is right."""
+    value = stored[:-_CRC_BYTES]
+    if len(stored) < _CRC_BYTES or crc32c(value, crc32c(key)) != int.from_bytes(stored[-_CRC_BYTES:], "little"):
+        raise IndexDamagedError(f"the index record {key[:1].decode(errors='replace')} {key[1:].hex()} is damaged")
+    return value
+
+
+def file_items(record: FileRecord) -> Iterator[tuple[bytes, bytes]]:
+    """The key-value pairs that stand for a sealed file, without CRCs."""
+    key = encode_key(record.key)
+    head = record.head.encode()
+    if len(head) + sum(map(len, record.chunks)) <= INLINE_BYTES_MAX:
+        yield FILE_SPACE + key, b"".join([head, *record.chunks])
+        return
+    yield FILE_SPACE + key, head
+    for encoded in record.chunks:
+        chunk, _ = Chunk.decode(encoded)
+        yield REGION_SPACE + key + _REGION.pack(chunk.region, chunk.last), encoded
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A sealed file's head, and its chunks where they were stored with it."""
+
+    head: Head
+    chunks: tuple[bytes, ...] | None
+
+
+class Index:
+    """One environment; one process, any thread."""
+
+    def __init__(self, path: Path, disk: Disk, map_bytes_max: int) -> None:
+        """Open, or create in an empty folder. Raises lmdb.Error; run the page check first."""
+        self._disk = disk
+        self._map_bytes_max = map_bytes_max
+        self._readers = threading.Lock()
+        self._writer = threading.Lock()
+        size = max(MAP_BYTES_FIRST, 2 * _file_bytes(path))
+        self._map_bytes = min(size, max(map_bytes_max, _file_bytes(path)))
+        self._env = lmdb.open(str(path), map_size=self._map_bytes, readahead=False, max_readers=64)
+        self._env.reader_check()
+
+    def close(self) -> None:
+        with self._writer, self._readers:
+            self._env.close()
+
+    # writing
+
+    def write(self, change: Callable[[lmdb.Transaction], None]) -> None:
+        """Run `change` in one synced transaction; grows the map as needed and runs it again then.
+
+        Raises NoRoomError if the map may not grow further, OSError or lmdb.Error if the disk fails.
+        """
+        with self._writer:
+            while True:
+                try:
+                    self._write_once(change)
+                except lmdb.MapFullError:
+                    self._grow()
+                else:
+                    return
+
+    def _write_once(self, change: Callable[[lmdb.Transaction], None]) -> None:
+        transaction = self._env.begin(write=True)
+        try:
+            change(transaction)
+            self._disk.commit(transaction.commit)
+        except BaseException:
+            transaction.abort()
+            raise
+
+    def _grow(self) -> None:
+        if self._map_bytes >= self._map_bytes_max:
+            raise NoRoomError(f"the index has reached its bound of {self._map_bytes_max} bytes")
+        self._map_bytes = min(2 * self._map_bytes, self._map_bytes_max)
+        with self._readers:
+            self._env.set_mapsize(self._map_bytes)
+
+    @property
+    def map_bytes(self) -> int:
+        return self._map_bytes
+
+    def put_files(self, records: Iterable[FileRecord]) -> None:
+        """Record sealed files, all in one transaction."""
+        items = [(key, protect(key, value)) for record in records for key, value in file_items(record)]
+
+        def change(transaction: lmdb.Transaction) -> None:
+            for key, value in items:
+                transaction.put(key, value)
+
+        self.write(change)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Store a record of another space."""
+
+        def change(transaction: lmdb.Transaction) -> None:
+            transaction.put(key, protect(key, value))
+
+        self.write(change)
+
+    def remove_file(self, key: MapFileKey) -> None:
+        self._remove_below(encode_key(key))
+
+    def remove_shuffle(self, key: ShuffleKey) -> None:
+        self._remove_below(encode_shuffle(key))
+
+    def _remove_below(self, prefix: bytes) -> None:
+        def change(transaction: lmdb.Transaction) -> None:
+            cursor = transaction.cursor()
+            for start in (FILE_SPACE + prefix, REGION_SPACE + prefix):
+                found = cursor.set_range(start)
+                while found and cursor.key().startswith(start):
+                    found = cursor.delete()
+
+        self.write(change)
+
+    # reading
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """A snapshot for a few lookups; keep it short, never wait inside. Errors of LMDB come as IndexDamagedError."""
+        with self._readers:
+            try:
+                with self._env.begin() as transaction:
+                    yield Reader(transaction)
+            except lmdb.Error as error:
+                raise IndexDamagedError(f"the index cannot be read: {error}") from error
+
+    def get(self, key: bytes) -> bytes | None:
+        """A record of another space; None if there is none."""
+        with self.reading() as reader:
+            return reader.get(key)
+
+    def files(self, shuffle: ShuffleKey) -> dict[MapFileKey, Head]:
+        """Every sealed file of a shuffle."""
+        with self.reading() as reader:
+            return dict(reader.files(encode_shuffle(shuffle)))
+
+
+class Reader:
+    """Lookups within one snapshot."""
+
+    def __init__(self, transaction: lmdb.Transaction) -> None:
+        self._transaction = transaction
+        self._cursor: lmdb.Cursor | None = None
+
+    def get(self, key: bytes) -> bytes | None:
+        stored = self._transaction.get(key)
+        return None if stored is None else unprotect(key, stored)
+
+    def file(self, key: bytes) -> Found | None:
+        """A sealed file by its encoded key."""
+        value = self.get(FILE_SPACE + key)
+        if value is None:
+            return None
+        head = Head.decode(value)
+        inline = len(value) > HEAD.size or not head.chunks
+        return Found(head, split_chunks(value[HEAD.size :], head.chunks) if inline else None)
+
+    def chunk(self, key: bytes, region: int, partition: int) -> Chunk | None:
+        """The first chunk of a region that ends at or behind a partition; None if the region ends before."""
+        if self._cursor is None:
+            self._cursor = self._transaction.cursor()
+        cursor = self._cursor
+        if not cursor.set_range(REGION_SPACE + key + _REGION.pack(region, partition)):
+            return None
+        found, stored = cursor.item()
+        if not found.startswith(REGION_SPACE + key + _REGION.pack(region, 0)[:4]):
+            return None
+        return Chunk.decode(unprotect(found, stored))[0]
+
+    def chunks(self, key: bytes) -> Iterator[bytes]:
+        """Every stored chunk of a file, in order."""
+        for found, value in self._below(REGION_SPACE + key):
+            if len(found) == 1 + KEY.size + _REGION.size:
+                yield value
+
+    def files(self, prefix: bytes = b"") -> Iterator[tuple[MapFileKey, Head]]:
+        """Every sealed file whose encoded key starts with `prefix`."""
+        for found, value in self._below(FILE_SPACE + prefix):
+            yield decode_key(found[1:]), Head.decode(value)
+
+    def _below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        cursor = self._transaction.cursor()
+        found = cursor.set_range(prefix)
+        while found:
+            key, stored = cursor.item()
+            if not key.startswith(prefix):
+                return
+            yield key, unprotect(key, stored)
+            found = cursor.next()
+
+
+def _file_bytes(path: Path) -> int:
+    data = path / "data.mdb"
+    return data.stat().st_size if data.exists() else 0

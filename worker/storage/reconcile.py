@@ -1,0 +1,163 @@
+"""Compares a directory's listing with its index and carries out what the file table of recovery.py decides.
+
+Only shuffles whose sums differ are looked at file by file; an index that was rebuilt is empty, so all are. Nothing that
+acknowledged data could hang on is deleted.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast.common.errors import CorruptError
+from holdfast.common.ids import MapFileKey, ShuffleKey
+from holdfast.worker.storage import layout
+from holdfast.worker.storage.check import IndexReport, ShuffleSum
+from holdfast.worker.storage.directory import Tables
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.footers import read_footer
+from holdfast.worker.storage.index import Index
+from holdfast.worker.storage.listing import Listing, list_files
+from holdfast.worker.storage.records import FileRecord, Head, decode_shuffle
+from holdfast.worker.storage.recovery import Decision, Facts, Footer, Length, Name, decide
+
+#: Records that one transaction takes when an index is rebuilt.
+_REBUILD_FILES = 2_000
+
+
+def put_aside(disk: Disk, root: Path, path: Path) -> Path:
+    """Move something into quarantine/ under a new name."""
+    folder = root / layout.QUARANTINE
+    disk.make_folder(folder)
+    number = len(os.listdir(folder))
+    while (target := folder / f"{number:04}-{path.name}").exists():
+        number += 1
+    disk.rename(path, target)
+    disk.sync_folder(folder)
+    disk.sync_folder(path.parent)
+    return target
+
+
+class Reconciler:
+    """Compares one directory's listing with its index; only shuffles whose sums differ are looked at file by file."""
+
+    def __init__(
+        self, root: Path, disk: Disk, index: Index, listing: Listing, report: IndexReport, notes: list[str]
+    ) -> None:
+        self._root = root
+        self._disk = disk
+        self._index = index
+        self._listing = listing
+        self._indexed = {decode_shuffle(key): total for key, total in report.shuffles.items()}
+        self._notes = notes
+        self._tables = Tables()
+        self._adopted: list[FileRecord] = []
+
+    def run(self) -> Tables:
+        """Carry out what the table decides for every file; return what the directory holds."""
+        for shuffle in sorted(self._listing.shuffles.keys() | self._indexed.keys()):
+            listed = self._listing.shuffles.get(shuffle, ShuffleSum())
+            indexed = self._indexed.get(shuffle, ShuffleSum())
+            if listed != indexed:
+                self._shuffle(shuffle)
+            elif listed.files:
+                self._tables.sealed[shuffle] = listed
+        for name, path, _ in self._listing.unsealed:
+            self._unsealed(name, path)
+        self._flush()
+        for path in self._listing.unknown:
+            self._notes.append(f"{path} is not a name of ours; it is left alone")
+        return self._tables
+
+    def _unsealed(self, name: layout.FileName, path: Path) -> None:
+        if name.kind is layout.Kind.FAILED:
+            self._tables.failed.add(name.key)
+        elif path.exists():
+            self._tables.leftovers[name.key] = path
+
+    def _shuffle(self, shuffle: ShuffleKey) -> None:
+        folder = self._root / layout.shuffle_folder(shuffle)
+        # Sorted, so that of two names for one file the sealed one (.map) counts: the others begin with a digit or "f".
+        listed = sorted(list_files(shuffle, folder).items())
+        on_disk = {name.key: (name.kind, folder / file, size) for file, (name, size) in listed}
+        records = self._index.files(shuffle)
+        total = self._tables.sealed[shuffle] = ShuffleSum()
+        for key in sorted(on_disk.keys() | records.keys()):
+            size = self._file(key, on_disk.get(key), records.get(key))
+            if size is not None:
+                total.files += 1
+                total.size_bytes += size
+        if not total.files:
+            del self._tables.sealed[shuffle]
+
+    def _file(self, key: MapFileKey, found: tuple[layout.Kind, Path, int] | None, head: Head | None) -> int | None:
+        """Decide on one file and act; return its length if it counts as sealed."""
+        kind, path, size = found or (None, self._root / layout.sealed_path(key), 0)
+        facts, record = gather(key, kind, path, size, head)
+        case, decision = decide(facts)
+        if decision not in (Decision.KEEP, Decision.DELETE_LATER, Decision.KEEP_FAILED):
+            self._notes.append(f"{path}: case {case}, {decision.name}")
+        match decision:
+            case Decision.ADOPT:
+                assert record is not None, "only a right footer is adopted"
+                self._adopt(record)
+                return size
+            case Decision.CUT_TAIL:
+                assert head is not None, "only what is recorded can be too long"
+                self._disk.truncate(path, head.file_bytes)
+                return head.file_bytes
+            case Decision.FINISH:
+                self._disk.rename(path, self._root / layout.sealed_path(key))
+                self._disk.sync_folder(path.parent)
+            case Decision.QUARANTINE:
+                put_aside(self._disk, self._root, path)
+                return None
+            case Decision.UNRECORD:
+                self._index.remove_file(key)
+                return None
+            case Decision.DELETE_LATER | Decision.KEEP_FAILED:
+                return None
+            case Decision.KEEP | Decision.KEEP_DAMAGED | Decision.LOST:
+                pass
+        return None if head is None else head.file_bytes
+
+    def _adopt(self, record: FileRecord) -> None:
+        self._adopted.append(record)
+        if len(self._adopted) >= _REBUILD_FILES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._adopted:
+            self._index.put_files(self._adopted)
+            self._adopted = []
+
+
+_NAMES = {
+    None: Name.MISSING,
+    layout.Kind.OPEN: Name.OPEN,
+    layout.Kind.SEALED: Name.SEALED,
+    layout.Kind.FAILED: Name.FAILED,
+}
+
+
+def gather(
+    key: MapFileKey, kind: layout.Kind | None, path: Path, size: int, head: Head | None
+) -> tuple[Facts, FileRecord | None]:
+    """Collect the facts about one file, reading its footer only where the table asks for it. Raises OSError."""
+    name, indexed = _NAMES[kind], head is not None
+    length = Length.UNKNOWN
+    if head is not None and name in (Name.OPEN, Name.SEALED):
+        length = Length.EQUAL if size == head.file_bytes else Length.LONGER if size > head.file_bytes else Length.SHORTER
+    wanted = {
+        (Name.SEALED, True, Length.LONGER),
+        (Name.SEALED, False, Length.UNKNOWN),
+        (Name.OPEN, True, Length.EQUAL),
+        (Name.OPEN, True, Length.LONGER),
+    }
+    if (name, indexed, length) not in wanted:
+        return Facts(name, indexed, length, Footer.UNREAD), None
+    try:
+        record = read_footer(path, key, None if head is None else head.file_bytes)
+    except CorruptError:
+        return Facts(name, indexed, length, Footer.WRONG), None
+    return Facts(name, indexed, length, Footer.RIGHT), record

@@ -1,0 +1,183 @@
+"""Syncs, renames and records: everything about a seal that waits for the disk, in a bounded pool of threads.
+
+The order of a seal, each step only after the one before it has succeeded:
+
+    1  footer written (writer.py)          4  folder synced: the sealed name is on the disk
+    2  data and footer synced              5  index transaction committed, synced
+    3  renamed from .open to .map          6  answered
+
+Killed before 3 the file is unsealed; from 3 on it is whole and carries its own record, so a restart takes it in (see
+recovery.py). Step 4 is done once per folder and 5 once for all seals that wait at the moment (group commit): the thread
+that finds nobody committing commits for all. Any failure gives the copy up for good; no sync is tried again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import lmdb
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.messages import MapSealed
+from holdfast.worker.storage.answers import failed_copy
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.index import Index
+from holdfast.worker.storage.records import FileRecord
+from holdfast.worker.storage.writer import MapFileWriter, answer_of
+
+#: Seals that one transaction takes; more wait for the next one.
+GROUP_MAX = 256
+
+
+@dataclass(slots=True)
+class SealJob:
+    """A seal on its way."""
+
+    writer: MapFileWriter
+    record: FileRecord
+    future: Future[MapSealed] = field(default_factory=Future)
+
+
+class Folders:
+    """Makes folders, and remembers whose names are not on the disk yet."""
+
+    def __init__(self, disk: Disk, root: Path) -> None:
+        self._disk = disk
+        self._root = root
+        self._lock = threading.Lock()
+        self._known: set[Path] = set()
+        self._unsynced: set[Path] = set()
+
+    def make(self, folder: Path) -> None:
+        """Make a folder and those above it, below the root; raises OSError."""
+        if folder in self._known or folder == self._root:
+            return
+        self.make(folder.parent)
+        made = self._disk.make_folder(folder)
+        with self._lock:
+            self._known.add(folder)
+            if made:
+                self._unsynced.add(folder.parent)
+
+    def sync(self, folders: set[Path]) -> None:
+        """Sync these folders, and those in which new folders were made; raises OSError."""
+        with self._lock:
+            unsynced, self._unsynced = self._unsynced, set()
+        try:
+            for folder in unsynced | folders:
+                self._disk.sync_folder(folder)
+        except OSError:
+            with self._lock:
+                self._unsynced |= unsynced
+            raise
+
+    def forget(self, folder: Path) -> None:
+        """The folder is gone."""
+        with self._lock:
+            self._known.discard(folder)
+            self._unsynced.discard(folder)
+
+
+class Sealer:
+    """The seals and syncs of one directory. `sealed` and `failed` are called in its threads, before a future resolves."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folders: Folders,
+        index: Index,
+        pool: Executor,
+        sealed: Callable[[SealJob], None],
+        failed: Callable[[MapFileWriter, Exception], None],
+    ) -> None:
+        self._disk = disk
+        self._folders = folders
+        self._index = index
+        self._pool = pool
+        self._sealed = sealed
+        self._failed = failed
+        self._lock = threading.Lock()
+        self._waiting: list[SealJob] = []
+        self._committing = False
+        self._syncs: dict[MapFileWriter, Future[None]] = {}
+        self._syncing: set[MapFileWriter] = set()
+
+    def seal(self, job: SealJob) -> None:
+        """Start the seal of a finished file; the job's future gets the answer."""
+        self._pool.submit(self._seal, job)
+
+    def sync(self, writer: MapFileWriter) -> Future[None]:
+        """Bring what is written so far to the disk. Asks that wait together share one sync."""
+        with self._lock:
+            waiting = self._syncs.get(writer)
+            if waiting is not None:
+                return waiting
+            future = self._syncs[writer] = Future()
+            if writer in self._syncing:
+                return future
+            self._syncing.add(writer)
+        self._pool.submit(self._sync_while_asked, writer)
+        return future
+
+    def _sync_while_asked(self, writer: MapFileWriter) -> None:
+        while True:
+            with self._lock:
+                future = self._syncs.pop(writer, None)
+                if future is None:
+                    self._syncing.discard(writer)
+                    return
+            try:
+                if writer.failed:
+                    raise failed_copy(writer.key, "a write or sync failed")
+                self._disk.sync_data(writer.handle.fd)
+                if not writer.noted:
+                    self._folders.sync({writer.path.parent})
+                    writer.noted = True
+            except OSError as error:
+                self._failed(writer, error)
+                future.set_exception(failed_copy(writer.key, f"cannot sync it ({error.strerror})"))
+            except HoldfastError as error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+    def _seal(self, job: SealJob) -> None:
+        writer = job.writer
+        try:
+            self._disk.sync_data(writer.handle.fd)
+            self._disk.rename(writer.path, writer.sealed_path)
+        except OSError as error:
+            self._give_up(job, error)
+            return
+        with self._lock:
+            self._waiting.append(job)
+            if self._committing:
+                return
+            self._committing = True
+        self._commit_while_asked()
+
+    def _commit_while_asked(self) -> None:
+        while True:
+            with self._lock:
+                jobs, self._waiting = self._waiting[:GROUP_MAX], self._waiting[GROUP_MAX:]
+                if not jobs:
+                    self._committing = False
+                    return
+            try:
+                self._folders.sync({job.writer.sealed_path.parent for job in jobs})
+                self._index.put_files([job.record for job in jobs])
+            except (OSError, lmdb.Error, HoldfastError) as error:
+                for job in jobs:
+                    self._give_up(job, error)
+                continue
+            for job in jobs:
+                self._sealed(job)
+                job.future.set_result(answer_of(job.record))
+
+    def _give_up(self, job: SealJob, error: Exception) -> None:
+        self._failed(job.writer, error)
+        job.future.set_exception(failed_copy(job.writer.key, f"cannot seal it ({error})"))

@@ -1,0 +1,340 @@
+"""The storage of a worker: all its directories behind one face. What callers use; see the worker's server and the CLI.
+
+    pending = prepare(settings)     # first thing in main: the children that check the indexes run meanwhile
+    store = pending.open()
+    writer = store.begin(key, partitions, ack); writer.append(...); store.seal(key, totals)
+    plan = store.plan(shuffle, begin, end, files); for piece in plan.pieces(): ...
+
+Which directory a file goes to, and what a client is answered for a file in any state, is decided here and nowhere else.
+`begin`, `append`, `seal`, `abort` and `plan` are for one thread, the loop's; none waits for a sync. `open`, `forget`,
+`raise_incarnation` and `close` block.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+import lmdb
+
+from holdfast.common.errors import (
+    ConfigError,
+    CorruptError,
+    HoldfastError,
+    NoRoomError,
+    RerouteError,
+    RetryError,
+    Status,
+)
+from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, ShuffleKey
+from holdfast.common.messages import Ack, FileTotals, MapSealed
+from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
+from holdfast.worker.storage.directory import StorageDirectory, is_full
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.handles import OpenFiles
+from holdfast.worker.storage.identity import Starts, parse_boot_id
+from holdfast.worker.storage.index import Found
+from holdfast.worker.storage.opening import (
+    Candidate,
+    DirectorySettings,
+    decide_all,
+    examine,
+    new_identity,
+    next_start,
+    open_directory,
+    record_start,
+    start_candidate,
+)
+from holdfast.worker.storage.reader import Piece, Plan
+from holdfast.worker.storage.writer import MapFileWriter
+
+__all__ = ["DirectorySettings", "DirectoryStatus", "MapFileWriter", "Pending", "Piece", "Plan", "Store", "StoreSettings", "prepare"]
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """What a store is made of."""
+
+    cluster_id: str
+    worker_name: str
+    directories: tuple[DirectorySettings, ...]
+    #: files that readers keep open
+    open_files_max: int = 512
+    #: threads for syncs and commits
+    sync_threads: int = 4
+    #: bound of each index; it grows up to here
+    index_bytes_max: int = 16 << 30
+    #: room that is kept free in each file system, so that seals and the index never lack it
+    reserve_bytes: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryStatus:
+    """A directory as the masters and people see it."""
+
+    id: bytes
+    path: str
+    tier: str
+    capacity_bytes: int
+    used_bytes: int
+    free_bytes: int
+    healthy: bool
+    problem: str
+
+
+def prepare(settings: StoreSettings, disk: Disk | None = None) -> Pending:
+    """Lock the directories and start checking their indexes in child processes. Raises ConfigError."""
+    return Pending(settings, disk or Disk(), [start_candidate(directory) for directory in settings.directories])
+
+
+@dataclass(slots=True)
+class Pending:
+    """Directories that are locked and being checked."""
+
+    settings: StoreSettings
+    disk: Disk
+    candidates: list[Candidate]
+
+    def open(self) -> Store:
+        """Wait for the checks, recover, count this start, and return the store.
+
+        Raises ConfigError if a directory belongs to somebody else, OSError or lmdb.Error if the disk fails.
+        """
+        settings, disk = self.settings, self.disk
+        for candidate in self.candidates:
+            examine(candidate)
+        openings = decide_all(self.candidates, settings.cluster_id, settings.worker_name)
+        known = [candidate.identity for candidate in self.candidates if candidate.identity is not None]
+        uid = known[0].worker_uid if known else secrets.token_bytes(16)
+        starts = next_start(self.candidates, parse_boot_id(_BOOT_ID.read_text()))
+        pool = ThreadPoolExecutor(settings.sync_threads, "holdfast-sync")
+        notes = [note for candidate in self.candidates for note in candidate.notes]
+        directories = []
+        for candidate, opening in zip(self.candidates, openings, strict=True):
+            identity = candidate.identity or new_identity(settings.cluster_id, settings.worker_name, uid)
+            directory = open_directory(
+                candidate,
+                opening,
+                identity=identity,
+                disk=disk,
+                pool=pool,
+                index_bytes_max=settings.index_bytes_max,
+                notes=notes,
+            )
+            record_start(directory, disk, starts)
+            directories.append(directory)
+        return Store(settings, disk, directories, pool, uid, starts, tuple(notes))
+
+
+class Store:
+    """All directories of a worker. Made by Pending.open."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        disk: Disk,
+        directories: list[StorageDirectory],
+        pool: ThreadPoolExecutor,
+        worker_uid: bytes,
+        starts: Starts,
+        report: tuple[str, ...],
+    ) -> None:
+        self.worker_uid = worker_uid
+        self.incarnation = starts.incarnation
+        self.boot_id = str(uuid.UUID(bytes=starts.boot_id))
+        #: sentences about what recovery found, worth logging
+        self.report = report
+        self._settings = settings
+        self._disk = disk
+        self._directories = directories
+        self._pool = pool
+        self._starts = starts
+        self._open_files = OpenFiles(settings.open_files_max)
+
+    def raise_incarnation(self, lowest: Incarnation) -> None:
+        """Go on as incarnation `lowest` or a later one, synced: the masters have seen more starts than the disks remember."""
+        self._starts = Starts(max(lowest, self.incarnation), self._starts.boot_id)
+        for directory in self._directories:
+            record_start(directory, self._disk, self._starts)
+        self.incarnation = self._starts.incarnation
+
+    def close(self) -> None:
+        """Let running seals end and give the directories back."""
+        self._pool.shutdown()
+        self._open_files.clear()
+        for directory in self._directories:
+            directory.close()
+
+    # what is here
+
+    @property
+    def files(self) -> int:
+        """Sealed files."""
+        return sum(total.files for directory in self._directories for total in list(directory.tables.sealed.values()))
+
+    def shuffles(self) -> list[ShuffleKey]:
+        """Every shuffle of which anything is here: what to ask the masters about."""
+        return sorted({key for directory in self._directories for key in directory.shuffles()})
+
+    def directories(self) -> list[DirectoryStatus]:
+        """The state of every directory; one statvfs each."""
+        return [self._status(directory) for directory in self._directories]
+
+    def _status(self, directory: StorageDirectory) -> DirectoryStatus:
+        problem = directory.problem
+        try:
+            size, free = self._disk.free_bytes(directory.root)
+        except OSError as error:
+            size = free = 0
+            problem = problem or f"cannot be read: {error}"
+        capacity = min(directory.capacity_bytes or size, size)
+        used = directory.used_bytes
+        return DirectoryStatus(
+            id=directory.identity.directory_id,
+            path=str(directory.root),
+            tier=directory.tier,
+            capacity_bytes=capacity,
+            used_bytes=used,
+            free_bytes=max(0, min(free - self._settings.reserve_bytes, capacity - used)),
+            healthy=not problem,
+            problem=problem,
+        )
+
+    # writing
+
+    def begin(self, key: MapFileKey, partitions: int, ack: Ack) -> MapFileWriter:
+        """Begin a map file; what is unsealed of an earlier try is dropped.
+
+        Raises SealedError, RerouteError FAILED_COPY or DISK_FAILED, RetryError BUSY while it is being sealed,
+        NoRoomError, ProtocolError.
+        """
+        for directory in self._directories:
+            if key in directory.tables.failed:
+                raise failed_copy(key, "a write or sync failed")
+            if key in directory.tables.sealing:
+                raise RetryError(f"{key} is being sealed", status=Status.BUSY)
+            answer = directory.sealed_answer(key)
+            if answer is not None:
+                raise SealedError(f"{key} is sealed", answer)
+        for directory in self._directories:
+            directory.drop(key)
+        directory = self._choose(key)
+        try:
+            return directory.begin(key, partitions, ack, self.incarnation)
+        except OSError as error:
+            if is_full(error):
+                raise NoRoomError(f"{key}: {directory.root} is full") from error
+            directory.problem = f"cannot make a file: {error}"
+            raise RerouteError(f"{key}: {directory.root}: {error}", status=Status.DISK_FAILED) from error
+
+    def _choose(self, key: MapFileKey) -> StorageDirectory:
+        """The directory for a new file: by turns, among those that are well and have room."""
+        count = len(self._directories)
+        first = (key.map + key.attempt + key.epoch) % count
+        turns = [self._directories[(first + turn) % count] for turn in range(count)]
+        well = [directory for directory in turns if not directory.problem]
+        if not well:
+            raise RerouteError(f"{key}: no directory is well: {turns[0].problem}", status=Status.DISK_FAILED)
+        for directory in well:
+            if self._status(directory).free_bytes > 0:
+                return directory
+        raise NoRoomError(f"{key}: no directory has room beyond its reserve")
+
+    def sync(self, writer: MapFileWriter) -> Future[None]:
+        """Bring all that was appended to the disk, name included: what SYNCED waits for before it acknowledges."""
+        return self._directory_of(writer.key).sync(writer)
+
+    def _directory_of(self, key: MapFileKey) -> StorageDirectory:
+        for directory in self._directories:
+            if key in directory.tables.writers:
+                return directory
+        raise not_sealed(f"{key} (closed by an earlier error or a later open)")
+
+    def seal(self, key: MapFileKey, totals: FileTotals) -> Future[MapSealed]:
+        """Make a file final. Idempotent: asked again, also after a restart, it gives the same answer.
+
+        The future, or the call itself, fails with RerouteError UNKNOWN_FILE, NOT_SEALED (left behind by an earlier
+        incarnation) or FAILED_COPY, or with CorruptError if the totals differ; an unsealed file is dropped then.
+        """
+        for directory in self._directories:
+            tables = directory.tables
+            if key in tables.failed:
+                raise failed_copy(key, "a write or sync failed")
+            job = tables.sealing.get(key)
+            if job is not None:
+                _same_totals(key, job.record.head.totals, totals)
+                return job.future
+            writer = tables.writers.get(key)
+            if writer is not None:
+                return directory.seal(writer, totals).future
+        answer = self._sealed_answer(key)
+        _same_totals(key, answer.totals, totals)
+        done: Future[MapSealed] = Future()
+        done.set_result(answer)
+        return done
+
+    def _sealed_answer(self, key: MapFileKey) -> MapSealed:
+        _, found = self._find(key)
+        return MapSealed(totals=found.head.totals, incarnation=found.head.incarnation)
+
+    def abort(self, key: MapFileKey) -> None:
+        """Drop an unsealed file; one that is unknown, sealed or being sealed stays as it is."""
+        for directory in self._directories:
+            directory.drop(key)
+
+    # reading
+
+    def plan(self, shuffle: ShuffleKey, begin: int, end: int, files: list[tuple[int, int, int]]) -> Plan:
+        """Plan a stream over partitions [begin, end) of sealed files, each (map, attempt, epoch).
+
+        Raises RerouteError UNKNOWN_FILE, NOT_SEALED or FAILED_COPY, or CorruptError; all name the file.
+        """
+        plan = Plan(begin, end, self._open_files)
+        for map_id, attempt, epoch in files:
+            key = MapFileKey(shuffle, MapId(map_id), AttemptId(attempt), Epoch(epoch))
+            plan.add(key, *self._find(key))
+        return plan
+
+    def _find(self, key: MapFileKey) -> tuple[StorageDirectory, Found]:
+        for directory in self._directories:
+            found = directory.find(key)
+            if found is not None:
+                return directory, found
+        for directory in self._directories:
+            if key in directory.tables.failed:
+                raise failed_copy(key, "a write or sync failed")
+            if directory.has_unsealed(key):
+                raise not_sealed(key)
+        raise unknown_file(key)
+
+    # removing
+
+    def forget(self, keys: Iterable[ShuffleKey]) -> int:
+        """Delete shuffles; call it only for what a confirmed leader calls unknown. Returns how many were here.
+
+        Raises OSError or lmdb.Error; what is left is found at the next start.
+        """
+        count = 0
+        for key in keys:
+            here = [directory for directory in self._directories if key in directory.shuffles()]
+            for directory in here:
+                wait([job.future for name, job in list(directory.tables.sealing.items()) if name.shuffle == key])
+                directory.forget(key)
+            count += bool(here)
+        return count
+
+    def remove_leftovers(self, keys: Iterable[ShuffleKey]) -> int:
+        """Delete unsealed files of earlier starts, of shuffles that the masters have answered about. Returns how many."""
+        wanted = set(keys)
+        return sum(directory.remove_leftovers(wanted) for directory in self._directories)
+
+
+def _same_totals(key: MapFileKey, held: FileTotals, asked: FileTotals) -> None:
+    if held != asked:
+        raise CorruptError(f"{key}: sealed with {held}, asked with {asked}")
