@@ -1,7 +1,8 @@
 """The HTTP side of a master: Connect unary calls with JSON or protobuf bodies, /healthz and /metrics. No policy.
 
-POST /holdfast.v1.Service/Method with Content-Type application/json (proto3 JSON) or application/proto; the reply has the same type.
-Errors: the HTTP status of statuses.py, headers Holdfast-Status and Holdfast-Leader, body {"code": …, "message": …}.
+POST /holdfast.v1.Service/Method with Content-Type application/json (proto3 JSON) or application/proto; the reply has
+the same type. Errors: the HTTP status of statuses.py, headers Holdfast-Status and Holdfast-Leader, body {"code": …,
+"message": …}.
 """
 
 from __future__ import annotations

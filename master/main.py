@@ -1,8 +1,8 @@
 """Starts one master: reads its configuration, opens the log, serves, and stops in an orderly way on SIGTERM.
 
-Rules: ready means that the ports serve, not that there is a leader; one JSON line on standard output says so. Whatever breaks
-ends the process: a master never goes on with half of its state. Exit 0 after SIGTERM or SIGINT, 2 for a configuration that is
-wrong, 1 for anything else.
+Rules: ready means that the ports serve, not that there is a leader; one JSON line on standard output says so. Whatever
+breaks ends the process: a master never goes on with half of its state. Exit 0 after SIGTERM or SIGINT, 2 for a
+configuration that is wrong, 1 for anything else.
 """
 
 from __future__ import annotations
@@ -48,15 +48,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, required=True, help="TOML file, see docs/configuration.md")
     options = parser.parse_args(arguments)
     if not __debug__:
-        print("holdfast master: start Python without -O; the masters' checks are assertions", file=sys.stderr)
-        return 2
+        return _refuse("start Python without -O; the masters' checks are assertions")
     try:
         config = _load(options.config)
         own = configuration.require_master(config)
         secret = _secret(config)
     except ConfigError as error:
-        print(f"holdfast master: {error}", file=sys.stderr)
-        return 2
+        return _refuse(str(error))
     set_up_logging(config.log.level, config.log.format)
     try:
         asyncio.run(_run(config, own, secret))
@@ -64,6 +62,11 @@ def main(arguments: list[str] | None = None) -> int:
         log.error("cannot serve", extra={"why": str(error)})
         return 1
     return 0
+
+
+def _refuse(why: str) -> int:
+    sys.stderr.write(f"holdfast master: {why}\n")
+    return 2
 
 
 def _load(path: Path) -> Config:
@@ -142,7 +145,8 @@ class Server:
             "raft": str(self._own.raft),
             "pid": os.getpid(),
         }
-        print(json.dumps(told), flush=True)
+        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.flush()
 
     async def _hand_over(self) -> None:
         if not self._leader.serving or len(self._config.master.peers) == 1:
@@ -150,8 +154,7 @@ class Server:
         try:
             async with asyncio.timeout(_HAND_OVER_SECONDS):
                 await asyncio.wrap_future(self._node.transfer_leadership())
-                while self._leader.serving:
-                    await asyncio.sleep(0.01)
+                await self._leader.followed.wait()
         except (TimeoutError, RaftError) as error:
             log.info("stops without handing over", extra={"why": str(error)})
 

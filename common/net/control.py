@@ -1,11 +1,11 @@
 """The client of the control plane: finds the leading master, calls it, and goes on to the next leader when it is gone.
 
 Rules
-* One client per process and loop; concurrent calls share it. After a fork the child draws a new client id and opens its own
-  connections.
+* One client per process and loop; concurrent calls share it. After a fork the child draws a new client id and opens its
+  own connections.
 * A command keeps its call number over all its tries, so that it is applied once.
-* A try ends when the master answers, when its connection fails, or when another master says that it leads by now, which is
-  asked in the background while an answer is awaited; so neither a killed nor a paused leader is waited for.
+* A try ends when the master answers, when its connection fails, or when another master says that it leads by now, which
+  is asked in the background while an answer is awaited; so neither a killed nor a paused leader is waited for.
 * While no leader is known all masters are asked, every 50 ms at first and slower later, until the deadline.
 
 Used by workers, sessions, drills and the CLI. Endpoints name the masters' HTTP ports; gRPC addresses are learnt there.
@@ -96,8 +96,8 @@ class ControlClient:
     async def call(self, method: str, request: Message, deadline_s: float = 30.0) -> Any:
         """Call "Service/Method" on the leader; return its reply message.
 
-        Retries what may succeed later until `deadline_s`, then raises RetryError naming the last cause. A refusal is raised at
-        once as the exception of common/errors.py; NOT_COMMITTED is one, though a RetryError.
+        Retries what may succeed later until `deadline_s`, then raises RetryError naming the last cause. A refusal is
+        raised at once as the exception of common/errors.py; NOT_COMMITTED is one, though a RetryError.
         """
         if self._pid != os.getpid():
             self._begin()
@@ -136,7 +136,8 @@ class ControlClient:
             try:
                 return await self._until(end, method, numbered.SerializeToString(), tries)
             except HoldfastError as error:
-                # Refused at the first try: it was never sent before, so it was surely not applied, and another id may be drawn.
+                # Refused at the first try: it was never sent before, so it was surely not applied, and another id may
+                # be drawn.
                 if error.status is not Status.CALL_TOO_OLD or given or tries.count > 1:
                     raise
                 if call.client == self._client_id:

@@ -1,9 +1,9 @@
 """Carries one control call to one master: over gRPC, or as HTTP/1.1 POST with a protobuf body (Connect unary).
 
-Rules: one try, no policy; whatever goes wrong is a typed error: the master's own refusal by its status number, everything that
-says nothing about the call (refused, reset, timed out) as RetryError with UNAVAILABLE. Connections are kept and shared by
-concurrent calls. gRPC is imported when first used, so that a process that only reads does not pay for it.
-Called by control.py only.
+Rules: one try, no policy; whatever goes wrong is a typed error: the master's own refusal by its status number,
+everything that says nothing about the call (refused, reset, timed out) as RetryError with UNAVAILABLE. Connections are
+kept and shared by concurrent calls. gRPC is imported when first used, so that a process that only reads does not pay
+for it. Called by control.py only.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ _GRPC_OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
 )
+
+
+_Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Transport(Protocol):
@@ -95,7 +98,7 @@ class HttpTransport:
     """Calls over kept HTTP/1.1 connections, one call at a time on each."""
 
     def __init__(self) -> None:
-        self._idle: dict[str, list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]] = {}
+        self._idle: dict[str, list[_Connection]] = {}
 
     async def call(self, address: str, path: str, request: bytes, timeout_s: float) -> bytes:
         """Make one try at the master at `address`, an HTTP address."""
@@ -105,7 +108,7 @@ class HttpTransport:
         except TimeoutError:
             raise RetryError(f"master {address} did not answer within {timeout_s:.2f} s") from None
         except (OSError, EOFError, asyncio.LimitOverrunError) as error:
-            raise RetryError(f"master {address} cannot be reached: {error or type(error).__name__}") from error
+            raise RetryError(f"master {address} cannot be reached: {str(error) or type(error).__name__}") from error
 
     async def close(self) -> None:
         """Close idle connections; one with a call under way closes when it is done."""
@@ -115,15 +118,7 @@ class HttpTransport:
 
     async def _exchange(self, address: str, path: str, request: bytes) -> bytes:
         kept = self._idle.setdefault(address, [])
-        while kept:
-            reader, writer = kept.pop()
-            if reader.at_eof() or writer.is_closing():
-                writer.close()  # the master closed it while it was idle
-                continue
-            break
-        else:
-            host, _, port = address.rpartition(":")
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), limit=_HEAD_BYTES_MAX)
+        reader, writer = _living(kept) or await _connect(address)
         try:
             head = (
                 f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/proto\r\n"
@@ -164,6 +159,21 @@ def refusal(told: Mapping[str, str], message: str) -> HoldfastError:
         lowest = told.get(LOWEST_KEY, "")
         error.lowest = int(lowest) if lowest.isdigit() else 0
     return error
+
+
+def _living(kept: list[_Connection]) -> _Connection | None:
+    """Take the last connection that the master has not closed while it was idle."""
+    while kept:
+        reader, writer = kept.pop()
+        if not reader.at_eof() and not writer.is_closing():
+            return reader, writer
+        writer.close()
+    return None
+
+
+async def _connect(address: str) -> _Connection:
+    host, _, port = address.rpartition(":")
+    return await asyncio.open_connection(host.strip("[]"), int(port), limit=_HEAD_BYTES_MAX)
 
 
 def _message(body: bytes) -> str:

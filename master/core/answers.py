@@ -4,8 +4,9 @@ Rules
 * Keyed by (client id, call number); the digest of the request tells a retry from another call under the same number.
 * Bounded per client and in all; a client that made no command for CLIENT_LIFE_MS is forgotten. Only command time and
   command order decide, so all masters hold the same table.
-* A number that is not remembered any more is CALL_TOO_OLD, never applied. For a client that is not in the table the index
-  at which it drew its id decides: a client drawn after the last one forgotten was in use cannot have been forgotten.
+* A number that is not remembered any more is CALL_TOO_OLD, never applied. For a client that is not in the table the
+  index at which it drew its id decides: a client drawn after the last one forgotten was in use cannot have been
+  forgotten.
 * Answers that ask for another try (BUSY and the like) are not remembered.
 
 Called by master/core/apply.py only.

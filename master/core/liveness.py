@@ -2,10 +2,10 @@
 
 Rules
 * Heartbeats and renewals are only heard here; what goes into the log are the changes that `tick` decides.
-* A new leader has heard nobody, so everybody starts with a full lease. The same when a tick comes late: then this process
-  stood still, and what was sent to it in the meantime may not have been read yet.
-* A lease without a renewal for its length is marked; one that is marked and stays silent for the grace beyond is ended; a
-  renewal before that takes the mark back.
+* A new leader has heard nobody, so everybody starts with a full lease. The same when a tick comes late: then this
+  process stood still, and what was sent to it in the meantime may not have been read yet.
+* A lease without a renewal for its length is marked; one that is marked and stays silent for the grace beyond is ended;
+  a renewal before that takes the mark back.
 * A call that names an instance but no holder of it renews every lease of that instance.
 
 Called by master/service on the leader: `lead` once per leadership, `tick` in a fixed rhythm, `heard_*` with each call.

@@ -1,7 +1,7 @@
 """The replicated state: tables of immutable records, indexes derived from them, and what must hold between them.
 
-Rules: only apply.py changes it, through the methods here, which keep the indexes in step. The tables (`Tables`) are what a
-snapshot holds; indexes are rebuilt from them. No clock: `time_ms` is the largest command time seen.
+Rules: only apply.py changes it, through the methods here, which keep the indexes in step. The tables (`Tables`) are
+what a snapshot holds; indexes are rebuilt from them. No clock: `time_ms` is the largest command time seen.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ def register_worker(state: State, body: cmd.RegisterWorker) -> Answer:
             lowest = known.incarnation + 1
             return Answer(
                 Status.INCARNATION_TOO_LOW,
-                f'worker "{known.name}" has started with incarnation {known.incarnation}; the lowest accepted is {lowest}',
+                f'worker "{known.name}" has started with incarnation {known.incarnation}; '
+                f"the lowest accepted is {lowest}",
                 value=lowest,
             )
         if body.incarnation == known.incarnation and known.alive:

@@ -1,7 +1,7 @@
 """Gives commands and records their bytes: protobuf messages of master/proto/commands.proto with the same field names.
 
-Rules: a dataclass of the core and its message have the same name and fields, so one generic mapping serves all; what does
-not map is found when this module is imported. Bytes of another version are refused with VersionError.
+Rules: a dataclass of the core and its message have the same name and fields, so one generic mapping serves all; what
+does not map is found when this module is imported. Bytes of another version are refused with VersionError.
 Called by the machine (commands), the snapshot (records) and master/service (entries to propose).
 """
 
@@ -114,8 +114,8 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
 
 _COMMANDS: tuple[type[Any], ...] = typing.get_args(cmd.Body)
 _RECORDS: tuple[type[Any], ...] = (
-    rec.Answer, rec.Directory, rec.Worker, rec.Lease, rec.Application, rec.Shuffle, rec.Remembered, rec.Client, rec.Upload,
-    cmd.WorkerRef, cmd.LeaseRef, ShuffleKey,
+    rec.Answer, rec.Directory, rec.Worker, rec.Lease, rec.Application, rec.Shuffle, rec.Remembered, rec.Client,
+    rec.Upload, cmd.WorkerRef, cmd.LeaseRef, ShuffleKey,
 )  # fmt: skip
 _WRITERS: dict[type[Any], tuple[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]]] = {}
 _READERS: dict[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]] = {}
@@ -125,8 +125,9 @@ for _kind in (*_COMMANDS, *_RECORDS):
     _WRITERS[_kind] = (getattr(pb, _kind.__name__), tuple((name, _writer(_hints[name])) for name in _names))
     _READERS[_kind] = tuple((name, _reader(_hints[name])) for name in _names)
 
+_BY_NAME = {kind.__name__: kind for kind in _COMMANDS}
 _BODY_OF: dict[str, type[Any]] = {
-    field.name: next(kind for kind in _COMMANDS if kind.__name__ == field.message_type.name)
+    field.name: _BY_NAME[field.message_type.name]  # type: ignore[union-attr]
     for field in pb.Command.DESCRIPTOR.oneofs_by_name["body"].fields
 }
 _FIELD_OF = {kind: name for name, kind in _BODY_OF.items()}

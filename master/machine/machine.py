@@ -1,7 +1,8 @@
 """The state machine that master/raft drives.
 
-Rules: an entry that this version does not understand raises, which ends the process: going on without it would be another
-state than the others have. Whoever waits for changes registers one listener, called after each entry, in Raft's thread.
+Rules: an entry that this version does not understand raises, which ends the process: going on without it would be
+another state than the others have. Whoever waits for changes registers one listener, called after each entry, in Raft's
+thread.
 """
 
 from __future__ import annotations

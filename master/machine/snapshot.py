@@ -1,9 +1,9 @@
 """The snapshot of the replicated state: a stream of length-prefixed protobuf records (docs/disk_format.md).
 
-Layout: "HFSTATE" and a version byte; then u32 little-endian length and a `Record` each, followed by the arrays that the record
-names, as they are; an `End` record with the number of records closes it. Raft's own file around it has the checksum.
-Rules: yields small pieces, so that the thread that encodes never holds the interpreter for long; a stream that ends early,
-goes on, or holds something unknown is refused with SnapshotError and nothing of it is used.
+Layout: "HFSTATE" and a version byte; then u32 little-endian length and a `Record` each, followed by the arrays that the
+record names, as they are; an `End` record with the number of records closes it. Raft's own file around it has the
+checksum. Rules: yields small pieces, so that the thread that encodes never holds the interpreter for long; a stream
+that ends early, goes on, or holds something unknown is refused with SnapshotError and nothing of it is used.
 """
 
 from __future__ import annotations
@@ -111,16 +111,16 @@ def _records(tables: Tables) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
         yield pb.Record(client=message), ()
 
 
-def _load_header(tables: Tables, message: Any, arrays: list[bytes]) -> None:
+def _load_header(tables: Tables, message: Any, _: list[bytes]) -> None:
     for name in _HEADER:
         setattr(tables, name, getattr(message, name))
 
 
-def _load_worker(tables: Tables, message: Any, arrays: list[bytes]) -> None:
+def _load_worker(tables: Tables, message: Any, _: list[bytes]) -> None:
     tables.workers[message.id] = from_message(Worker, message)
 
 
-def _load_application(tables: Tables, message: Any, arrays: list[bytes]) -> None:
+def _load_application(tables: Tables, message: Any, _: list[bytes]) -> None:
     tables.applications[message.instance] = from_message(Application, message)
 
 
@@ -132,13 +132,13 @@ def _load_shuffle(tables: Tables, message: Any, arrays: list[bytes]) -> None:
     tables.shuffles[shuffle.key] = shuffle
 
 
-def _load_head(tables: Tables, message: Any, arrays: list[bytes]) -> None:
+def _load_head(tables: Tables, message: Any, _: list[bytes]) -> None:
     if message.instance not in tables.applications:
         raise ValueError("its application is missing")
     tables.heads[(message.instance, message.shuffle)] = message.generation
 
 
-def _load_gone(tables: Tables, message: Any, arrays: list[bytes]) -> None:
+def _load_gone(tables: Tables, message: Any, _: list[bytes]) -> None:
     tables.gone[message.instance] = message.time_ms
 
 
@@ -146,7 +146,7 @@ def _load_upload(tables: Tables, message: Any, arrays: list[bytes]) -> None:
     tables.uploads[message.name] = Upload(tuple(arrays), message.started_ms)
 
 
-def _load_client(tables: Tables, message: Any, arrays: list[bytes]) -> None:
+def _load_client(tables: Tables, message: Any, _: list[bytes]) -> None:
     tables.clients[message.id] = from_message(Client, message)
 
 

@@ -1,8 +1,8 @@
 """Chooses the ordered ring of workers that a shuffle of MAP partitions writes to.
 
-Rules: pure; the order depends on the seed and the candidates alone. Copies of one file stand on neighbours of the ring, so
-with two copies no neighbours share a host: spread is given up for that before a copy is. Where there is only one host,
-one copy is placed and the caller says so.
+Rules: pure; the order depends on the seed and the candidates alone. Copies of one file stand on neighbours of the ring,
+so with two copies no neighbours share a host: spread is given up for that before a copy is. Where there is only one
+host, one copy is placed and the caller says so.
 Called by master/service on the leader; the result travels in the command.
 """
 
@@ -47,8 +47,8 @@ def _hosts_apart(drawn: Sequence[Candidate]) -> tuple[int, ...]:
     """Order workers of two or more hosts so that neighbours, first and last included, never share one.
 
     That is possible as soon as no host has more than half of the places; so the largest host is cut to what the others
-    have together. Then the places 0, 2, 4, … and 1, 3, 5, … are filled host by host, the largest first: workers of one host
-    end up two places apart, and only a host with more than half could meet itself.
+    have together. Then the places 0, 2, 4, … and 1, 3, 5, … are filled host by host, the largest first: workers of one
+    host end up two places apart, and only a host with more than half could meet itself.
     """
     hosts: dict[str, list[int]] = {}
     for candidate in drawn:

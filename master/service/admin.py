@@ -6,13 +6,14 @@ import asyncio
 import itertools
 import struct
 
-from holdfast.common.version import VERSION
 from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.version import VERSION
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.records import Application, Shuffle, Worker
 from holdfast.master.core.state import State, Tables
 from holdfast.master.machine import snapshot
+from holdfast.master.raft import RaftStatus
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.masters import Masters
 from holdfast.master.service.registry import Registry
@@ -36,11 +37,11 @@ class Admin:
     async def status(self, request: pb.StatusRequest) -> pb.StatusReply:
         """Say how this master is; every master answers for itself."""
         config, node = self._leader.config, self._leader.node
+        status, tables = self._look()
         for _ in range(_LOOKS):
-            status = node.status()
-            tables = node.local(lambda machine: machine.capture())
             if node.status().applied_index == status.applied_index:
                 break
+            status, tables = self._look()
         return pb.StatusReply(
             cluster_id=config.cluster.id,
             name=config.master.name,
@@ -92,6 +93,9 @@ class Admin:
         answer = await self._leader.command("Admin/Forget", request, body)
         (applications,) = _U32.unpack(answer.subject)
         return pb.ForgetReply(applications=applications, shuffles=answer.value)
+
+    def _look(self) -> tuple[RaftStatus, Tables]:
+        return self._leader.node.status(), self._leader.node.local(lambda machine: machine.capture())
 
     async def _hash(self, tables: Tables) -> bytes:
         """Hash the state in a thread; once for each index."""

@@ -36,7 +36,7 @@ async def serve_grpc(handlers: Handlers, address: str) -> tuple[aio.Server, int]
     """Start a server at "host:port"; return it and its port. Raises OSError if the address is taken."""
     server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_RPCS_MAX)
     for service in pb.DESCRIPTOR.services_by_name.values():
-        methods = {
+        methods: dict[str, Any] = {
             method.name: grpc.unary_unary_rpc_method_handler(
                 _handler(handlers, METHODS[f"{service.name}/{method.name}"])
             )

@@ -1,7 +1,7 @@
 """The one table of methods behind both gRPC and HTTP, with what is the same for every call: bounds, metrics, errors.
 
-Rules: a handler returns its reply or raises; whatever it raises leaves here as a HoldfastError, and what was not foreseen as
-INTERNAL, logged. Calls at once are bounded; long polls have a bound of their own (waiters.py).
+Rules: a handler returns its reply or raises; whatever it raises leaves here as a HoldfastError, and what was not
+foreseen as INTERNAL, logged. Calls at once are bounded; long polls have a bound of their own (waiters.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What every service of a master stands on: commands, confirmed reads, leases, and the rhythm of the leader.
 
 Rules
-* "Unknown", "not committed" and the like are only said after `confirmed`; what `peek` finds on a serving leader was committed
-  and is true, but it may not be all.
+* "Unknown", "not committed" and the like are only said after `confirmed`; what `peek` finds on a serving leader was
+  committed and is true, but it may not be all.
 * Liveness is only kept while this master leads; its decisions are proposed like any command.
 * Everything here runs in the event loop; Raft's thread is only met through futures and call_soon_threadsafe.
 """
@@ -57,6 +57,9 @@ class Leader:
         self._addresses = {peer.name: str(peer.http) for peer in config.master.peers}
         self.proposer = Proposer(node, self.now_ms, self.http_of)
         self.serving = False
+        #: set while this master does not lead
+        self.followed = asyncio.Event()
+        self.followed.set()
         self._tick: asyncio.Task[None] | None = None
 
     # Clocks: the wall clock stamps commands, the monotonic one measures silence.
@@ -82,9 +85,11 @@ class Leader:
         self.serving = leads
         log.info("leads" if leads else "does not lead", extra={"term": term})
         if leads:
+            self.followed.clear()
             self.liveness.lead(self.now_ns())
             self._tick = asyncio.get_running_loop().create_task(self._run())
         else:
+            self.followed.set()
             if self._tick is not None:
                 self._tick.cancel()
                 self._tick = None
@@ -127,7 +132,7 @@ class Leader:
     # Commands and reads.
 
     async def command(self, name: str, request: Message, body: cmd.Body) -> Answer:
-        """Have `body` applied once for the call that `request` names; return its answer if that is OK, else raise it."""
+        """Have `body` applied once for the call that `request` names; return its answer, or raise it if not OK."""
         return self.expect(await self.proposer.submit(self.numbered(name, request, body)))
 
     @staticmethod
@@ -150,7 +155,7 @@ class Leader:
                 f"a call id has a client of {INSTANCE_BYTES} bytes and a number from 1", status=Status.BAD_REQUEST
             )
         client, number, drawn = call.client, call.number, call.raft_index
-        request.ClearField("call")  # type: ignore[arg-type]
+        request.ClearField("call")
         digest = hashlib.blake2b(name.encode() + request.SerializeToString(deterministic=True), digest_size=16)
         return cmd.Command(body, client, number, drawn, digest.digest())
 
@@ -179,7 +184,7 @@ class Leader:
     # Leases.
 
     async def renew(self, instance: bytes, holder: bytes) -> Application:
-        """Renew the lease of a call that names an application; return it. Raises ApplicationGoneError if it is not there."""
+        """Renew the lease of a call that names an application; return it. Raises ApplicationGoneError."""
         application = await self.find(lambda state: state.applications.get(instance))
         if application is None:
             raise gone(instance)

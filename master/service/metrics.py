@@ -1,7 +1,7 @@
 """The masters' metrics for Prometheus; docs/control_plane.md lists them.
 
-Rules: no label takes values from clients: methods and statuses are fixed sets, so the number of series is bounded. Gauges are read
-when they are scraped. Called by handlers.py (counts) and http.py (the text).
+Rules: no label takes values from clients: methods and statuses are fixed sets, so the number of series is bounded.
+Gauges are read when they are scraped. Called by handlers.py (counts) and http.py (the text).
 """
 
 from __future__ import annotations

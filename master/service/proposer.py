@@ -1,8 +1,8 @@
 """Gathers commands into entries of the log and proposes them.
 
 Rules
-* A command that comes while nothing is under way is proposed at once; while entries are under way commands gather, and go
-  together when one is done. So a lone command is not delayed and many share the cost of replication.
+* A command that comes while nothing is under way is proposed at once; while entries are under way commands gather, and
+  go together when one is done. So a lone command is not delayed and many share the cost of replication.
 * The queue is bounded; beyond it a command is refused with BUSY and was not proposed.
 * Runs in the event loop; Raft's futures come back through call_soon_threadsafe.
 
@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 from holdfast.common.errors import HoldfastError, NotLeaderError, OutcomeUnknownError, RetryError, Status
 from holdfast.common.limits import COMMAND_PART_BYTES, KIB
@@ -55,7 +56,7 @@ class Proposer:
     def __init__(
         self, node: RaftNode[Machine], now_ms: Callable[[], int], http_of: Callable[[str | None], str]
     ) -> None:
-        """`now_ms` is the wall clock that stamps entries; `http_of` gives the HTTP address of a node, "" if not known."""
+        """`now_ms` is the wall clock that stamps entries; `http_of` gives a node's HTTP address, "" if not known."""
         self._node = node
         self._now_ms = now_ms
         self._http_of = http_of
@@ -91,14 +92,13 @@ class Proposer:
             batch = self._next_batch()
             entry = Entry(self._now_ms(), tuple([waiting.command for waiting in batch]))
             self._under_way += 1
-            loop = asyncio.get_running_loop()
             try:
                 future = self._node.propose(encode_entry(entry))
             except (CommandTooLarge, NodeStopped) as error:
                 self._under_way -= 1
                 _fail(batch, self._translate(error))
                 continue
-            future.add_done_callback(lambda done, batch=batch: _hand_over(loop, self._finish, batch, done))
+            future.add_done_callback(partial(_hand_over, asyncio.get_running_loop(), self._finish, batch))
 
     def _next_batch(self) -> list[_Waiting]:
         batch = [self._queue.popleft()]

@@ -1,7 +1,8 @@
 """The service Registry: what workers call.
 
-Rules: a heartbeat stays in this master's memory; registering is a command. Whether a shuffle is unknown is only said after a
-proof of leadership, because a worker deletes upon it. Called through handlers.py; `candidates` by the placement of shuffles.
+Rules: a heartbeat stays in this master's memory; registering is a command. Whether a shuffle is unknown is only said
+after a proof of leadership, because a worker deletes upon it. Called through handlers.py; `candidates` by the placement
+of shuffles.
 """
 
 from __future__ import annotations
@@ -103,14 +104,14 @@ class Registry:
             cluster_id=self._leader.config.cluster.id,
             raft_index=max(index, self._leader.node.status().applied_index),
         )
-        # Masters that do not know the worker, or know less than it has seen, were restored or are not its masters: it may
-        # delete nothing on their word. It compares the index itself; this is the second lock on that door.
+        # Masters that do not know the worker, or know less than it has seen, were restored or are not its masters: it
+        # may delete nothing on their word. It compares the index itself; this is the second lock on that door.
         if registered and request.raft_index <= reply.raft_index:
             reply.unknown.extend(key for key, there in zip(request.keys, known, strict=True) if not there)
         return reply
 
     def candidates(self) -> list[Candidate]:
-        """Return the workers that may be given data: alive, and by their last heartbeat with a directory that takes it."""
+        """Return the workers that may be given data: alive, and with a directory that takes it."""
         alive = self._leader.peek(lambda state: [worker for worker in state.workers.values() if worker.alive])
         return [Candidate(worker.id, worker.host) for worker in alive if self._takes_data(worker)]
 

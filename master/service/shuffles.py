@@ -1,7 +1,7 @@
 """The service Shuffles: what applications and readers call.
 
-Rules: methods have the names of holdfast.proto in snake case, take its request and return its reply, or raise a HoldfastError.
-Every call that names an instance renews its lease first. Called through handlers.py.
+Rules: methods have the names of holdfast.proto in snake case, take its request and return its reply, or raise a
+HoldfastError. Every call that names an instance renews its lease first. Called through handlers.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 
-from holdfast.common.version import VERSION
 from holdfast.common.errors import GiveUpError, HoldfastError, NoRoomError, ProtocolError, RetryError, Status
 from holdfast.common.ids import ShuffleKey, WorkerId
 from holdfast.common.layouts import MapAssignment, MapWinners
@@ -23,6 +22,7 @@ from holdfast.common.limits import (
     LONG_POLL_MS_MAX,
 )
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.version import VERSION
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.records import KIND_MAP, Answer, Shuffle, Worker
 from holdfast.master.core.state import State
