@@ -23,9 +23,9 @@ import click
 from benchmarks import tpch
 from benchmarks.story import Story, java_problem
 from holdfast.client.cli.output import in_bytes, in_seconds, table
+from holdfast.client.cluster import LocalCluster, Server, local_cluster
 from holdfast.client.direct import worker_status
-from holdfast.client.local_cluster import LocalCluster, Server, local_cluster
-from holdfast.client.local_server import wait_until
+from holdfast.client.server import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

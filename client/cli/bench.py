@@ -14,7 +14,7 @@ from holdfast.common.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.client.cli.benches.figures import Figure
-    from holdfast.client.local_cluster import LocalCluster
+    from holdfast.client.cluster import LocalCluster
 
 SECTIONS = ("latency", "rate", "data", "restart", "idle", "failover")
 
@@ -47,7 +47,7 @@ def bench(sections: tuple[str, ...], partitions: int, directory: Path | None, as
 
 def _measure(chosen: list[str], scratch: Path, partitions: int) -> list[Figure]:
     from holdfast.client.cli.benches import machine
-    from holdfast.client.local_cluster import local_cluster
+    from holdfast.client.cluster import local_cluster
 
     actions = _actions(partitions)
     with progress("bench", len(chosen) + 1) as step:

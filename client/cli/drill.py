@@ -13,7 +13,7 @@ import click
 
 from holdfast.client.cli.drills.report import DrillError, Report
 from holdfast.client.cli.output import json_option, progress, show
-from holdfast.client.local_cluster import LocalCluster, local_cluster
+from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.errors import HoldfastError
 
 Drill = Callable[[LocalCluster, Report, random.Random, Callable[[str], None]], Coroutine[Any, Any, None]]

@@ -35,7 +35,7 @@ def local(masters: int, workers: int, directory: Path | None, as_json: bool) -> 
 
     With --json one line is printed as soon as the cluster is ready: endpoints, directory, and where every server is.
     """
-    from holdfast.client.local_cluster import local_cluster
+    from holdfast.client.cluster import local_cluster
 
     leave = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

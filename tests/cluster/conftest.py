@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.local_cluster import LocalCluster, local_cluster
+from holdfast.client.cluster import LocalCluster, local_cluster
 
 
 @pytest.fixture

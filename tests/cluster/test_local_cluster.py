@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import local_cluster as module
+from holdfast.client import cluster as module
+from holdfast.client.cluster import LocalCluster, StartError, local_cluster
 from holdfast.client.direct import ask, worker_status
-from holdfast.client.local_cluster import LocalCluster, StartError, local_cluster
 from holdfast.common.errors import ConfigError
 from holdfast.common.proto import holdfast_pb2 as pb
 from tests.support.waiting import wait_until
@@ -53,7 +53,7 @@ def test_killed_worker_comes_back_with_a_new_incarnation(cluster: LocalCluster):
 def test_servers_die_with_the_process_that_started_them(tmp_path: Path):
     """Kill -9 of the process that holds the cluster leaves no server behind."""
     code = (
-        "import sys, threading\nfrom holdfast.client.local_cluster import local_cluster\n"
+        "import sys, threading\nfrom holdfast.client.cluster import local_cluster\n"
         "with local_cluster(1, 1, dir=sys.argv[1]) as cluster:\n"
         "    print(*(server.pid for server in cluster.servers), flush=True)\n    threading.Event().wait()\n"
     )
@@ -98,9 +98,9 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path, m
     with (
         socket.create_server(("127.0.0.1", taken[0])),
         pytest.raises(StartError, match=r"(?s)master m1 ended with .*m1\.log.*\n.*holdfast"),
-    ):  # noqa: SIM117
-        with local_cluster(1, 1, dir=tmp_path):
-            pass
+        local_cluster(1, 1, dir=tmp_path),
+    ):
+        pass
 
 
 def test_data_of_a_directory_is_there_again(tmp_path: Path):

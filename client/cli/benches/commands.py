@@ -13,7 +13,7 @@ from holdfast.client.cli.benches.figures import Figure
 from holdfast.client.cli.drills import leader
 from holdfast.client.cli.drills.report import Report
 from holdfast.client.cli.output import percentile
-from holdfast.client.local_cluster import LocalCluster
+from holdfast.client.cluster import LocalCluster
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from holdfast.client.cli.benches.figures import Figure
 from holdfast.client.cli.benches.process_stats import cpu_seconds
 from holdfast.client.cli.drain import drain
-from holdfast.client.local_cluster import LocalCluster
+from holdfast.client.cluster import LocalCluster
 from holdfast.common.batch import BatchWriter
 from holdfast.common.checksum import partition_seed
 from holdfast.common.frame import FrameType

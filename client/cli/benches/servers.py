@@ -10,7 +10,7 @@ import time
 from holdfast.client.cli.benches.figures import Figure
 from holdfast.client.cli.benches.process_stats import cpu_seconds, pss_bytes
 from holdfast.client.cli.drain import drain
-from holdfast.client.local_cluster import LocalCluster, Server
+from holdfast.client.cluster import LocalCluster, Server
 from holdfast.common.batch import BatchWriter
 from holdfast.common.checksum import partition_seed
 from holdfast.common.frame import FrameType

@@ -19,8 +19,8 @@ from google.protobuf.message import Message
 
 from holdfast.client.cli.drills import servers
 from holdfast.client.cli.drills.report import Report
+from holdfast.client.cluster import LocalCluster, Server
 from holdfast.client.direct import DirectConnection
-from holdfast.client.local_cluster import LocalCluster, Server
 from holdfast.common.errors import HoldfastError, RetryError, Status
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from holdfast.client.cli.drills import servers
 from holdfast.client.cli.drills.report import Report
 from holdfast.client.cli.drills.traffic import Traffic
-from holdfast.client.local_cluster import LocalCluster
+from holdfast.client.cluster import LocalCluster
 
 CLIENTS = 8
 #: The longest that traffic runs before a kill.

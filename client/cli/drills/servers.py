@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 
 from holdfast.client.cli.drills.report import Report
+from holdfast.client.cluster import LocalCluster, Server
 from holdfast.client.direct import ask, worker_status
-from holdfast.client.local_cluster import LocalCluster, Server
-from holdfast.client.local_server import wait_until
+from holdfast.client.server import wait_until
 from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
 

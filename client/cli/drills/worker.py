@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from holdfast.client.cli.drills import map_files, servers
 from holdfast.client.cli.drills.map_files import MapFile
 from holdfast.client.cli.drills.report import DrillError, Report
-from holdfast.client.local_cluster import LocalCluster, Server
+from holdfast.client.cluster import LocalCluster, Server
 from holdfast.common.errors import HoldfastError, RetryError, Status
 from holdfast.common.ids import AttemptId, Epoch, Generation, Instance, MapFileKey, MapId, ShuffleId, ShuffleKey
 from holdfast.common.limits import MIB

@@ -11,7 +11,6 @@ or worker: they are started as `python -m holdfast.master` and `python -m holdfa
 
 from __future__ import annotations
 
-import logging
 import secrets
 import shutil
 import tempfile
@@ -22,15 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.client.direct import ask
-from holdfast.client.local_server import START_SECONDS_MAX, Server, StartError, wait_until
+from holdfast.client.server import START_SECONDS_MAX, Server, StartError, wait_until
 from holdfast.common import config
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError
 from holdfast.common.net.ports import free_ports
 from holdfast.common.proto import holdfast_pb2 as pb
 
 __all__ = ["LocalCluster", "Server", "StartError", "local_cluster"]
-
-log = logging.getLogger(__name__)
 
 #: For a leader to be elected: twenty times the longest election timeout.
 LEADER_SECONDS_MAX = 20.0
@@ -141,12 +138,11 @@ def local_cluster(
 
 
 def _end(servers: list[Server]) -> None:
-    """Stop workers before masters, so that no worker is left asking masters that are gone."""
-    for server in reversed(servers):
-        try:
-            server.stop()
-        except OSError as error:  # the others must be stopped all the same
-            log.warning("could not stop a server", extra={"server": server.name, "error": str(error)})
+    """Stop workers before masters, so that no worker is left asking masters that are gone; each role at once."""
+    for role in ("worker", "master"):
+        group = [server for server in servers if server.role == role]
+        with ThreadPoolExecutor(max(1, len(group)), thread_name_prefix="holdfast-stop") as pool:
+            list(pool.map(Server.stop, group))
 
 
 def _lay_out(root: Path, masters: int, workers: int, settings: Sections, launcher: ThreadPoolExecutor) -> LocalCluster:

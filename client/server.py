@@ -1,7 +1,7 @@
 """One server of a local cluster: a real process with a directory and ports that stay its own over restarts.
 
 Ready means that the process has printed its readiness line (one JSON object with the key "ready") since its last
-start. Used by local_cluster.py alone, which hands these out as `cluster.masters` and `cluster.workers`.
+start. Used by cluster.py alone, which hands these out as `cluster.masters` and `cluster.workers`.
 """
 
 from __future__ import annotations
