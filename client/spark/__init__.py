@@ -1,1 +1,23 @@
-"""PySpark on Holdfast without a jar, and the settings of the plug-in."""
+"""PySpark on Holdfast without a jar.
+
+    from holdfast.client.spark import attach, shuffle, shuffle_id
+
+The names are imported when they are first used: a task needs only its own half.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.client.spark.api import attach, shuffle, shuffle_id
+
+__all__ = ["attach", "shuffle", "shuffle_id"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from holdfast.client.spark import api
+
+    return getattr(api, name)

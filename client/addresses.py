@@ -1,0 +1,79 @@
+"""Where workers can be reached: what a reply of the masters said, refreshed when it proves stale.
+
+Rules: worker ids are for ever, addresses are not. One object per writer or reader, on the loop. Called by writer.py
+and reader.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from holdfast.client.core.fetch import WorkerState
+from holdfast.client.runtime import runtime
+from holdfast.common.errors import RetryError
+from holdfast.common.ids import WorkerId
+from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.proto import holdfast_pb2 as pb
+
+#: The masters elect a leader in about a second; a writer that cannot reach them has its ring to go on with.
+ASK_SECONDS = 5.0
+
+
+class Addresses:
+    """Data-plane addresses of workers, "host:port" by worker id."""
+
+    def __init__(self, endpoints: str, cluster_id: str, known: Mapping[WorkerId, str]) -> None:
+        self._endpoints = endpoints
+        self._cluster_id = cluster_id
+        self._known = dict(known)
+
+    async def connect(self, worker: WorkerId) -> FrameClient:
+        """Return a connection to the worker, asking the masters where it is if it is not where it was.
+
+        Raises RetryError if it cannot be reached.
+        """
+        address = self._known.get(worker)
+        error = RetryError(f"the address of worker {worker} is not known")
+        if address is not None:
+            try:
+                return await self._reach(worker, address)
+            except RetryError as refused:
+                error = refused
+        try:
+            await self.refresh()
+        except RetryError as silent:
+            raise RetryError(f"{error}; the masters do not answer either: {silent}") from error
+        now = self._known.get(worker)
+        if now is None or now == address:
+            raise error
+        return await self._reach(worker, now)
+
+    def open_connection(self, worker: WorkerId) -> FrameClient | None:
+        """Return the connection to the worker if there is one already."""
+        address = self._known.get(worker)
+        return None if address is None else runtime().open_link(address, self._cluster_id)
+
+    async def _reach(self, worker: WorkerId, address: str) -> FrameClient:
+        client = await runtime().link(address, self._cluster_id)
+        if client.hello.worker != worker:
+            raise RetryError(f"worker {client.hello.worker} answers at {address}, where worker {worker} was")
+        return client
+
+    async def refresh(self) -> dict[WorkerId, WorkerState]:
+        """Ask the masters for all workers; returns who is alive. Raises RetryError if no master answers."""
+        reply = (
+            await runtime()
+            .control(self._endpoints)
+            .call("Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=ASK_SECONDS)
+        )
+        for worker in reply.workers:
+            self._known[WorkerId(worker.worker)] = worker.data_address
+        return {
+            WorkerId(worker.worker): WorkerState.ALIVE if worker.state == "alive" else WorkerState.LOST
+            for worker in reply.workers
+        }
+
+
+def known_addresses(workers: Iterable[pb.WorkerAddress]) -> dict[WorkerId, str]:
+    """Return the addresses that a reply of the masters names."""
+    return {WorkerId(worker.worker): worker.address for worker in workers}

@@ -1,0 +1,80 @@
+"""Compresses payloads before they become batches, and undoes it.
+
+Rules: a compressed payload is u32 length of the original, then one LZ4 block (Codec.LZ4) or one zstd frame
+(Codec.ZSTD). What does not shrink by an eighth is sent as it is, and the next few payloads are then not even tried:
+hashes, media and data that is compressed already would only cost time. The codecs are those of pyarrow, imported
+when first needed. Called by region.py and reader.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from holdfast.common.batch import Codec
+from holdfast.common.errors import ConfigError, CorruptError
+from holdfast.common.limits import REGION_BYTES_MAX
+
+Buffer = bytes | bytearray | memoryview
+
+_LENGTH = struct.Struct("<I")
+#: Smaller payloads gain less than their handling costs.
+COMPRESS_BYTES_MIN = 256
+#: Payloads sent as they are after one that did not shrink.
+SKIPS = 31
+_NAMES = {Codec.LZ4: "lz4_raw", Codec.ZSTD: "zstd"}
+_codecs: dict[Codec, Any] = {}
+
+
+def _codec(codec: Codec) -> Any:
+    found = _codecs.get(codec)
+    if found is None:
+        try:
+            import pyarrow
+        except ImportError:
+            raise ConfigError(f"{codec.name} payloads need pyarrow: install holdfast[arrow]") from None
+        found = _codecs[codec] = pyarrow.Codec(_NAMES[codec])
+    return found
+
+
+class Compressor:
+    """Compresses the payloads of one writer; remembers what did not shrink."""
+
+    __slots__ = ("_codec", "_skip")
+
+    def __init__(self, codec: Codec) -> None:
+        if codec is not Codec.NONE and codec not in _NAMES:
+            raise ConfigError(f"payloads are compressed with NONE, LZ4 or ZSTD, not {codec.name}")
+        self._codec = codec
+        self._skip = 0
+
+    def compress(self, payload: Buffer) -> tuple[Codec, Buffer]:
+        """Return the payload as it should be sent, and with which codec."""
+        size = len(payload)
+        if self._codec is Codec.NONE or size < COMPRESS_BYTES_MIN:
+            return Codec.NONE, payload
+        if self._skip:
+            self._skip -= 1
+            return Codec.NONE, payload
+        small = _codec(self._codec).compress(payload)
+        if len(small) > size - size // 8:
+            self._skip = SKIPS
+            return Codec.NONE, payload
+        return self._codec, b"".join((_LENGTH.pack(size), small))
+
+
+def decompress(codec: Codec, payload: Buffer) -> Buffer:
+    """Return the original of a payload. Raises CorruptError if it cannot be one."""
+    if codec is Codec.NONE:
+        return payload
+    if codec not in _NAMES:
+        raise ConfigError(f"this payload was compressed by the engine ({codec.name}); only the engine can undo it")
+    if len(payload) < _LENGTH.size:
+        raise CorruptError("a compressed payload without its length")
+    (size,) = _LENGTH.unpack_from(payload)
+    if size > REGION_BYTES_MAX:
+        raise CorruptError(f"a compressed payload claims {size} bytes, at most {REGION_BYTES_MAX} are possible")
+    try:
+        return memoryview(_codec(codec).decompress(memoryview(payload)[_LENGTH.size :], decompressed_size=size))
+    except (OSError, ValueError) as error:
+        raise CorruptError(f"a payload cannot be decompressed: {error}") from error

@@ -1,0 +1,217 @@
+"""A session: one application's presence at the masters, with a lease that is renewed in the background.
+
+Rules: synchronous calls over the process's loop. The session that made an application counts its shuffles; one that
+attached holds a lease of its own and draws shuffle numbers at random from the upper half. Closing gives the lease
+back; the shuffles live on while anybody else holds one. A session belongs to the process that made it; tasks get a
+MapShuffle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import itertools
+import logging
+import os
+import secrets
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.client.addresses import known_addresses
+from holdfast.client.runtime import runtime
+from holdfast.client.shuffle import MapShuffle, Ticket, explain, key_message
+from holdfast.common.errors import ApplicationGoneError, ConfigError, HoldfastError, RetryError
+from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.layouts import MapAssignment
+from holdfast.common.limits import COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX
+from holdfast.common.messages import Ack
+from holdfast.common.proto import holdfast_pb2 as pb
+
+_log = logging.getLogger(__name__)
+
+#: Shuffle numbers from here on are drawn at random by sessions that attached.
+ATTACHED_SHUFFLES_FROM = 1 << 31
+#: Masters that elect a leader need about a second; a cluster that is being started some more.
+START_SECONDS = 30.0
+#: A closing session does not wait long for masters that are gone; the lease ends by itself.
+DETACH_SECONDS = 5.0
+#: Renewals per lease, so that two may be lost.
+_RENEWALS = 3
+
+
+class Session:
+    """An application instance, or a part in one. Thread-safe."""
+
+    def __init__(
+        self,
+        endpoints: str,
+        app: str = "",
+        *,
+        attach: bool = False,
+        instance: bytes | None = None,
+        lease_seconds: float | None = None,
+    ) -> None:
+        """Register the application `app`, or with `attach` take part in one that exists.
+
+        endpoints: the masters' HTTP addresses "host:port,host:port,host:port".
+        instance: with `attach`, the instance meant (16 bytes); by default the newest living one named `app`.
+        lease_seconds: how long the masters keep the shuffles without hearing of us; by default the cluster's setting.
+        Raises ConfigError, RetryError if no master answers, ApplicationGoneError if there is nothing to attach to.
+        """
+        if instance is not None and (not attach or len(instance) != INSTANCE_BYTES):
+            raise ConfigError(f"`instance` goes with attach=True and has {INSTANCE_BYTES} bytes")
+        if len(app.encode()) > NAME_BYTES_MAX or not (app or instance):
+            raise ConfigError(f"`app` is the application's name, 1 to {NAME_BYTES_MAX} bytes")
+        self.app = app
+        self.closed = False
+        self._pid = os.getpid()
+        self._holder = secrets.token_bytes(16)
+        self._lease_ms = int(lease_seconds * 1e3) if lease_seconds else 0
+        self._gone: HoldfastError | None = None
+        self._endpoints = endpoints
+        self.cluster_id, self.instance = self._attach(instance) if attach else self._register()
+        self._numbers = itertools.count(0) if not attach else None
+        self._renewal = runtime().run(self._start_renewal())
+
+    @property
+    def ticket(self) -> Ticket:
+        """What tasks need to act for this session."""
+        return Ticket(self._endpoints, self.cluster_id, self.instance, self._holder)
+
+    def register_map_shuffle(
+        self,
+        partitions: int,
+        maps: int | None = None,
+        copies: int = 1,
+        ack: Ack = Ack.WRITTEN,
+        *,
+        shuffle_id: int | None = None,
+        generation: int = 0,
+    ) -> MapShuffle:
+        """Register a shuffle of MAP partitions; idempotent for the same number and shape.
+
+        maps: how many, if known. copies: 1 or 2, on different hosts; fewer if the cluster has not so many hosts.
+        ack: how safe data is when a worker says so; a sealed file is synced at any level but MEMORY.
+        Raises ConfigError, NoRoomError if there is no worker, ConflictError if the number has another shape.
+        """
+        _check_range("partitions", partitions, 1, PARTITIONS_MAX)
+        _check_range("maps", maps or 0, 0, MAPS_MAX)
+        _check_range("copies", copies, 1, COPIES_MAX)
+        number = self._next_number() if shuffle_id is None else shuffle_id
+        key = ShuffleKey(self.instance, ShuffleId(number), Generation(generation))
+        reply = self._call(
+            "Shuffles/RegisterShuffle",
+            pb.RegisterShuffleRequest(
+                key=key_message(key),
+                kind=pb.PARTITION_KIND_MAP,
+                partitions=partitions,
+                maps=maps or 0,
+                copies=copies,
+                ack=ack,
+                holder=self._holder,
+            ),
+        )
+        assignment = MapAssignment.decode(reply.assignment_array)
+        if assignment.copies < copies:
+            _log.warning(
+                "fewer copies than asked for: the cluster has not enough hosts",
+                extra={"asked": copies, "copies": assignment.copies, "shuffle": str(key)},
+            )
+        return MapShuffle(self.ticket, key, partitions, assignment, known_addresses(reply.workers), Ack(ack))
+
+    def open_shuffle(self, shuffle_id: int, generation: int = 0) -> MapShuffle:
+        """Open a committed shuffle of this application to read it. Raises RetryError if it is not committed."""
+        key = ShuffleKey(self.instance, ShuffleId(shuffle_id), Generation(generation))
+        reply = self._call("Shuffles/GetManifest", pb.GetManifestRequest(key=key_message(key), holder=self._holder))
+        return MapShuffle(self.ticket, key, reply.partitions, None, known_addresses(reply.workers))
+
+    def workers(self) -> list[pb.WorkerInfo]:
+        """Return the workers as the masters know them."""
+        return list(self._call("Admin/ListWorkers", pb.ListWorkersRequest()).workers)
+
+    def close(self) -> None:
+        """Give the lease back. Shuffles go when no lease is left on the application."""
+        if self.closed or self._pid != os.getpid():
+            return
+        self.closed = True
+        runtime().loop.call_soon_threadsafe(self._renewal.cancel)
+        try:
+            self._call("Shuffles/Detach", pb.DetachRequest(instance=self.instance, holder=self._holder), DETACH_SECONDS)
+        except ApplicationGoneError:
+            pass  # the lease had ended already
+        except RetryError as error:
+            _log.warning("the masters do not answer; the lease ends by itself", extra={"error": str(error)})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _register(self) -> tuple[str, Instance]:
+        instance = Instance(secrets.token_bytes(INSTANCE_BYTES))
+        reply = self._call(
+            "Shuffles/RegisterApplication",
+            pb.RegisterApplicationRequest(
+                instance=instance, name=self.app, user=_user(), lease_ms=self._lease_ms, holder=self._holder
+            ),
+            START_SECONDS,
+        )
+        self._lease_ms = reply.lease_ms
+        return reply.cluster_id, instance
+
+    def _attach(self, instance: bytes | None) -> tuple[str, Instance]:
+        reply = self._call(
+            "Shuffles/Attach",
+            pb.AttachRequest(instance=instance or b"", name=self.app, lease_ms=self._lease_ms, holder=self._holder),
+            START_SECONDS,
+        )
+        self._lease_ms = reply.lease_ms
+        self.app = reply.name
+        return runtime().control(self._endpoints).cluster_id, Instance(reply.instance)
+
+    def _next_number(self) -> int:
+        if self._numbers is not None:
+            return next(self._numbers)
+        return ATTACHED_SHUFFLES_FROM + secrets.randbelow(ATTACHED_SHUFFLES_FROM)
+
+    def _call(self, method: str, request: Any, deadline_s: float = START_SECONDS) -> Any:
+        if self._pid != os.getpid():
+            raise ConfigError("a session belongs to the process that made it; send tasks a MapShuffle instead")
+        if self._gone is not None:
+            raise type(self._gone)(str(self._gone), status=self._gone.status)
+        try:
+            return runtime().run(runtime().control(self._endpoints).call(method, request, deadline_s=deadline_s))
+        except HoldfastError as error:
+            raise type(error)(explain(error, self._endpoints), status=error.status) from error
+
+    async def _start_renewal(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        request = pb.RenewLeaseRequest(instance=self.instance, holder=self._holder)
+        pause = max(self._lease_ms, 1_000) / 1e3 / _RENEWALS
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                await runtime().control(self._endpoints).call("Shuffles/RenewLease", request, deadline_s=pause)
+            except RetryError as error:
+                _log.warning("the lease could not be renewed; trying again", extra={"error": str(error)})
+            except HoldfastError as error:
+                self._gone = error
+                _log.error("the application is gone", extra={"error": str(error), "instance": self.instance.hex()})
+                return
+
+
+def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ConfigError(f"`{name}` is {least} to {most}, not {value}")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""  # a container without an entry for this user

@@ -1,0 +1,173 @@
+"""A shuffle as a client sees it: where maps write, what was committed, where to read.
+
+Rules: picklable and light, so that it travels to tasks with everything they need; a task that writes or reads talks
+to workers, and to masters only when something is not where it was. Calls are synchronous. Called by users, the
+Spark API, the demo, drills and benchmarks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from holdfast.client.addresses import known_addresses
+from holdfast.client.compress import Buffer
+from holdfast.client.reader import RangeReader, Record, read_partitions
+from holdfast.client.runtime import runtime
+from holdfast.client.spool import SPOOL_BYTES
+from holdfast.client.status import MapStatus, winners_of
+from holdfast.client.writer import MapWriter
+from holdfast.common.batch import Codec
+from holdfast.common.errors import ConflictError, GiveUpError, HoldfastError, RetryError, Status
+from holdfast.common.ids import AttemptId, Instance, MapId, PartitionId, ShuffleKey, WorkerId
+from holdfast.common.layouts import MapAssignment, MapWinners
+from holdfast.common.limits import KIB, LONG_POLL_MS_MAX
+from holdfast.common.messages import Ack
+from holdfast.common.proto import holdfast_pb2 as pb
+
+#: Manifests up to this size travel with the shuffle to its tasks; larger ones are fetched once per process.
+MANIFEST_CARRIED_BYTES_MAX = 256 * KIB
+#: Manifests that a process keeps.
+_MANIFESTS_MAX = 8
+#: How long reader() waits for the commit.
+COMMIT_WAIT_SECONDS = 60.0
+_ANSWER_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What a process needs to act for an application: who the masters are, and under whose lease."""
+
+    endpoints: str
+    cluster_id: str
+    instance: Instance
+    holder: bytes
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What was committed: the winner of every map, and where the workers were at that time."""
+
+    winners_array: bytes
+    addresses: Mapping[WorkerId, str]
+
+    @cached_property
+    def winners(self) -> MapWinners:
+        """The winners, decoded; raises ProtocolError."""
+        return MapWinners.decode(self.winners_array)
+
+
+@dataclass
+class MapShuffle:
+    """One generation of one shuffle of MAP partitions. Make one with Session.register_map_shuffle or open_shuffle."""
+
+    ticket: Ticket
+    key: ShuffleKey
+    partitions: int
+    #: None where it was opened to be read
+    assignment: MapAssignment | None
+    addresses: Mapping[WorkerId, str]
+    ack: Ack = Ack.WRITTEN
+    _manifest: Manifest | None = field(default=None, repr=False)
+
+    def writer(
+        self, map_id: int, attempt: int, *, codec: Codec = Codec.NONE, spool_bytes: int = SPOOL_BYTES
+    ) -> MapWriter:
+        """Begin the output of one attempt of one map; `attempt` is unique in the application."""
+        if self.assignment is None:
+            raise ConflictError(f"shuffle {self.key} was opened to be read")
+        return MapWriter(self, self.assignment, MapId(map_id), AttemptId(attempt), codec=codec, spool_bytes=spool_bytes)
+
+    def commit(self, statuses: Iterable[MapStatus]) -> None:
+        """Say which attempt of every map counts: the masters' final word, readers may begin.
+
+        Maps are 0 to m-1. The same winners again are fine. Raises ConflictError for others or for a gap.
+        """
+        array = winners_of(statuses, self.partitions).encode()
+        request = pb.CommitRequest(key=self._key(), winners_array=array, holder=self.ticket.holder)
+        self._call("Shuffles/Commit", request)
+        self._manifest = Manifest(array, self.addresses)
+
+    def reader(self, partitions: Iterable[int]) -> Iterator[Record]:
+        """Yield every record of these partitions as (partition, map, payload), verified; a range is read at once.
+
+        Records of one map and partition come in the order they were written. Raises CorruptError or DataLostError,
+        naming shuffle, partition, map, attempt, epoch and worker, where the data is not exactly what was written.
+        """
+        return read_partitions(self, self.manifest(), partitions)
+
+    def read_broadcast(self, map_id: int) -> list[Buffer]:
+        """Return the payloads of a map's broadcast region; raises ConflictError if it has none."""
+        reader = RangeReader(self, self.manifest(), PartitionId(0), PartitionId(1), maps=[MapId(map_id)])
+        payloads = [record.payload for record in reader if record.partition >= self.partitions]
+        if not payloads:
+            raise ConflictError(f"map {map_id} of shuffle {self.key} has no broadcast region")
+        return payloads
+
+    def manifest(self) -> Manifest:
+        """Return what was committed, waiting up to COMMIT_WAIT_SECONDS for it; kept in this process."""
+        if self._manifest is None:
+            self._manifest = _manifests.get(self.key)
+        if self._manifest is None:
+            self._manifest = runtime().run(self._fetch_manifest())
+            _manifests[self.key] = self._manifest
+            while len(_manifests) > _MANIFESTS_MAX:
+                _manifests.popitem(last=False)
+        return self._manifest
+
+    def unregister(self) -> None:
+        """Forget the shuffle: workers delete its files."""
+        request = pb.UnregisterShuffleRequest(key=self._key(), holder=self.ticket.holder)
+        self._call("Shuffles/UnregisterShuffle", request)
+
+    async def _fetch_manifest(self) -> Manifest:
+        wait_ms = min(LONG_POLL_MS_MAX, 5_000)
+        request = pb.GetManifestRequest(key=self._key(), wait_ms=wait_ms, holder=self.ticket.holder)
+        end = asyncio.get_running_loop().time() + COMMIT_WAIT_SECONDS
+        while True:
+            try:
+                reply = (
+                    await runtime()
+                    .control(self.ticket.endpoints)
+                    .call("Shuffles/GetManifest", request, deadline_s=wait_ms / 1e3 + _ANSWER_SECONDS)
+                )
+            except RetryError as error:
+                if error.status is not Status.NOT_COMMITTED or asyncio.get_running_loop().time() > end:
+                    raise
+                continue
+            if reply.partitions != self.partitions:
+                raise GiveUpError(f"shuffle {self.key} has {reply.partitions} partitions, not {self.partitions}")
+            return Manifest(reply.winners_array, known_addresses(reply.workers))
+
+    def _call(self, method: str, request: Any) -> Any:
+        return runtime().run(runtime().control(self.ticket.endpoints).call(method, request))
+
+    def _key(self) -> pb.ShuffleKey:
+        return key_message(self.key)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if self._manifest is not None and len(self._manifest.winners_array) > MANIFEST_CARRIED_BYTES_MAX:
+            state["_manifest"] = None
+        return state
+
+
+_manifests: OrderedDict[ShuffleKey, Manifest] = OrderedDict()
+
+
+def key_message(key: ShuffleKey) -> pb.ShuffleKey:
+    """Return the key as the control plane writes it."""
+    return pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation)
+
+
+def explain(error: HoldfastError, endpoints: str) -> str:
+    """Return a sentence that says what to do about an error of the control plane."""
+    if error.status is Status.APPLICATION_GONE:
+        return f"{error}. Its lease ended: was the session closed, or its process stopped for longer than the lease?"
+    if isinstance(error, RetryError):
+        return f"{error}. Are the masters at {endpoints} running? Try `holdfast status`."
+    return str(error)

@@ -1,0 +1,179 @@
+"""`shuffle` and `attach`: DataFrames whose rows went through MAP partitions, on classic and Connect sessions alike.
+
+Rules: only DataFrame operations (mapInArrow), no JVM access, so both kinds of session work. The map stage runs inside the
+call and its collected reports name the winning attempts; what is returned reads committed data and nothing else, so it can
+be evaluated any number of times, retried and speculated without a map being run again. Runs in the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+
+from holdfast.client.session import Session
+from holdfast.client.shuffle import MapShuffle
+from holdfast.client.spark.header import Header, read_header, write_header
+from holdfast.client.spark.map_side import REPORT_SCHEMA, WritePlan, write_task
+from holdfast.client.spark.reduce_side import ReadPlan, read_task
+from holdfast.client.status import MapStatus
+from holdfast.common.batch import Codec
+from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.limits import MIB, PARTITIONS_MAX
+from holdfast.common.messages import Ack
+
+_log = logging.getLogger(__name__)
+
+_NUMBER = "holdfast_partition"
+_CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+#: Attribute of a returned DataFrame that names its shuffle.
+_SHUFFLE_ATTRIBUTE = "_holdfast_shuffle"
+#: Spark takes a result for small, and would send it whole to every executor of a join, below a threshold that is 10 MiB by
+#: default; estimates are honest up to this size and at least this beyond it.
+ESTIMATE_BYTES_MAX = 64 * MIB
+
+
+def shuffle(
+    df: DataFrame,
+    num_partitions: int,
+    *cols: str | Column,
+    session: Session,
+    copies: int = 1,
+    ack: Ack = Ack.WRITTEN,
+    compression: str = "lz4",
+) -> DataFrame:
+    """Send the rows of `df` through Holdfast and return a DataFrame of `num_partitions` partitions that reads them.
+
+    With `cols`, each row lands in the partition where `df.repartition(num_partitions, *cols)` puts it; without, rows are
+    dealt out evenly. The map stage runs now, the returned DataFrame reads what it wrote: as often as wanted, until
+    the session is closed or the shuffle forgotten. Rows keep the order they had within their map.
+
+    copies: 1 or 2, on different hosts. compression: "lz4", "zstd" or "none"; what does not shrink is left alone.
+    Raises ConfigError for wrong arguments, RetryError if no master answers, NoRoomError if there is no worker; what
+    fails inside a task comes as Spark's own exception, with our sentence at its end.
+    """
+    _check(df, num_partitions, compression)
+    target = session.register_map_shuffle(num_partitions, copies=copies, ack=ack)
+    try:
+        reports = _run_maps(df, cols, WritePlan(target, bool(cols), _CODECS[compression]))
+        statuses = [MapStatus.from_bytes(bytes(report.status)) for report in reports]
+        header = Header(
+            spark_schema=df.schema.json(),
+            arrow_schema=next((bytes(report.schema) for report in reports if report.schema), b""),
+            row_count=sum(report.row_count for report in reports),
+            size_bytes=sum(report.size_bytes for report in reports),
+        )
+        statuses.append(write_header(target, len(statuses), header))
+        target.commit(statuses)
+    except BaseException:
+        _forget(target)
+        raise
+    return _result(df.sparkSession, target, header)
+
+
+def attach(spark: SparkSession, session: Session, shuffle_id: int) -> DataFrame:
+    """Return a DataFrame that reads a shuffle another driver wrote; `shuffle_id` is what shuffle_id() told there.
+
+    `session` is usually Session(endpoints, app=NAME, attach=True): the data stays while that session is open, even if
+    the driver that wrote it ends. Raises ConflictError if the shuffle was not written by `shuffle`.
+    """
+    found = session.open_shuffle(shuffle_id)
+    return _result(spark, found, read_header(found))
+
+
+def shuffle_id(df: DataFrame) -> int:
+    """Return the number of the shuffle behind a DataFrame that `shuffle` or `attach` returned (not one made from it)."""
+    found = getattr(df, _SHUFFLE_ATTRIBUTE, None) if _SHUFFLE_ATTRIBUTE in vars(df) else None
+    if found is None:
+        raise ConfigError("shuffle_id takes the DataFrame that shuffle() or attach() returned")
+    return int(found)
+
+
+def _run_maps(df: DataFrame, cols: Iterable[str | Column], plan: WritePlan) -> list[Any]:
+    """Run the map stage; returns one report per map, of the attempt that Spark counts."""
+    columns = _columns(df)
+    if plan.numbered:
+        number = F.pmod(F.hash(*cols), F.lit(plan.shuffle.partitions)).cast("int")
+        rows = df.select(number.alias(_NUMBER), "*").toDF(_NUMBER, *columns)
+    else:
+        rows = df.toDF(*columns)
+    # Every column is needed, and their names are ours: nothing is left for a plan to prune or to confuse.
+    return rows.mapInArrow(write_task(plan), REPORT_SCHEMA).collect()
+
+
+def _result(spark: SparkSession, found: MapShuffle, header: Header) -> DataFrame:
+    """The DataFrame that reads the shuffle, with the names and metadata of the original."""
+    schema = StructType.fromJson(json.loads(header.spark_schema))
+    per_partition = _rows_per_partition(found.partitions, len(schema.fields), header)
+    plan = ReadPlan(found, header.arrow_schema, per_partition)
+    names = [f"c{index}" for index in range(len(schema.fields))]
+    inner = StructType(
+        [type(field)(name, field.dataType, field.nullable) for name, field in zip(names, schema.fields, strict=True)]
+    )
+    numbers = spark.range(0, found.partitions * per_partition, 1, found.partitions)
+    read = numbers.mapInArrow(read_task(plan), inner)
+    result = read.select(
+        [
+            F.col(name).alias(field.name, metadata=field.metadata or None)
+            for name, field in zip(names, schema.fields, strict=True)
+        ]
+    )
+    vars(result)[_SHUFFLE_ATTRIBUTE] = found.key.shuffle
+    return result
+
+
+def _rows_per_partition(partitions: int, columns: int, header: Header) -> int:
+    """How many input rows stand for a partition.
+
+    Spark guesses the result's size from the number of input rows and the width of the declared columns (20 bytes for a string,
+    8 for the row). With one input row per partition it would take gigabytes for a few kilobytes and broadcast them in joins.
+    """
+    width_min = 8 + 4 * columns
+    rows = min(header.size_bytes, ESTIMATE_BYTES_MAX) // width_min
+    return max(1, -(-rows // partitions))
+
+
+def _columns(df: DataFrame) -> list[str]:
+    return [f"c{index}" for index in range(len(df.columns))]
+
+
+def _check(df: DataFrame, num_partitions: int, compression: str) -> None:
+    if isinstance(num_partitions, bool) or not isinstance(num_partitions, int):
+        raise ConfigError(f"`num_partitions` is a number, not {num_partitions!r}; the columns follow it")
+    if not 1 <= num_partitions <= PARTITIONS_MAX:
+        raise ConfigError(f"`num_partitions` is 1 to {PARTITIONS_MAX}, not {num_partitions}")
+    if compression not in _CODECS:
+        raise ConfigError(f"`compression` is one of {', '.join(_CODECS)}, not {compression!r}")
+    if not df.columns:
+        raise ConfigError("a DataFrame without columns has nothing to shuffle")
+
+
+def _forget(target: MapShuffle) -> None:
+    """Best effort: what stays goes with the session's lease."""
+    try:
+        target.unregister()
+    except HoldfastError as error:
+        _log.warning(
+            "a failed shuffle could not be unregistered", extra={"shuffle": str(target.key), "error": str(error)}
+        )
+
+
+def _any_type(kind: DataType, test: Callable[[DataType], bool]) -> bool:
+    """Whether the type or one inside it passes the test."""
+    inside: list[DataType] = []
+    if isinstance(kind, StructType):
+        inside = [field.dataType for field in kind.fields]
+    elif isinstance(kind, ArrayType):
+        inside = [kind.elementType]
+    elif isinstance(kind, MapType):
+        inside = [kind.keyType, kind.valueType]
+    return test(kind) or any(_any_type(each, test) for each in inside)
+
+
+def _is_collated(kind: DataType) -> bool:
+    return isinstance(kind, StringType) and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY"

@@ -1,0 +1,79 @@
+"""The reduce task of `shuffle`: a partition's records in, Arrow batches out.
+
+Rules: the input only says which partitions are wanted; it has more rows than partitions so that Spark's estimate of the
+result's size is honest (see api.py). Small records are joined, because every batch costs Spark a fixed time. Runs in
+Spark's Python workers; made by api.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.client.reader import Record
+from holdfast.client.shuffle import MapShuffle
+from holdfast.common.limits import KIB
+
+#: Records are joined until a batch has this much.
+JOIN_BYTES = 512 * KIB
+_ALIGNMENT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What every reduce task needs."""
+
+    shuffle: MapShuffle
+    #: the Arrow schema of the rows, as an IPC message
+    schema: bytes
+    #: input rows that stand for one partition
+    rows_per_partition: int
+
+
+def read_task(plan: ReadPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function for mapInArrow that reads the partitions its input names."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        partitions = wanted_partitions(batches, plan.rows_per_partition)
+        if plan.schema:
+            schema = pa.ipc.read_schema(pa.py_buffer(plan.schema))
+            yield from join_small(_rows(plan.shuffle.reader(partitions), schema))
+
+    return run
+
+
+def wanted_partitions(batches: Iterable[pa.RecordBatch], rows_per_partition: int) -> list[int]:
+    """Return the partitions whose first row is in the input, ascending; the input is read to its end."""
+    found: list[int] = []
+    for batch in batches:
+        numbers = batch.column(0).to_numpy(zero_copy_only=False)
+        found += (numbers[numbers % rows_per_partition == 0] // rows_per_partition).tolist()
+    return sorted(found)
+
+
+def _rows(records: Iterator[Record], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for record in records:
+        message = pa.py_buffer(record.payload)
+        if message.address % _ALIGNMENT:
+            message = pa.py_buffer(bytes(record.payload))
+        yield pa.ipc.read_record_batch(message, schema)
+
+
+def join_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in the same order, small batches joined to JOIN_BYTES or a little more."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        held_bytes += batch.nbytes
+        if held_bytes >= JOIN_BYTES:
+            yield held[0] if len(held) == 1 else pa.concat_batches(held)
+            held, held_bytes = [], 0
+    if held:
+        yield held[0] if len(held) == 1 else pa.concat_batches(held)
+
+
+assert np.dtype(np.int64).itemsize == 8, "spark.range counts in 64 bits"

@@ -1,0 +1,311 @@
+"""Writes the output of one map attempt: carries out what core/map_write.py decides.
+
+Rules: the caller's thread makes batches and frames and keeps them in the spool; the loop sends them. Memory is
+bounded: `write_region` waits while what no worker has acknowledged exceeds the spool's memory. A worker that fails
+costs a resend to the next one, not the task. Called through MapShuffle.writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.client.addresses import Addresses
+from holdfast.client.compress import Buffer
+from holdfast.client.core.map_write import Abandon, Effect, Failed, MapWrite, Open, Push, Seal, Wake, Written
+from holdfast.client.region import Frame, Regions
+from holdfast.client.runtime import runtime
+from holdfast.client.spool import SPOOL_BYTES, Spool
+from holdfast.client.status import MapStatus
+from holdfast.common.batch import Codec
+from holdfast.common.errors import GiveUpError, HoldfastError, RetryError
+from holdfast.common.frame import FrameType
+from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, WorkerId
+from holdfast.common.layouts import MapAssignment, MapWinner
+from holdfast.common.messages import FileTotals, MapAbort, MapOpen, MapOpened, MapPush, MapSeal, MapSealed
+from holdfast.common.net.frame_client import FrameClient, Reply
+
+if TYPE_CHECKING:
+    from holdfast.client.shuffle import MapShuffle
+
+#: A worker that acknowledges nothing for so long is as good as lost (stopped, or its disk hangs).
+ACK_SECONDS = 30.0
+#: A seal syncs the whole file; a slow disk may take its time.
+SEAL_SECONDS = 120.0
+
+
+class MapWriter:
+    """The output of one attempt. One thread at a time; leave it with `close` or, on any error, `abort`.
+
+    As a context manager it aborts unless `close` was called.
+    """
+
+    def __init__(
+        self,
+        shuffle: MapShuffle,
+        assignment: MapAssignment,
+        map_id: MapId,
+        attempt: AttemptId,
+        *,
+        codec: Codec = Codec.NONE,
+        spool_bytes: int = SPOOL_BYTES,
+    ) -> None:
+        self._shuffle = shuffle
+        self._map = map_id
+        self._attempt = attempt
+        self._regions = Regions(shuffle.key, map_id, attempt, shuffle.partitions, codec)
+        self._spool = Spool(spool_bytes)
+        self._spool_bytes = spool_bytes
+        self._added = 0
+        self._runtime = runtime()
+        self._sender = _Sender(shuffle, assignment, map_id, attempt, self._spool)
+        self._call(self._sender.start)
+
+    def write_region(self, parts: Iterable[tuple[int, Buffer]]) -> None:
+        """Write a region: (partition, payload) in ascending order of partitions, at most REGION_BYTES_MAX bytes.
+
+        Payloads must not change before `close` or `abort`. Raises ValueError for a wrong order or size, and what ended
+        the attempt if it is over: GiveUpError where no worker takes it, ApplicationGoneError, ConflictError.
+        """
+        self._send(self._regions.region(parts))
+
+    def write_broadcast(self, payloads: Iterable[Buffer]) -> None:
+        """Write a region that belongs to every partition and is stored once; one per map at most."""
+        self._send(self._regions.broadcast(payloads))
+
+    def close(self, parts: Iterable[tuple[int, Buffer]] = ()) -> MapStatus:
+        """Write the final region (which may be empty), seal all copies and return the status for the commit."""
+        self._send(self._regions.region(parts, final=True))
+        totals = self._regions.totals()
+        self._call(self._sender.finish, totals)
+        try:
+            done = self._sender.outcome.result()
+        except BaseException:
+            self.abort()
+            raise
+        self._spool.close()
+        winner = MapWinner(
+            attempt=self._attempt,
+            epoch=done.epoch,
+            workers=done.workers,
+            batches=totals.batches,
+            size_bytes=totals.size_bytes,
+            partitions=self._regions.bitmap(),
+        )
+        return MapStatus(self._map, self._shuffle.partitions, winner)
+
+    def abort(self) -> None:
+        """Give the attempt up; workers drop what they have of it. Harmless after `close`."""
+        finished = threading.Event()
+        self._call(self._sender.abort)
+        self._call(finished.set)
+        finished.wait()
+        self._spool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._sender.outcome.done() or kind is not None:
+            self.abort()
+
+    def _send(self, frames: Iterator[Frame]) -> None:
+        for frame in frames:
+            self._spool.add(frame)
+            self._added += frame.size
+            self._call(self._sender.add, frame.size)
+            while self._added - self._sender.settled_bytes > self._spool_bytes and not self._sender.outcome.done():
+                self._sender.settled.wait()
+                self._sender.settled.clear()
+            if self._sender.outcome.done():
+                self._sender.outcome.result()
+                raise GiveUpError(f"map {self._map} attempt {self._attempt} was closed or aborted")
+
+    def _call(self, work: Callable[..., object], *values: object) -> None:
+        self._runtime.loop.call_soon_threadsafe(partial(work, *values))
+
+
+class _Sender:
+    """The half of a writer that lives on the loop: turns effects into requests and answers into events."""
+
+    def __init__(
+        self, shuffle: MapShuffle, assignment: MapAssignment, map_id: MapId, attempt: AttemptId, spool: Spool
+    ) -> None:
+        self._shuffle = shuffle
+        self._map = map_id
+        self._attempt = attempt
+        self._spool = spool
+        self._core = MapWrite(assignment, map_id, attempt)
+        self._addresses = Addresses(shuffle.ticket.endpoints, shuffle.ticket.cluster_id, shuffle.addresses)
+        self._queues: dict[int, asyncio.Queue[Push]] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        #: strong references to short tasks; asyncio keeps none
+        self._background: set[asyncio.Task[None]] = set()
+        self._sizes: list[int] = []
+        self._settled_frames = 0
+        #: bytes of frames that all copies have acknowledged; read by the caller's thread
+        self.settled_bytes = 0
+        #: set whenever settled_bytes or the outcome changed
+        self.settled = threading.Event()
+        self.outcome: concurrent.futures.Future[Written] = concurrent.futures.Future()
+
+    # Called from the writer, on the loop.
+
+    def start(self) -> None:
+        self._do(self._core.started(time.monotonic_ns()))
+
+    def add(self, size: int) -> None:
+        self._sizes.append(size)
+        if not self._core.over:
+            self._do(self._core.frame_added(size))
+
+    def finish(self, totals: FileTotals) -> None:
+        if not self._core.over:
+            self._do(self._core.finished(totals))
+
+    def abort(self) -> None:
+        self._do(self._core.aborted())
+        self._settle_outcome(error=GiveUpError("the attempt was aborted"))
+
+    # Effects.
+
+    def _do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Push():
+                    self._queues[effect.copy].put_nowait(effect)
+                case Open():
+                    self._queues[effect.copy] = asyncio.Queue()  # bounded by the core's window
+                    self._tasks[effect.copy] = asyncio.create_task(self._serve_copy(effect))
+                case Seal():
+                    self._spawn(self._seal(effect))
+                case Abandon():
+                    self._abandon(effect)
+                case Wake():
+                    wake = partial(self._wake, effect)
+                    asyncio.get_running_loop().call_later(effect.after_ns / 1e9, wake)
+                case Written():
+                    self._settle_outcome(written=effect)
+                case Failed():
+                    self._settle_outcome(error=effect.error)
+        self._note_settled()
+
+    def _wake(self, effect: Wake) -> None:
+        self._do(self._core.woken(effect.epoch, effect.copy))
+
+    async def _serve_copy(self, place: Open) -> None:
+        """Open the file and push what the core queues, until the task is cancelled or something fails."""
+        queue = self._queues[place.copy]
+        try:
+            client = await self._addresses.connect(place.worker)
+            handle = await self._open(client, place.epoch)
+            self._do(self._core.opened(place.copy, place.epoch, time.monotonic_ns()))
+            while True:
+                await self._push(client, handle, await queue.get())
+        except HoldfastError as error:
+            self._failed(place.copy, place.epoch, error)
+        except OSError as error:  # the spool cannot be read back: no other worker helps against that
+            self._do(self._core.aborted())
+            self._settle_outcome(error=GiveUpError(f"the map's output cannot be read back for a resend: {error}"))
+
+    async def _open(self, client: FrameClient, epoch: Epoch) -> int:
+        request = MapOpen(
+            file=self._key(epoch),
+            incarnation=Incarnation(0),
+            partitions=self._shuffle.partitions,
+            ack=self._shuffle.ack,
+        )
+        try:
+            async with asyncio.timeout(ACK_SECONDS):
+                reply = await client.request(FrameType.MAP_OPEN, request.encode())
+        except TimeoutError:
+            raise RetryError(f"no answer to MAP_OPEN within {ACK_SECONDS:.0f} s") from None
+        return MapOpened.decode(reply.meta).handle
+
+    async def _push(self, client: FrameClient, handle: int, push: Push) -> None:
+        frame = self._spool.frame(push.frame)
+        meta = MapPush(handle=handle, region=frame.region, flags=frame.flags, runs=frame.runs).encode()
+        future = await client.start(FrameType.MAP_PUSH, meta, *self._spool.pieces(push.frame))
+        late = RetryError(f"no acknowledgement within {ACK_SECONDS:.0f} s")
+        timer = asyncio.get_running_loop().call_later(ACK_SECONDS, self._failed, push.copy, push.epoch, late)
+        future.add_done_callback(partial(self._answered, push, timer))
+
+    def _answered(self, push: Push, timer: asyncio.TimerHandle, future: asyncio.Future[Reply]) -> None:
+        timer.cancel()
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            self._do(self._core.acked(push.copy, push.epoch, push.frame, time.monotonic_ns()))
+        else:
+            self._failed(push.copy, push.epoch, error if isinstance(error, HoldfastError) else RetryError(str(error)))
+
+    async def _seal(self, effect: Seal) -> None:
+        try:
+            client = await self._addresses.connect(effect.worker)
+            async with asyncio.timeout(SEAL_SECONDS):
+                request = MapSeal(file=self._key(effect.epoch), totals=effect.totals)
+                reply = await client.request(FrameType.MAP_SEAL, request.encode())
+            sealed = MapSealed.decode(reply.meta)
+        except TimeoutError:
+            self._failed(effect.copy, effect.epoch, RetryError(f"no answer to MAP_SEAL within {SEAL_SECONDS:.0f} s"))
+        except HoldfastError as error:
+            self._failed(effect.copy, effect.epoch, error)
+        else:
+            self._do(self._core.sealed(effect.copy, effect.epoch, sealed.totals))
+
+    def _failed(self, copy: int, epoch: Epoch, error: HoldfastError) -> None:
+        self._do(self._core.failed(copy, epoch, error, time.monotonic_ns()))
+
+    def _abandon(self, effect: Abandon) -> None:
+        task = self._tasks.pop(effect.copy, None)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+        self._spawn(self._tell_abort(effect.worker, effect.epoch))
+
+    async def _tell_abort(self, worker: WorkerId, epoch: Epoch) -> None:
+        """Best effort: what a worker keeps of it otherwise goes with the shuffle."""
+        client = self._addresses.open_connection(worker)
+        if client is None:
+            return
+        try:
+            async with asyncio.timeout(ACK_SECONDS):
+                await client.request(FrameType.MAP_ABORT, MapAbort(self._key(epoch)).encode())
+        except (HoldfastError, TimeoutError):
+            return  # it is gone or stopping; it drops unsealed files by itself
+
+    def _settle_outcome(self, *, written: Written | None = None, error: HoldfastError | None = None) -> None:
+        for task in self._tasks.values():
+            if task is not asyncio.current_task():
+                task.cancel()
+        self._tasks.clear()
+        if self.outcome.done():
+            return
+        if written is not None:
+            self.outcome.set_result(written)
+        else:
+            self.outcome.set_exception(error or GiveUpError("the attempt is over"))
+        self.settled.set()
+
+    def _note_settled(self) -> None:
+        settled = self._core.settled
+        if settled > self._settled_frames:
+            self.settled_bytes += sum(self._sizes[self._settled_frames : settled])
+            self._settled_frames = settled
+            self.settled.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _key(self, epoch: Epoch) -> MapFileKey:
+        return MapFileKey(self._shuffle.key, self._map, self._attempt, epoch)
