@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     path: Path = parser.parse_args(arguments).config
     try:
         config = _read(path)
-        store = prepare(_store_settings(config)).open()
+        store = prepare(_store_settings(config), Faults.of(config.faults).disk()).open()
     except (ConfigError, OSError) as error:
         print(f"holdfast worker: {error}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
         sys.exit(2)
@@ -74,7 +74,7 @@ def _store_settings(config: Config) -> StoreSettings:
         DirectorySettings(path=found.path, tier=found.tier, capacity_bytes=int(found.capacity))
         for found in config.worker.directories
     )
-    return StoreSettings(cluster_id=config.cluster.id, directories=directories)
+    return StoreSettings(cluster_id=config.cluster.id, worker_name=config.worker.name, directories=directories)
 
 
 class Worker:

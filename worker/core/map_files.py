@@ -59,10 +59,8 @@ LEGAL: dict[Life, tuple[Life, ...]] = {
     Life.GONE: (),
 }
 
-#: What the writer did wrong: its file is dropped and it may begin the same one anew. Anything else poisons the copy.
-WRITERS_FAULT = frozenset(
-    {Status.BAD_ORDER, Status.CORRUPT, Status.BAD_REQUEST, Status.UNKNOWN_FILE, Status.NOT_SEALED}
-)
+#: What poisons a copy: storage keeps a note of it. After anything else the writer may begin the same file anew.
+POISON = frozenset({Status.FAILED_COPY, Status.DISK_FULL, Status.DISK_FAILED})
 
 
 # Events.
@@ -112,8 +110,15 @@ class ConnectionLost:
 
 
 @dataclass(frozen=True, slots=True)
+class NotCreated:
+    """Storage refused a Create; what it says about the file stands in the answer."""
+
+    file: MapFileKey
+
+
+@dataclass(frozen=True, slots=True)
 class Broke:
-    """Storage could not create, append, sync or seal, and takes nothing more for this file."""
+    """Storage could not append, sync or seal, and takes nothing more for this file."""
 
     file: MapFileKey
     status: Status
@@ -162,6 +167,7 @@ Event = (
     | SealAsked
     | AbortAsked
     | ConnectionLost
+    | NotCreated
     | Broke
     | SealEnded
     | ShuffleForgotten
@@ -176,7 +182,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Begin the file, in place of an earlier try of it, and answer with the handle; or refuse and say Broke."""
+    """Begin the file, in place of an earlier try of it, and answer with the handle; or refuse, NotCreated."""
 
     ticket: Ticket
     file: MapFileKey
@@ -274,6 +280,10 @@ class MapFiles:
                 return [*self._drop(self._files.get(event.file)), Done(event.ticket)]
             case Broke():
                 self._broke(event)
+            case NotCreated():
+                file = self._files[event.file]
+                file.become(Life.GONE)
+                self._leave(file)
             case SealEnded():
                 self._seal_ended(event)
             case ConnectionLost():
@@ -388,14 +398,14 @@ class MapFiles:
         file = self._files.get(event.file)
         if file is None or file.life == Life.FAILED:
             return
-        if event.status in WRITERS_FAULT:
-            file.become(Life.GONE)
-            self._leave(file)
-        else:
+        if event.status in POISON:
             file.become(Life.FAILED)
             file.drop_at_ns = None
             if file.owner is None:
                 self._leave(file)  # storage remembers; the record only serves the owner's handle
+        else:
+            file.become(Life.GONE)
+            self._leave(file)
 
     def _seal_ended(self, event: SealEnded) -> None:
         self.seals -= 1

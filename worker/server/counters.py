@@ -32,9 +32,9 @@ class Counters:
     stream_bytes: int = 0
     #: streams that ended with an error
     streams_failed: int = 0
-    #: shuffles and files deleted because the masters do not know them
+    #: shuffles deleted because the masters do not know them, and unsealed files of earlier starts
     shuffles_forgotten: int = 0
-    files_forgotten: int = 0
+    leftovers_removed: int = 0
     #: answers of masters that were refused because the cluster was restored, or is another
     forgetting_refused: int = 0
 

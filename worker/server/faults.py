@@ -1,16 +1,22 @@
-"""Faults on purpose, for drills: a slow, narrow or failing disk in front of the real one.
+"""Faults on purpose, for drills: a slow, narrow or failing disk.
 
-Rules: built from [faults] of the configuration, nothing otherwise; shown in /status; refused once security is on.
-Waiting is left to the caller, so that a slow disk never blocks the loop. Called by map_service and stream_service.
+Rules: built from [faults] of the configuration, and harmless without it; shown in /status; refused once security is on.
+Failures come out of the real door to the disk, so that everything behind it is tested. Waiting for writes and reads is
+left to the services, so that a slow disk never blocks the loop; syncs run in threads and just take longer.
+Called by main.py, map_service.py and stream_service.py.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from holdfast.common.config import FaultsSection
-from holdfast.common.errors import RerouteError, Status
+from holdfast.worker.storage.disk import Disk
 
 
 @dataclass(slots=True)
@@ -40,11 +46,37 @@ class Faults:
             told.append(f"disk_error_rate={self.error_rate}")
         return told
 
+    def disk(self) -> Disk:
+        """The door to the disk that fails and delays as asked."""
+        return FaultyDisk(self) if self.active() else Disk()
+
     def wait_for(self, size: int) -> float:
         """Seconds that `size` bytes take longer than they would."""
         return self.delay_seconds + (size / self.bytes_per_second if self.bytes_per_second else 0.0)
 
     def strike(self) -> None:
-        """Raise RerouteError DISK_FAILED at the rate asked for."""
+        """Raise OSError at the rate asked for."""
         if self.error_rate and self._random.random() < self.error_rate:
-            raise RerouteError("a disk failure was asked for by [faults]", status=Status.DISK_FAILED)
+            raise OSError(errno.EIO, f"{os.strerror(errno.EIO)} (asked for by [faults])")
+
+
+class FaultyDisk(Disk):
+    """A disk whose writes and syncs fail now and then, and whose syncs are slow."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+
+    def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
+        """Write, or fail."""
+        self._faults.strike()
+        super().write(fd, data, offset)
+
+    def sync_data(self, fd: int) -> None:
+        """Sync late, or fail."""
+        time.sleep(self._faults.delay_seconds)
+        self._faults.strike()
+        super().sync_data(fd)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Replace without faults: a worker that cannot count its own starts would never start."""
+        Disk().replace(path, data)

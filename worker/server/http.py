@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import socket
 from typing import TYPE_CHECKING, Any
 
 from holdfast.worker.server.status import Status
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from aiohttp import web
 
-    from holdfast.worker.server.metrics import Exposition
 
-
-def _load() -> tuple[ModuleType, type[Exposition]]:
+def _load() -> None:
     """Import what takes a while, in a thread: the data port serves already."""
-    from aiohttp import web
-
-    from holdfast.worker.server.metrics import Exposition
-
-    return web, Exposition
+    importlib.import_module("aiohttp.web")
+    importlib.import_module("holdfast.worker.server.metrics")
 
 
 async def serve_http(listener: socket.socket, status: Status) -> web.AppRunner:
     """Answer on a listening socket; returns what `cleanup()` ends."""
-    web, exposition_class = await asyncio.to_thread(_load)
-    exposition = exposition_class(status)
+    await asyncio.to_thread(_load)
+    from aiohttp import web
+
+    from holdfast.worker.server.metrics import Exposition
+
+    exposition = Exposition(status)
 
     async def healthz(_: web.Request) -> web.Response:
         """200 while a directory can be written, else 503; the body says what is wrong."""

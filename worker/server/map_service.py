@@ -7,10 +7,11 @@ answered once, when what it asked for is as safe as it says. Called by data_serv
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, TypeVar, assert_never
 
 from holdfast.common.errors import HoldfastError, error_for
 from holdfast.common.frame import FrameHeader
@@ -30,6 +31,7 @@ from holdfast.worker.core.map_files import (
     Drop,
     Effect,
     MapFiles,
+    NotCreated,
     OpenAsked,
     PushAsked,
     Refuse,
@@ -42,9 +44,12 @@ from holdfast.worker.core.map_files import (
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.standing import Standing
-from holdfast.worker.storage.store import MapWriter, Store
+from holdfast.worker.storage.store import MapFileWriter, Store
 
 _log = logging.getLogger(__name__)
+
+
+T = TypeVar("T")
 
 
 class Request(NamedTuple):
@@ -63,7 +68,7 @@ class MapService:
         self._counters = counters
         self._faults = faults
         self._loop = asyncio.get_running_loop()
-        self._writers: dict[MapFileKey, MapWriter] = {}
+        self._writers: dict[MapFileKey, MapFileWriter] = {}
         self._no_seals = asyncio.Event()
         self._no_seals.set()
         self.files = MapFiles(standing.incarnation)
@@ -151,7 +156,7 @@ class MapService:
         try:
             self._writers[effect.file] = self._store.begin(effect.file, effect.partitions, effect.ack)
         except HoldfastError as error:
-            self._broke(effect.file, error)
+            self._act(self.files.step(NotCreated(effect.file)))
             self._refuse(request, error)
         else:
             self._counters.files_opened += 1
@@ -160,7 +165,6 @@ class MapService:
     def _append(self, effect: Append, request: Request, message: MapPush, body: memoryview) -> None:
         writer = self._writers[effect.file]
         try:
-            self._faults.strike()
             writer.append(message.region, message.flags, message.runs, body)
         except HoldfastError as error:
             self._broke(effect.file, error)
@@ -169,7 +173,7 @@ class MapService:
         self._counters.push_frames += 1
         self._counters.push_bytes += len(body)
         if effect.ack == Ack.SYNCED:
-            self._when_done(asyncio.wrap_future(self._store.sync(writer)), effect.file, request)
+            self._when_done(self._future_of(lambda: self._store.sync(writer)), effect.file, request)
         else:
             self._after(self._faults.wait_for(len(body)), lambda: request.connection.reply(request.header))
 
@@ -211,12 +215,23 @@ class MapService:
             request.connection.reply(request.header, answer.encode())
 
         def start() -> None:
-            asyncio.wrap_future(self._store.seal(effect.file, effect.totals)).add_done_callback(done)
+            sealing = self._future_of(lambda: self._store.seal(effect.file, effect.totals))
+            sealing.add_done_callback(done)
 
         self._after(self._faults.wait_for(0), start)
 
+    def _future_of(self, ask: Callable[[], concurrent.futures.Future[T]]) -> asyncio.Future[T]:
+        """What storage promises, on this loop; a refusal that it raises at once is a failed promise too."""
+        try:
+            return asyncio.wrap_future(ask())
+        except HoldfastError as error:
+            failed: asyncio.Future[T] = self._loop.create_future()
+            failed.set_exception(error)
+            return failed
+
     def _broke(self, file: MapFileKey, error: HoldfastError) -> None:
-        self._writers.pop(file, None)
+        if self._writers.pop(file, None) is not None:
+            self._store.abort(file)
         self._act(self.files.step(Broke(file, error.status)))
 
     def _refuse(self, request: Request, error: HoldfastError) -> None:

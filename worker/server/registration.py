@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import lmdb
+
 from holdfast.common.errors import HoldfastError, Status
-from holdfast.common.ids import Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, WorkerId
+from holdfast.common.ids import Generation, Incarnation, Instance, RaftIndex, ShuffleId, ShuffleKey, WorkerId
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.core.forgetting import batches, judge
 from holdfast.worker.server.counters import Counters
@@ -131,7 +133,7 @@ class Registration:
         """The masters have seen a later start of ours than our disks have: they were restored. Start above it."""
         standing = self._standing
         self._server.maps.accept(False, "this worker is registering anew")
-        await asyncio.to_thread(self._store.raise_incarnation, max(lowest, standing.incarnation + 1))
+        await asyncio.to_thread(self._store.raise_incarnation, Incarnation(max(lowest, standing.incarnation + 1)))
         standing.incarnation = self._store.incarnation
         self._server.maps.begin(standing.incarnation)
         self._server.streams.begin(standing.incarnation)
@@ -191,18 +193,23 @@ class Registration:
                 _log.error("nothing is deleted", extra={"why": verdict.problem})
                 break
             self._standing.saw(RaftIndex(reply.raft_index))
-            await self._delete(verdict.delete)
+            await self._delete(verdict.delete, asked)
         self._standing.problems = tuple(problems)
 
-    async def _delete(self, keys: Sequence[ShuffleKey]) -> None:
-        if not keys:
-            return
-        for key in keys:
+    async def _delete(self, unknown: Sequence[ShuffleKey], asked: Sequence[ShuffleKey]) -> None:
+        """Delete unknown shuffles, and what earlier incarnations left unsealed of all that was asked about."""
+        for key in unknown:
             self._server.maps.forget(key)
-        files = await asyncio.to_thread(self._store.forget, keys)
-        self._counters.shuffles_forgotten += len(keys)
-        self._counters.files_forgotten += files
-        _log.info("deleted what the masters do not know", extra={"shuffles": len(keys), "files": files})
+        try:
+            shuffles = await asyncio.to_thread(self._store.forget, unknown)
+            leftovers = await asyncio.to_thread(self._store.remove_leftovers, asked)
+        except (OSError, lmdb.Error) as error:
+            _log.error("deleting failed; the rest is found again", extra={"why": str(error)})
+            return
+        self._counters.shuffles_forgotten += shuffles
+        self._counters.leftovers_removed += leftovers
+        if shuffles or leftovers:
+            _log.info("deleted", extra={"shuffles": shuffles, "leftovers": leftovers})
 
 
 async def _control_client(masters: str) -> ControlClient:

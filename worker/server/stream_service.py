@@ -154,7 +154,6 @@ class StreamService:
         offset, size, runs = source.cutter.cut(allowance)
         flags = int(DataFlag.BROADCAST) if piece.flags else 0
         try:
-            self._faults.strike()
             if source.cutter.done:
                 source.advance()
         except HoldfastError as error:

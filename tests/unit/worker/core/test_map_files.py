@@ -37,6 +37,7 @@ from holdfast.worker.core.map_files import (
     Event,
     Life,
     MapFiles,
+    NotCreated,
     OpenAsked,
     PushAsked,
     Refuse,
@@ -146,6 +147,13 @@ def test_a_seal_without_a_record_is_for_storage_to_answer(files: MapFiles) -> No
     """Answers are repeated after a restart, when no record exists any more."""
     assert steps(files, SealAsked("s", key(), TOTALS)) == [Seal("s", key(), TOTALS)]
     steps(files, SealEnded(key(), sealed=False))
+
+
+def test_what_storage_would_not_create_leaves_no_record(files: MapFiles) -> None:
+    """After a refused Create the next open is for storage to judge again."""
+    steps(files, opening(key()), NotCreated(key()))
+    assert files.count == 0
+    assert isinstance(steps(files, opening(key()))[0], Create)
 
 
 def test_a_failed_write_poisons_the_copy(files: MapFiles) -> None:
