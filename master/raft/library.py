@@ -8,9 +8,12 @@ beginning `_SyncObj__` are the library's private ones. Called by `member` alone.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import zlib
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType
 from typing import Any, Protocol
 
 from holdfast.master.raft.codec import MAX_ENTRY_BYTES
@@ -52,14 +55,24 @@ def load(clock: Callable[[], float], rng: Random) -> Any:
 
     if VERSION != PINNED:
         raise SettingsRefused(f"pysyncobj {VERSION} is installed; this build works with {PINNED} alone")
-    spec = importlib.util.find_spec("pysyncobj.syncobj")
-    if spec is None or spec.loader is None:
-        raise SettingsRefused("pysyncobj.syncobj cannot be loaded")
+    spec, code = _source()
     module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    exec(code, module.__dict__)
     module.monotonicTime = clock
     module.random = rng
     return module
+
+
+@functools.cache
+def _source() -> tuple[ModuleSpec, CodeType]:
+    """Where the library's Raft module is, and its code."""
+    spec = importlib.util.find_spec("pysyncobj.syncobj")
+    if spec is None or not isinstance(spec.loader, SourceFileLoader):
+        raise SettingsRefused("pysyncobj.syncobj cannot be loaded")
+    code = spec.loader.get_code(spec.name)
+    if code is None:
+        raise SettingsRefused("pysyncobj.syncobj has no code")
+    return spec, code
 
 
 class Host(Protocol):
@@ -209,8 +222,11 @@ def make(
     class Peer(module.Node):  # type: ignore[misc, name-defined] # the library is untyped
         """A node whose hash does not depend on PYTHONHASHSEED, so that sets of nodes have one order (row 13)."""
 
+        def __init__(self, name: str) -> None:
+            super().__init__(name, crc=zlib.crc32(name.encode()))
+
         def __hash__(self) -> int:
-            return zlib.crc32(self.id.encode())
+            return int(self.crc)
 
         def __eq__(self, other: object) -> bool:
             return isinstance(other, Peer) and bool(self.id == other.id)

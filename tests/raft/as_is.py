@@ -161,6 +161,9 @@ class LibraryPeer:
         module.logger.disabled = True
         apply = self._apply
 
+        def do_apply(so: Any, command: bytes) -> int:
+            return apply(so, command)
+
         class Node(module.Node):  # type: ignore[misc, name-defined] # the library is untyped
             def __hash__(self) -> int:
                 return zlib.crc32(self.id.encode())
@@ -168,9 +171,7 @@ class LibraryPeer:
             def __eq__(self, other: object) -> bool:
                 return isinstance(other, Node) and bool(self.id == other.id)
 
-        kind = type(
-            "Recording", (module.SyncObj,), {"_SyncObj__doApplyCommand": lambda so, command: apply(so, command)}
-        )
+        kind = type("Recording", (module.SyncObj,), {"_SyncObj__doApplyCommand": do_apply})
         conf = module.SyncObjConf(
             autoTick=False,
             journalFile=LibraryJournal(self._disk, self, self._world.oracle),

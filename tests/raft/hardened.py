@@ -217,9 +217,8 @@ class HardenedPeer:
 
         def work() -> None:
             result = job()
-            self._world.at(
-                self._world.now + rng.uniform(0.0, 0.2), lambda: self._world.act(self.name, lambda: done(result, None), life)
-            )
+            later = self._world.now + rng.uniform(0.0, 0.2)
+            self._world.at(later, lambda: self._world.act(self.name, lambda: done(result, None), life))
 
         self._world.at(self._world.now + rng.uniform(0.0, 0.3), lambda: self._world.act(self.name, work, life))
 

@@ -11,9 +11,10 @@ SECRET = b"the masters' secret"
 ONE, TWO = bytes(range(NONCE_BYTES)), bytes(range(100, 100 + NONCE_BYTES))
 
 
-def meet(
-    initiator: Identity = Identity("m2", "c1", SECRET), acceptor: Identity = Identity("m1", "c1", SECRET), to: str = "m1"
-) -> tuple[Initiator, Acceptor]:
+LEFT, RIGHT = Identity("m2", "c1", SECRET), Identity("m1", "c1", SECRET)
+
+
+def meet(initiator: Identity = LEFT, acceptor: Identity = RIGHT, to: str = "m1") -> tuple[Initiator, Acceptor]:
     """Run a handshake to its end or to the refusal."""
     left = Initiator(initiator, to, ONE)
     right = Acceptor(acceptor, {"m2": "", "m3": ""}, TWO)
@@ -27,7 +28,9 @@ def meet(
 def test_both_sides_agree() -> None:
     """After the handshake messages pass both ways."""
     left, right = meet()
-    assert left.session and right.session and right.peer == "m2"
+    assert right.peer == "m2"
+    assert left.session
+    assert right.session
     for text in (b"one", b"two"):
         assert right.session.open(left.session.seal(text) + text) == text
         assert left.session.open(right.session.seal(text) + text) == text
@@ -85,7 +88,8 @@ def test_another_protocol_version_is_named() -> None:
 def test_altered_messages_are_refused(trouble: str) -> None:
     """A flipped, repeated, reflected, missing or cut message fails its MAC."""
     left, right = meet()
-    assert left.session and right.session
+    assert left.session
+    assert right.session
     first = left.session.seal(b"payload") + b"payload"
     if trouble == "flip":
         first = first[:-1] + b"x"

@@ -1,8 +1,9 @@
-"""A simulated network, disks and clocks for Raft members, and the oracles that watch them.
+# ruff: noqa: N818 (the names say what happened)
+"""A simulated network and clocks for Raft members, and the oracles that watch them.
 
 Rules: one thread, one heap of time, one seeded random; a node acts only inside an event, and after every event the
-oracles look at what it changed. A node of the simulation is a `Peer` adapter: `hardened.HardenedPeer` runs the product's
-member, `as_is.LibraryPeer` the library alone. Nothing here depends on PYTHONHASHSEED.
+oracles look at what it changed. A node of the simulation is a `Peer` adapter: `hardened.HardenedPeer` runs the
+product's member, `as_is.LibraryPeer` the library alone. Nothing here depends on PYTHONHASHSEED.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class Oracle:
         if known != node:
             raise Violation(f"{known} and {node} both lead in term {term}")
         for index in range(first, self.committed_to + 1):
-            if index in self.committed and self.committed[index][0] < term and term_at(index) != self.committed[index][0]:
+            committed_in = self.committed.get(index, (term, b""))[0]
+            if committed_in < term and term_at(index) != committed_in:
                 raise Violation(f"{node} leads in term {term} without the committed entry {index}")
 
     def apply(self, node: str, index: int, term: int, command: bytes) -> None:
@@ -218,7 +220,12 @@ class World:
         if host.paused:
             host.backlog.append(what)
             return
-        self._guarded(host, lambda: (what(), host.peer.tick()) and None)
+
+        def work() -> None:
+            what()
+            host.peer.tick()
+
+        self._guarded(host, work)
 
     def _guarded(self, host: Host, what: Callable[[], None]) -> None:
         self.events += 1
@@ -342,7 +349,10 @@ class World:
     def slow(self, a: str, b: str, delay: tuple[float, float], seconds: float) -> None:
         """Delays of one direction for a while."""
         self._slow[(a, b)] = delay
-        self.at(self.now + seconds, lambda: self._slow.pop((a, b), None) and None)
+        self.at(self.now + seconds, lambda: self._end_slow(a, b))
+
+    def _end_slow(self, a: str, b: str) -> None:
+        self._slow.pop((a, b), None)
 
     def cut(self, a: str, b: str, sudden: bool = True) -> None:
         """Break the connection of two nodes; unless sudden, some of what is on its way still arrives."""
