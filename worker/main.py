@@ -19,6 +19,7 @@ from pathlib import Path
 
 from holdfast.common.config import Config, advertised, parse, require_worker
 from holdfast.common.errors import ConfigError, RetryError
+from holdfast.common.ids import NO_WORKER
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import serve
 from holdfast.common.net.log import set_up_logging
@@ -28,7 +29,7 @@ from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.http import serve_http
 from holdfast.worker.server.map_service import MapService
 from holdfast.worker.server.registration import Place, Registration
-from holdfast.worker.server.standing import Standing
+from holdfast.worker.server.standing import KeptStanding, Standing
 from holdfast.worker.server.status import Status, resident_bytes
 from holdfast.worker.server.stream_service import StreamService
 from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
@@ -91,7 +92,9 @@ class Worker:
         counters, faults = Counters(), Faults.of(config.faults)
         standing = Standing(config.cluster.id, config.worker.name, store.incarnation)
         maps = MapService(store, standing, counters, faults)
-        maps.accept(False, "the masters have not accepted this worker yet")
+        kept = KeptStanding.read(_paths(store))
+        standing.worker, standing.raft_index = kept.worker, kept.raft_index
+        maps.accept(kept.worker != NO_WORKER, "the masters do not know this worker yet")
         server = DataServer(standing, maps, StreamService(store, standing, counters, faults))
         pool = BufferPool(int(config.worker.memory))
         http = socket.create_server((config.worker.bind, config.worker.http_port))
@@ -114,7 +117,7 @@ class Worker:
         registration = Registration(self._store, status.standing, status.counters, status.data, status.place)
         registration.memory = resident_bytes
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_tick(status.data))
+            tasks.create_task(_tick(status))
             tasks.create_task(registration.run(",".join(map(str, self._config.worker.masters))))
             runner = await serve_http(http, status)
             try:
@@ -164,10 +167,20 @@ def _say_ready(standing: Standing, place: Place) -> None:
     print(json.dumps(line), flush=True)  # noqa: T201 - whoever started us waits for it
 
 
-async def _tick(server: DataServer) -> None:
+def _paths(store: Store) -> list[Path]:
+    return [Path(directory.path) for directory in store.directories()]
+
+
+async def _tick(status: Status) -> None:
+    """What happens once a second: expiry, and the standing is kept if it has changed."""
+    kept = KeptStanding.of(status.standing)
     while True:
         await asyncio.sleep(TICK_SECONDS)
-        server.tick()
+        status.data.tick()
+        now = KeptStanding.of(status.standing)
+        if now != kept:
+            await asyncio.to_thread(now.write, _paths(status.store))
+            kept = now
 
 
 async def _finish(status: Status) -> None:

@@ -1,20 +1,40 @@
-"""What a worker knows about its place in the cluster: shared by its edges, written by registration and by HELLO."""
+"""What a worker knows about its place in the cluster, and the small file that keeps it over restarts, in every directory.
+
+Rules: the highest Raft index ever heard of is what protects data from masters that were restored from a backup (see
+core/forgetting.py), so it is kept on disk, at most a second late. A lost or damaged file costs only that: it is read as
+"nothing is known". Written by registration and by HELLO and MAP_OPEN; loop thread only, except KeptStanding.write.
+"""
 
 from __future__ import annotations
 
+import logging
+import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
+from holdfast.common.checksum import crc32c
 from holdfast.common.ids import NO_WORKER, Incarnation, RaftIndex, WorkerId
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.layout import STANDING
+
+_log = logging.getLogger(__name__)
+
+#: magic, version u16, zero u16, worker id u32, Raft index u64; CRC-32C of the bytes before it
+_FORMAT = struct.Struct("<4sHHIQ")
+_MAGIC = b"HFSD"
+_VERSION = 1
+_CRC = struct.Struct("<I")
 
 
 @dataclass(slots=True)
 class Standing:
-    """Loop thread only."""
+    """What is known now."""
 
     cluster_id: str
     name: str
     incarnation: Incarnation
-    #: NO_WORKER until the masters have given a number
+    #: NO_WORKER until the masters have given a number, in this start or an earlier one
     worker: WorkerId = NO_WORKER
     #: highest Raft index heard of, from masters and clients
     raft_index: RaftIndex = RaftIndex(0)
@@ -27,3 +47,59 @@ class Standing:
         """Keep the highest Raft index."""
         if index > self.raft_index:
             self.raft_index = index
+
+
+@dataclass(frozen=True, slots=True)
+class KeptStanding:
+    """The part of a Standing that is on disk."""
+
+    worker: WorkerId
+    raft_index: RaftIndex
+
+    @classmethod
+    def of(cls, standing: Standing) -> KeptStanding:
+        """What there is to keep."""
+        return cls(standing.worker, standing.raft_index)
+
+    def encode(self) -> bytes:
+        """The file's bytes (docs/worker.md)."""
+        body = _FORMAT.pack(_MAGIC, _VERSION, 0, self.worker, self.raft_index)
+        return body + _CRC.pack(crc32c(body))
+
+    @classmethod
+    def decode(cls, data: bytes) -> KeptStanding | None:
+        """Read the bytes; None if they are not such a file."""
+        body, crc = data[: _FORMAT.size], data[_FORMAT.size :]
+        if len(data) != _FORMAT.size + _CRC.size or crc != _CRC.pack(crc32c(body)):
+            return None
+        magic, version, _, worker, index = _FORMAT.unpack(body)
+        if magic != _MAGIC or version != _VERSION:
+            return None
+        return cls(WorkerId(worker), RaftIndex(index))
+
+    @classmethod
+    def read(cls, directories: Iterable[Path]) -> KeptStanding:
+        """The newest of all directories, by Raft index."""
+        found = [cls(NO_WORKER, RaftIndex(0))]
+        for directory in directories:
+            path = directory / STANDING
+            try:
+                kept = cls.decode(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                _log.warning("cannot be read", extra={"path": path, "why": error.strerror})
+                continue
+            if kept is None:
+                _log.warning("damaged, and taken as not there", extra={"path": path})
+            else:
+                found.append(kept)
+        return max(found, key=lambda kept: kept.raft_index)
+
+    def write(self, directories: Iterable[Path]) -> None:
+        """Put it into every directory, synced. Blocks; one directory that fails does not keep the others from it."""
+        for directory in directories:
+            try:
+                Disk().replace(directory / STANDING, self.encode())
+            except OSError as error:
+                _log.warning("cannot be written", extra={"path": directory / STANDING, "why": error.strerror})

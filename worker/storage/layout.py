@@ -2,6 +2,7 @@
 
     identity                                     whose directory this is, written once
     starts                                       the incarnation counter, replaced at every start
+    standing                                     what the masters last told the worker, replaced now and then
     lock                                         held by the process that uses the directory
     index/data.mdb, index/lock.mdb               the LMDB environment
     data/<instance hex>/<shuffle>-<generation>/  one folder for each shuffle generation
@@ -37,6 +38,7 @@ from holdfast.common.messages import Ack
 
 IDENTITY = "identity"
 STARTS = "starts"
+STANDING = "standing"
 LOCK = "lock"
 INDEX = "index"
 INDEX_DATA = "index/data.mdb"
