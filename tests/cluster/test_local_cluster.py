@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 def test_cluster_is_ready_when_it_is_yielded(cluster: LocalCluster):
     """Three masters run, one of them leads, and it calls both workers alive, on different hosts."""
     reply = ask(cluster.leader().address, "Admin/ListWorkers", pb.ListWorkersRequest(), pb.ListWorkersReply)
-    assert [(worker.name, worker.state) for worker in reply.workers] == [("w1", "alive"), ("w2", "alive")]
+    assert sorted((worker.name, worker.state) for worker in reply.workers) == [("w1", "alive"), ("w2", "alive")]
     assert len({worker.host for worker in reply.workers}) == 2
     assert cluster.endpoints.split(",") == [master.address for master in cluster.masters]
     assert len({server.pid for server in cluster.servers}) == 5

@@ -113,7 +113,10 @@ async def write(client: FrameClient, file: MapFile) -> FileTotals:
     answers = []
     for region, flags, runs, body in _pushes(regions):
         push = MapPush(handle=handle, region=region, flags=flags, runs=runs)
-        answers.append(await client.start(FrameType.MAP_PUSH, push.encode(), body))
+        answer = await client.start(FrameType.MAP_PUSH, push.encode(), body)
+        # When the connection goes, all answers fail, but one of them is enough to tell.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        answers.append(answer)
     await asyncio.gather(*answers)
     return totals
 

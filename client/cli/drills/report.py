@@ -48,7 +48,8 @@ class Report:
         if not good:
             self.failed += 1
             if len(self.failures) < FAILURES_MAX:
-                self.failures.append(f"round {self.done + 1}: {otherwise}")
+                place = f"round {self.done + 1}: " if self.done < self.rounds else ""
+                self.failures.append(place + otherwise)
 
     def time(self, what: str, seconds: float) -> None:
         """Add one span."""

@@ -83,6 +83,7 @@ class _Drill:
             wrong = f"no answer within {_ANSWER_SECONDS_MAX:g} s to {action.__name__}"
             self.report.check("nothing hangs", False, wrong)
         except HoldfastError as error:
+            self.report.check("nothing hangs", True, "")
             wrong = f"{action.__name__}: {error.status.name}: {error}"
             self.report.check("no unexpected refusal", client.closed and isinstance(error, RetryError), wrong)
         finally:

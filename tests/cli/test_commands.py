@@ -1,0 +1,236 @@
+"""The command line as people and scripts meet it: what it prints and returns, and what it says when misused."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.client.cli.main import COMMANDS
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.common.net.control import ControlClient
+from holdfast.common.proto import holdfast_pb2 as pb
+from tests.support.waiting import wait_until
+
+COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
+SECONDS_MAX = 120.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three masters and two workers that the tests of this file share."""
+    with local_cluster(masters=3, workers=2, dir=tmp_path_factory.mktemp("cli")) as started:
+        yield started
+
+
+def run(*words: object, masters: str = "") -> subprocess.CompletedProcess[str]:
+    """Run one command line to its end."""
+    environ = {name: value for name, value in os.environ.items() if name != "HOLDFAST_MASTERS"}
+    if masters:
+        environ["HOLDFAST_MASTERS"] = masters
+    command = [*COMMAND, *map(str, words)]
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environ, timeout=SECONDS_MAX)
+
+
+def document(done: subprocess.CompletedProcess[str], exit_status: int = 0) -> dict:
+    """The one JSON document that the command printed."""
+    assert done.returncode == exit_status, done.stderr
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def register(cluster: LocalCluster, name: str) -> tuple[bytes, bytes]:
+    """Register an application with one shuffle; returns its instance and the holder of its lease."""
+
+    async def call() -> bytes:
+        async with ControlClient(cluster.endpoints) as client:
+            instance = os.urandom(16)
+            application = pb.RegisterApplicationRequest(instance=instance, name=name, user="tester", holder=instance)
+            await client.call("Shuffles/RegisterApplication", application)
+            key = pb.ShuffleKey(instance=instance, shuffle=7, generation=0)
+            shuffle = pb.RegisterShuffleRequest(
+                key=key, kind=pb.PARTITION_KIND_MAP, partitions=5, maps=2, ack=1, holder=instance
+            )
+            await client.call("Shuffles/RegisterShuffle", shuffle)
+            return instance
+
+    instance = asyncio.run(call())
+    return instance, instance
+
+
+def test_help_lists_every_command_and_loads_little():
+    """--help names all commands without importing gRPC, protobuf, Arrow or rich, so that it is fast."""
+    code = (
+        "import sys\nfrom holdfast.client.cli.main import run\nrun(['--help'])\n"
+        "print([name for name in ('grpc', 'google.protobuf', 'pyarrow', 'rich', 'asyncio') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=SECONDS_MAX)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "drill leader", "drill masters", "drill worker"])
+def test_every_command_explains_itself(command: str):
+    """Each command has --help of its own, which leaves with 0."""
+    done = run(*command.split(), "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: holdfast " + command.split(maxsplit=1)[0] in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["status"], "HOLDFAST_MASTERS"),
+        (["status", "--masters", "nonsense"], "host:port"),
+        (["nothing"], "nothing"),
+        (["workers", "--masters"], "--masters"),
+        (["shuffles", "--masters", "127.0.0.1:1", "--instance", "xyz"], "32 hex digits"),
+        (["local", "--masters", "2"], "1 or 3 masters"),
+        (["local", "--workers", "many"], "many"),
+        (["master", "--config", "missing.toml"], "missing.toml"),
+        (["worker"], "--config"),
+        (["inspect", "missing"], "missing"),
+        (["verify", "missing"], "missing"),
+        (["bench", "luck"], "luck"),
+        (["drill", "nobody"], "nobody"),
+        (["drill", "leader", "--count", "0"], "--count"),
+    ],
+)
+def test_misuse_is_told_in_a_sentence(words: list[str], sentence: str):
+    """Wrong usage leaves with 2 and one line that names what is wrong; with --json it is a document, too."""
+    done = run(*words)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    if words[0] not in ("master", "worker"):
+        assert sentence in document(run(*words, "--json"), 2)["error"]
+
+
+@pytest.mark.parametrize("role", ["master", "worker"])
+def test_servers_refuse_a_wrong_file(role: str, tmp_path: Path):
+    """`master` and `worker` leave with 2 and say which key is wrong."""
+    file = tmp_path / "holdfast.toml"
+    file.write_text('[cluster]\nidd = "x"\n', encoding="utf-8")
+    done = run(role, "--config", file)
+    assert done.returncode == 2
+    assert "idd" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_status_of_a_healthy_cluster(cluster: LocalCluster):
+    """`status` tells leader, masters with equal state and living workers, and leaves with 0."""
+    said = document(run("status", "--json", masters=cluster.endpoints))
+    assert said["healthy"] is True
+    assert said["leader"] == cluster.leader().address
+    assert sorted(master["name"] for master in said["masters"]) == ["m1", "m2", "m3"]
+    assert (said["workers"], said["workers_alive"]) == (2, 2)
+    drawn = run("status", masters=cluster.endpoints)
+    assert drawn.returncode == 0
+    assert all(master.address in drawn.stdout for master in cluster.masters)
+
+
+def test_status_tells_bad_news(tmp_path: Path):
+    """With one master dead `status` leaves with 1 and names it; with two dead it says that none leads."""
+    with local_cluster(masters=3, workers=0, dir=tmp_path) as cluster:
+        dead = [master for master in cluster.masters if master is not cluster.leader()]
+        dead[0].kill()
+        said = document(run("status", "--json", masters=cluster.endpoints), 1)
+        assert any(dead[0].address in problem for problem in said["problems"])
+        assert said["leader"]
+        dead[1].kill()
+        wait_until(lambda: any("no master leads" in one for one in _problems(cluster)), "the last master to step down")
+
+
+def _problems(cluster: LocalCluster) -> list[str]:
+    problems: list[str] = document(run("status", "--json", masters=cluster.endpoints), 1)["problems"]
+    return problems
+
+
+def test_workers_are_listed(cluster: LocalCluster):
+    """`workers` lists both workers with their directories."""
+    found = document(run("workers", "--json", "--masters", cluster.endpoints))["workers"]
+    said = sorted(found, key=lambda one: one["name"])
+    assert [(one["name"], one["state"], one["data_address"]) for one in said] == [
+        (worker.name, "alive", worker.address) for worker in cluster.workers
+    ]
+    assert all(one["directories"][0]["healthy"] for one in said)
+    assert "w2" in run("workers", masters=cluster.endpoints).stdout
+
+
+def test_shuffles_and_forget(cluster: LocalCluster):
+    """`shuffles` lists what was registered; `forget` drops one shuffle, then the application, then finds nothing."""
+    instance, _ = register(cluster, "to-be-forgotten")
+    said = document(run("shuffles", "--json", masters=cluster.endpoints))
+    (found,) = [one for one in said["shuffles"] if one["instance"] == instance.hex()]
+    assert (found["application"], found["shuffle"], found["state"]) == ("to-be-forgotten", 7, "open")
+    assert (found["partitions"], found["kind"]) == (5, "map")
+    only = document(run("shuffles", "--json", "--instance", instance.hex(), masters=cluster.endpoints))
+    assert [one["shuffle"] for one in only["shuffles"]] == [7]
+    assert "to-be-forgotten" in run("shuffles", masters=cluster.endpoints).stdout
+    dropped = document(run("forget", instance.hex(), "--shuffle", 7, "--json", masters=cluster.endpoints))
+    assert (dropped["applications"], dropped["shuffles"]) == (0, 1)
+    assert document(run("forget", "to-be-forgotten", "--json", masters=cluster.endpoints))["applications"] == 1
+    again = run("forget", "to-be-forgotten", masters=cluster.endpoints)
+    assert again.returncode == 1
+    assert "Traceback" not in again.stderr
+
+
+def test_unreachable_masters_are_bad_news():
+    """Endpoints where nobody listens leave with 1 and a sentence, not with a stack of calls."""
+    done = run("workers", "--masters", "127.0.0.1:1")
+    assert done.returncode == 1
+    assert "127.0.0.1:1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_inspect_and_verify_need_no_server(tmp_path: Path):
+    """Both read the directory of a stopped worker; on one in use or of somebody else they leave with 2."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path) as cluster:
+        directory = cluster.directory / "w1"
+        assert run("verify", directory).returncode == 2
+    assert isinstance(document(run("inspect", directory, "--json")), dict)
+    assert document(run("verify", directory, "--json"))["good"] is True
+    assert run("inspect", directory).returncode == 0
+    assert run("verify", directory).returncode == 0
+    (tmp_path / "empty").mkdir()
+    assert run("inspect", tmp_path / "empty").returncode == 2
+
+
+def test_local_runs_until_it_is_told_to_stop(tmp_path: Path):
+    """`local --json` prints one line when ready, answers `status`, ends with 0 on SIGTERM and leaves no process."""
+    command = [*COMMAND, "local", "--masters", "1", "--workers", "1", "--dir", str(tmp_path), "--json"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout is not None
+        with running.stdout:
+            said = json.loads(running.stdout.readline())
+            assert [server["role"] for server in said["servers"]] == ["master", "worker"]
+            assert run("status", masters=said["endpoints"]).returncode == 0
+            running.send_signal(signal.SIGTERM)
+            assert running.stdout.read() == ""
+        assert running.wait(SECONDS_MAX) == 0
+    finally:
+        running.kill()
+        running.wait()
+    assert not any(Path(f"/proc/{server['pid']}").exists() for server in said["servers"])
+
+
+def test_bench_measures_what_is_named(tmp_path: Path):
+    """`bench latency --json` has figures of the machine and of the latency, and no others."""
+    said = document(run("bench", "latency", "--json", "--dir", tmp_path))
+    assert {figure["section"] for figure in said["figures"]} == {"machine", "latency"}
+    assert all(figure["value"] > 0 for figure in said["figures"])
+
+
+def test_drill_reports_as_json(tmp_path: Path):
+    """A drill's document has its seed, counts of what was checked, and the verdict that the exit status repeats."""
+    said = document(run("drill", "worker", "--count", 1, "--seed", 5, "--json", "--dir", tmp_path))
+    assert (said["good"], said["seed"], said["rounds_done"]) == (True, 5, 1)
+    assert sum(said["checks"].values()) > 0

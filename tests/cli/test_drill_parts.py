@@ -1,0 +1,135 @@
+"""The judging parts of the drills and benchmarks: a drill is worth something only if it can fail."""
+
+import pytest
+
+from holdfast.client.cli.benches.figures import Figure
+from holdfast.client.cli.drills.ledger import Ledger, State
+from holdfast.client.cli.drills.map_files import MapFile
+from holdfast.client.cli.drills.report import Report
+from holdfast.client.cli.output import in_bytes, in_seconds, percentile
+from holdfast.common.batch import parse_batches
+from holdfast.common.checksum import partition_seed
+from holdfast.common.ids import (
+    BROADCAST_PARTITION,
+    AttemptId,
+    Epoch,
+    Generation,
+    Instance,
+    MapFileKey,
+    MapId,
+    PartitionId,
+    ShuffleId,
+    ShuffleKey,
+)
+
+
+def ledger() -> Ledger:
+    """Shuffle 1 open, 2 committed, 3 dropped, all acknowledged."""
+    made = Ledger()
+    made.acknowledge(1, State.OPEN)
+    made.acknowledge(2, State.COMMITTED, b"w")
+    made.acknowledge(3, State.GONE)
+    return made
+
+
+def test_ledger_agrees_with_what_was_acknowledged():
+    """The acknowledged states are no violation, whether a dropped shuffle is listed as such or not at all."""
+    assert list(ledger().violations({1: "open", 2: "committed"})) == []
+    assert list(ledger().violations({1: "open", 2: "committed", 3: "dropped"})) == []
+    assert list(ledger().committed()) == [(2, b"w")]
+
+
+@pytest.mark.parametrize(
+    ("listed", "shuffle"),
+    [
+        ({2: "committed"}, 1),
+        ({1: "open"}, 2),
+        ({1: "open", 2: "open"}, 2),
+        ({1: "open", 2: "committed", 3: "open"}, 3),
+        ({1: "open", 2: "committed", 4: "open"}, 4),
+    ],
+)
+def test_ledger_finds_what_was_forgotten(listed: dict[int, str], shuffle: int):
+    """A register, commit or unregister that was forgotten, and a shuffle that nobody asked for, are named."""
+    (sentence,) = ledger().violations(listed)
+    assert f"shuffle {shuffle} " in sentence
+
+
+def test_ledger_allows_both_outcomes_of_an_unanswered_command():
+    """Between sending and the answer either state is right; after the answer only one is."""
+    made = ledger()
+    made.attempt(1, State.COMMITTED)
+    assert list(made.violations({1: "open", 2: "committed"})) == []
+    assert list(made.violations({1: "committed", 2: "committed"})) == []
+    made.acknowledge(1, State.COMMITTED, b"x")
+    assert len(list(made.violations({1: "open", 2: "committed"}))) == 1
+
+
+def test_ledger_keeps_finding_what_came_back():
+    """A dropped shuffle that was taken off the books is still found when it is listed again."""
+    made = ledger()
+    made.forget_gone()
+    assert 3 not in made.entries
+    assert len(list(made.violations({1: "open", 2: "committed", 3: "committed"}))) == 1
+
+
+def test_report_is_bad_when_a_check_fails_or_nothing_was_checked():
+    """The verdict needs every round, at least one check, and no broken promise."""
+    report = Report("x", seed=1, rounds=1)
+    assert not report.good
+    report.done = 1
+    assert not report.good
+    report.check("something", True, "")
+    assert report.good
+    report.check("something", False, "it is gone")
+    assert not report.good
+    assert report.failures == ["it is gone"]
+
+
+def test_report_judges_times_by_their_limit():
+    """A p99 above its limit makes a report bad."""
+    for slow, good in ((1.0, True), (2.0, False)):
+        report = Report("x", seed=1, rounds=0, limits={"failover": 1.5})
+        report.time("failover", 0.5)
+        report.time("failover", slow)
+        report.close()
+        assert report.good is good
+
+
+def test_percentile_is_the_nearest_rank():
+    """No value is made up: percentiles are measured values, and p100 is the largest."""
+    values = [float(value) for value in range(100, 0, -1)]
+    assert [percentile(values, share) for share in (0.5, 0.99, 1.0)] == [50.0, 99.0, 100.0]
+    assert percentile([3.0], 0.99) == 3.0
+
+
+def test_figures_know_whether_they_reach_their_limit():
+    """Less is better for times, more for rates; without a limit nothing is said."""
+    assert Figure("s", "n", 1.0, "s", 2.0).reached is True
+    assert Figure("s", "n", 1.0, "1/s", 2.0, less_is_better=False).reached is False
+    assert Figure("s", "n", 1.0, "s").reached is None
+
+
+def test_people_see_units():
+    """Sizes and spans are shown in the unit that suits them."""
+    assert [in_bytes(size) for size in (10, 1536, 3 << 30)] == ["10 B", "1.5 KiB", "3.0 GiB"]
+    assert [in_seconds(span) for span in (4e-6, 0.25, 3.0, 130.0)] == ["4 µs", "250.0 ms", "3.00 s", "2 min 10 s"]
+
+
+def test_drill_files_are_made_again_equal_and_hold_whole_batches():
+    """The content of a file follows from its key and differs between keys; its totals are those of its batches."""
+    shuffle = ShuffleKey(Instance(bytes(16)), ShuffleId(1), Generation(0))
+    files = [MapFile(MapFileKey(shuffle, MapId(n), AttemptId(n), Epoch(0)), seed=3) for n in range(20)]
+    for file in files:
+        regions, totals = file.make()
+        assert file.make() == (regions, totals)
+        batches = [
+            batch
+            for region in regions
+            for partition, data in region
+            for batch in parse_batches(memoryview(data), partition_seed(shuffle, PartitionId(partition)))
+        ]
+        assert (len(batches), len(regions)) == (totals.batches, totals.regions)
+        assert sum(batch.crc for batch in batches) & (1 << 64) - 1 == totals.crc_sum
+    assert len({str(file.content()) for file in files}) == len(files)
+    assert any(region[0][0] == BROADCAST_PARTITION for file in files for region in file.make()[0])
