@@ -47,8 +47,9 @@ def _check(data: bytes, kind: Kind, layout: struct.Struct) -> None:
 class MapAssignment:
     """Where map files of a shuffle go: an ordered list of workers and how many copies.
 
-    Attempt `a` of map `m` opens its copy number c in epoch e on `worker_for(m, a, e + c)`: the workers form a
-    ring, an attempt that must move takes the next place of it with the next epoch.
+    Any attempt of map `m` opens its copy number c in epoch e on `worker_for(m, e + c)`: the workers form a
+    ring, an attempt that must move takes the next place of it with the next epoch. The attempt has no part in it:
+    Spark numbers attempts along with maps, and their sum would leave every other worker of an even ring idle.
     """
 
     workers: tuple[WorkerId, ...]
@@ -69,9 +70,9 @@ class MapAssignment:
             raise ProtocolError(f"MAP_ASSIGNMENT: {len(data)} bytes do not hold {count} workers, {copies} copies")
         return cls(tuple(WorkerId(worker) for (worker,) in _U32.iter_unpack(data[_ASSIGNMENT.size :])), copies)
 
-    def worker_for(self, map_id: int, attempt: int, step: int) -> WorkerId:
-        """Return the worker that this attempt uses at `step` = epoch + copy number."""
-        return self.workers[(map_id + attempt + step) % len(self.workers)]
+    def worker_for(self, map_id: int, step: int) -> WorkerId:
+        """Return the worker that attempts of this map use at `step` = epoch + copy number."""
+        return self.workers[(map_id + step) % len(self.workers)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -245,7 +245,7 @@ class MapWrite:
         return [*effects, Wake(pause, self.epoch)] if pause else [*effects, *self._open_all()]
 
     def _open_all(self) -> list[Effect]:
-        workers = places(self._assignment, self._map, self._attempt, self.epoch)
+        workers = places(self._assignment, self._map, self.epoch)
         self._copies = [_Copy(worker) for worker in workers]
         return [Open(index, worker, self.epoch) for index, worker in enumerate(workers)]
 

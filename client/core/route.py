@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum, unique
 
 from holdfast.common.errors import Status
-from holdfast.common.ids import AttemptId, Epoch, MapId, WorkerId
+from holdfast.common.ids import Epoch, MapId, WorkerId
 from holdfast.common.layouts import MapAssignment
 
 #: Pauses start here and double, up to PAUSE_NS_MAX.
@@ -51,9 +51,9 @@ def move_for(status: Status) -> Move:
     return _MOVES.get(status, Move.STOP)
 
 
-def places(assignment: MapAssignment, map_id: MapId, attempt: AttemptId, epoch: Epoch) -> tuple[WorkerId, ...]:
+def places(assignment: MapAssignment, map_id: MapId, epoch: Epoch) -> tuple[WorkerId, ...]:
     """Return the workers of an attempt's copies in `epoch`, the first copy first."""
-    return tuple(assignment.worker_for(map_id, attempt, epoch + copy) for copy in range(assignment.copies))
+    return tuple(assignment.worker_for(map_id, epoch + copy) for copy in range(assignment.copies))
 
 
 def pause_ns(failures: int, ring: int) -> int:

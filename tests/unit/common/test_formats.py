@@ -187,7 +187,7 @@ def test_garbage_arrays_give_typed_errors(array):
 def test_copies_of_a_map_file_never_share_a_worker():
     """With two copies and at least two workers, one attempt's copies stand on different workers in every epoch."""
     for step in range(6):
-        places = [samples.ASSIGNMENT.worker_for(3, 10, step + copy) for copy in range(2)]
+        places = [samples.ASSIGNMENT.worker_for(3, step + copy) for copy in range(2)]
         assert len(set(places)) == 2
 
 

@@ -1,0 +1,195 @@
+"""The reader's core as stories: which files are asked of which worker, and when the read ends."""
+
+from holdfast.client.core.fetch import (
+    GRACES_MAX,
+    TRIES_MAX,
+    AskMasters,
+    CloseStream,
+    Complete,
+    Failed,
+    Fetch,
+    OpenStream,
+    WorkerState,
+)
+from holdfast.common.errors import CorruptError, DataLostError, GiveUpError, RetryError, Status, error_for
+from holdfast.common.ids import AttemptId, Epoch, MapId, WorkerId
+from holdfast.common.layouts import MapWinner
+
+LOST = RetryError("connection refused")
+GRACE = 1_000
+
+
+def winner(*workers: int) -> MapWinner:
+    places = tuple(WorkerId(worker) for worker in workers)
+    return MapWinner(attempt=AttemptId(9), epoch=Epoch(1), workers=places, batches=1, size_bytes=10, partitions=b"\x01")
+
+
+def fetch(*files: tuple[int, ...], **options: int) -> Fetch:
+    """A read of maps 0, 1, …, each given by the workers of its copies."""
+    winners = {MapId(index): winner(*workers) for index, workers in enumerate(files)}
+    return Fetch(winners, where="shuffle s, partition 3", grace_ns=GRACE, **options)
+
+
+def maps(*numbers: int) -> tuple[MapId, ...]:
+    return tuple(MapId(number) for number in numbers)
+
+
+def test_one_stream_per_worker() -> None:
+    """All files of a worker come on one stream; the read is complete when the last file is."""
+    core = fetch((1,), (2,), (1,))
+    assert core.started() == [OpenStream(0, WorkerId(1), maps(0, 2)), OpenStream(1, WorkerId(2), maps(1))]
+    assert core.file_complete(0, MapId(0)) == []
+    assert core.file_complete(1, MapId(1)) == []
+    assert core.stream_ended(1) == []
+    assert core.file_complete(0, MapId(2)) == [CloseStream(0), Complete()]
+
+
+def test_nothing_to_read_is_complete_at_once() -> None:
+    """A partition that no map wrote to needs no stream."""
+    assert fetch().started() == [Complete()]
+
+
+def test_streams_are_bounded() -> None:
+    """No more streams are open than allowed; the next opens when one ends."""
+    core = fetch((1,), (2,), (3,), streams_max=2)
+    assert len(core.started()) == 2
+    core.check()
+    assert core.file_complete(0, MapId(0)) == []
+    assert core.stream_ended(0) == [OpenStream(2, WorkerId(3), maps(2))]
+
+
+def test_a_restarted_worker_is_opened_again() -> None:
+    """A lost stream asks the masters, then asks again for what is not complete, and only for that."""
+    core = fetch((1,), (1,))
+    core.started()
+    core.file_complete(0, MapId(0))
+    (ask,) = core.stream_failed(0, error_for(Status.UNKNOWN_STREAM), 5)
+    assert isinstance(ask, AskMasters)
+    assert core.workers_known({WorkerId(1): WorkerState.ALIVE}, 6) == [OpenStream(1, WorkerId(1), maps(1))]
+
+
+def test_refusals_do_not_count_while_the_worker_lives() -> None:
+    """Any number of refused connections is fine within the grace, if the masters call the worker alive or just lost."""
+    core = fetch((1,))
+    core.started()
+    for turn in range(TRIES_MAX * 3):
+        state = WorkerState.ALIVE if turn % 2 else WorkerState.LOST
+        core.stream_failed(turn, LOST, turn)
+        assert core.workers_known({WorkerId(1): state}, turn) == [OpenStream(turn + 1, WorkerId(1), maps(0))]
+        core.check()
+
+
+def test_a_worker_gone_too_long_loses_its_only_copy() -> None:
+    """After the grace the error names shuffle, partition, map, attempt, epoch and worker, and what to do."""
+    core = fetch((1,))
+    core.started()
+    core.stream_failed(0, LOST, 0)
+    (failed,) = core.workers_known({}, GRACE + 1)
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, DataLostError)
+    for word in ("shuffle s", "partition 3", "map 0", "attempt 9", "epoch 1", "worker 1", "Start the worker again"):
+        assert word in str(failed.error)
+
+
+def test_a_second_copy_is_used_at_once() -> None:
+    """A worker out of reach costs no waiting where another copy is."""
+    core = fetch((1, 2), (2, 1))
+    assert core.started() == [OpenStream(0, WorkerId(1), maps(0)), OpenStream(1, WorkerId(2), maps(1))]
+    core.file_complete(1, MapId(1))
+    core.stream_ended(1)
+    ask, opened = core.stream_failed(0, LOST, 1)
+    assert isinstance(ask, AskMasters)
+    assert opened == OpenStream(2, WorkerId(2), maps(0))
+    assert core.workers_known({WorkerId(2): WorkerState.ALIVE}, 2) == [], "the copy of the lost worker is given up"
+
+
+def test_preference_orders_the_copies() -> None:
+    """A preferred worker is asked first where it has a copy."""
+    core = Fetch({MapId(0): winner(1, 2)}, where="x", prefer=[WorkerId(2)])
+    assert core.started() == [OpenStream(0, WorkerId(2), maps(0))]
+
+
+def test_three_bad_answers_end_a_copy() -> None:
+    """Corrupt data is asked for three times, then the read fails as CorruptError."""
+    core = fetch((1,))
+    core.started()
+    for turn in range(TRIES_MAX - 1):
+        assert core.file_bad(turn, MapId(0), "crc") == [CloseStream(turn), OpenStream(turn + 1, WorkerId(1), maps(0))]
+    close, failed = core.file_bad(TRIES_MAX - 1, MapId(0), "crc mismatch")
+    assert close == CloseStream(TRIES_MAX - 1)
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, CorruptError)
+    assert "crc mismatch" in str(failed.error)
+
+
+def test_a_bad_copy_alternates_with_the_good_one() -> None:
+    """After one bad answer the other copy is asked."""
+    core = fetch((1, 2))
+    core.started()
+    assert core.file_bad(0, MapId(0), "crc") == [CloseStream(0), OpenStream(1, WorkerId(2), maps(0))]
+
+
+def test_a_refused_stream_of_many_files_is_halved() -> None:
+    """The worker names no file, so streams shrink until the bad file is alone; only that one is counted."""
+    core = fetch((1,), (1,), (1,), (1,))
+    core.started()
+    unknown = error_for(Status.UNKNOWN_FILE, "no such file")
+    assert core.stream_failed(0, unknown, 0) == [OpenStream(1, WorkerId(1), maps(0, 1))]
+    assert core.stream_failed(1, unknown, 0) == [OpenStream(2, WorkerId(1), maps(0))]
+    core.file_complete(2, MapId(0))
+    assert core.stream_ended(2) == [OpenStream(3, WorkerId(1), maps(1))]
+    for turn in range(3, 3 + TRIES_MAX - 1):
+        assert core.stream_failed(turn, unknown, 0) == [OpenStream(turn + 1, WorkerId(1), maps(1))]
+    (failed,) = core.stream_failed(3 + TRIES_MAX - 1, unknown, 0)
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, DataLostError)
+    assert "map 1" in str(failed.error)
+
+
+def test_a_stream_that_ends_early_counts() -> None:
+    """END before a file was complete is a bad answer for that file."""
+    core = fetch((1,))
+    core.started()
+    assert core.stream_ended(0) == [OpenStream(1, WorkerId(1), maps(0))]
+
+
+def test_an_answer_that_no_copy_helps_against_ends_the_read() -> None:
+    """A wrong cluster or an unknown application is told at once."""
+    core = fetch((1, 2))
+    core.started()
+    (failed,) = core.stream_failed(0, error_for(Status.WRONG_CLUSTER), 0)
+    assert isinstance(failed, Failed)
+    assert failed.error.status is Status.WRONG_CLUSTER
+
+
+def test_a_living_worker_out_of_reach_is_not_waited_for_for_ever() -> None:
+    """A broken network between reader and worker becomes an error that says so."""
+    core = fetch((1,))
+    core.started()
+    core.stream_failed(0, LOST, 0)
+    (failed,) = core.workers_known({WorkerId(1): WorkerState.ALIVE}, GRACE * GRACES_MAX + 1)
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, GiveUpError)
+    assert "reachable" in str(failed.error)
+
+
+def test_silent_masters_do_not_stop_a_read() -> None:
+    """While no master answers the workers are tried on, for as long as one may be gone."""
+    core = fetch((1,))
+    core.started()
+    core.stream_failed(0, LOST, 0)
+    assert core.masters_silent(LOST, 5) == [OpenStream(1, WorkerId(1), maps(0))]
+    core.stream_failed(1, LOST, 6)
+    (failed,) = core.masters_silent(LOST, GRACE + 1)
+    assert isinstance(failed, Failed)
+
+
+def test_events_of_a_stream_that_is_over_change_nothing() -> None:
+    """Late frames of a stream that failed neither complete nor fail a file."""
+    core = fetch((1,))
+    core.started()
+    core.stream_failed(0, LOST, 0)
+    assert core.file_complete(0, MapId(0)) == []
+    assert core.file_bad(0, MapId(0), "late") == []
+    assert core.stream_failed(0, LOST, 0) == []
+    assert core.stream_ended(0) == []
