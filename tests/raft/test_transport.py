@@ -1,0 +1,215 @@
+"""The TCP transport against real sockets: who gets in, what is refused, what is bounded."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from holdfast.master.raft.errors import WireError
+from holdfast.master.raft.handshake import NONCE_BYTES, Identity, Initiator
+from holdfast.master.raft.transport import MAX_STRANGERS, OUT_LIMIT_BYTES, Transport
+
+SECRET = b"secret"
+
+
+class Recorder:
+    """Remembers what a transport tells."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+        self.payloads: list[bytes] = []
+
+    def connected(self, peer: str) -> None:
+        """Note."""
+        self.events.append(("connected", peer))
+
+    def disconnected(self, peer: str) -> None:
+        """Note."""
+        self.events.append(("disconnected", peer))
+
+    def received(self, peer: str, payload: bytes) -> None:
+        """Note, and refuse what begins with "bad"."""
+        if payload.startswith(b"bad"):
+            raise WireError("a bad payload")
+        self.payloads.append(payload)
+
+
+class Pair:
+    """Transports of m1 (listens) and m2 (connects)."""
+
+    def __init__(self) -> None:
+        self.open: list[Transport] = []
+
+    def make(self, name: str, port: int, peers: dict[str, str], secret: bytes = SECRET, cluster: str = "c1") -> Transport:
+        """One transport with its recorder in `handler`."""
+        transport = Transport(Identity(name, cluster, secret), f"127.0.0.1:{port}", peers, time.monotonic)
+        transport.bind(Recorder())
+        self.open.append(transport)
+        return transport
+
+    def run(self, until: Callable[[], object], seconds: float = 10.0) -> None:
+        """Turn all transports until something holds."""
+        deadline = time.monotonic() + seconds
+        while not until():
+            assert time.monotonic() < deadline, "waited in vain"
+            for transport in self.open:
+                transport.poll(0.005)
+                transport.flush()
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Transports that are closed at the end."""
+    made = Pair()
+    yield made
+    for transport in made.open:
+        transport.close()
+
+
+def two(pair: Pair, **right: object) -> tuple[Transport, Transport]:
+    """m1 and m2 on free ports; keywords change m2."""
+    one, other = free_port(), free_port()
+    listens = pair.make("m1", one, {"m2": f"127.0.0.1:{other}"})
+    connects = pair.make("m2", other, {"m1": f"127.0.0.1:{one}"}, **right)  # type: ignore[arg-type]
+    return listens, connects
+
+
+def recorder(transport: Transport) -> Recorder:
+    """What it told."""
+    handler = transport._handler
+    assert isinstance(handler, Recorder)
+    return handler
+
+
+def test_messages_pass_in_order(pair: Pair) -> None:
+    """Small and large payloads arrive whole and in order, both ways."""
+    left, right = two(pair)
+    pair.run(lambda: left.is_connected("m2") and right.is_connected("m1"))
+    payloads = [b"%d" % number * (1 + number * 5000) for number in range(60)]
+    for payload in payloads:
+        left.send("m2", payload)
+        right.send("m1", payload)
+    pair.run(lambda: len(recorder(left).payloads) == len(recorder(right).payloads) == len(payloads))
+    assert recorder(left).payloads == recorder(right).payloads == payloads
+
+
+@pytest.mark.parametrize(
+    ("right", "text"),
+    [({"secret": b"other"}, "secret"), ({"cluster": "c2"}, "belongs to cluster 'c1', not 'c2'")],
+)
+def test_strangers_do_not_get_in(pair: Pair, right: dict[str, object], text: str) -> None:
+    """A wrong secret or cluster never connects, and the connecting side can say why."""
+    left, connects = two(pair, **right)
+    pair.run(lambda: "m1" in connects.errors)
+    assert text in connects.errors["m1"]
+    assert not recorder(left).events
+    assert not recorder(connects).events
+
+
+def test_a_refused_payload_closes_the_connection_and_it_comes_back(pair: Pair) -> None:
+    """What cannot be read costs the connection, not the node."""
+    left, right = two(pair)
+    pair.run(lambda: left.is_connected("m2") and right.is_connected("m1"))
+    right.send("m1", b"bad one")
+    pair.run(lambda: recorder(left).events[-2:] == [("disconnected", "m2"), ("connected", "m2")])
+    pair.run(lambda: right.is_connected("m1"))
+    right.send("m1", b"good")
+    pair.run(lambda: recorder(left).payloads == [b"good"])
+
+
+def raw(transport_port: int) -> socket.socket:
+    """A bare connection."""
+    return socket.create_connection(("127.0.0.1", transport_port), timeout=10)
+
+
+def port_of(transport: Transport) -> int:
+    """Where it listens."""
+    return int(transport._listener.getsockname()[1])
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 64, struct.pack("<I", 0), struct.pack("<I", 2000), b"GET / HTTP/1.1\r\n\r\n"])
+def test_garbage_before_the_handshake_is_cut_off(pair: Pair, data: bytes) -> None:
+    """A length above the handshake's bound or a frame that is no hello ends the connection at once."""
+    left, _ = two(pair)
+    with raw(port_of(left)) as sock:
+        sock.sendall(data)
+        sock.setblocking(False)
+        heard = bytearray()
+
+        def closed() -> bool:
+            try:
+                piece = sock.recv(1000)
+            except BlockingIOError:
+                return False
+            except ConnectionResetError:
+                return True
+            heard.extend(piece)
+            return not piece
+
+        pair.run(closed)
+    assert len(heard) < 600
+
+
+def test_a_replayed_frame_is_refused(pair: Pair) -> None:
+    """A sealed frame sent twice on one connection fails its MAC the second time."""
+    port = free_port()
+    left = pair.make("m1", port, {"m2": "127.0.0.1:1"})
+    initiator = Initiator(Identity("m2", "c1", SECRET), "m1", bytes(NONCE_BYTES))
+    with raw(port) as sock:
+        frame: bytes | None = initiator.hello()
+        while initiator.session is None:
+            if frame is not None:
+                sock.sendall(struct.pack("<I", len(frame)) + frame)
+            sock.setblocking(False)
+            pair.run(lambda: _peek(sock))
+            sock.setblocking(True)
+            (length,) = struct.unpack("<I", sock.recv(4, socket.MSG_WAITALL))
+            frame = initiator.feed(sock.recv(length, socket.MSG_WAITALL))
+        sealed = initiator.session.seal(b"hello") + b"hello"
+        sealed = struct.pack("<I", len(sealed)) + sealed
+        sock.sendall(sealed + sealed)
+        pair.run(lambda: ("disconnected", "m2") in recorder(left).events)
+    assert recorder(left).payloads == [b"hello"]
+    assert "MAC" in left.errors["m2"]
+
+
+def _peek(sock: socket.socket) -> bool:
+    try:
+        return bool(sock.recv(4, socket.MSG_PEEK))
+    except BlockingIOError:
+        return False
+
+
+def test_strangers_are_bounded(pair: Pair) -> None:
+    """At most MAX_STRANGERS connections wait for their handshake; more are closed at once."""
+    left, _ = two(pair)
+    socks = [raw(port_of(left)) for _ in range(MAX_STRANGERS)]
+    pair.run(lambda: len(left._strangers) >= MAX_STRANGERS - 1)
+    socks += [raw(port_of(left)) for _ in range(4)]
+    for _ in range(20):
+        left.poll(0.005)
+    assert len(left._strangers) <= MAX_STRANGERS
+    for sock in socks:
+        sock.close()
+
+
+def test_a_peer_that_does_not_read_is_disconnected(pair: Pair) -> None:
+    """What waits for a peer is bounded: beyond the limit the connection is given up."""
+    left, right = two(pair)
+    pair.run(lambda: left.is_connected("m2") and right.is_connected("m1"))
+    block = bytes(8 << 20)
+    for _ in range(OUT_LIMIT_BYTES // len(block) + 1):
+        left.send("m2", block)
+    assert not left.is_connected("m2")
+    assert "does not take" in left.errors["m2"]
