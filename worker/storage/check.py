@@ -1,10 +1,11 @@
-"""Checks an index in a process of its own and says what it found: `python -P -m holdfast.worker.storage.check DIR`.
+"""Checks an index, or lists data, in a process of its own: `python -P -m holdfast.worker.storage.check index|data DIR`.
 
-A process of its own, because reading a mapped file that the disk cannot deliver ends the process that reads, and because
-the listing of the directory runs beside it on another core. It does not load liblmdb. The answer is one line of JSON:
-{"damage": sentence}, or {"identity", "starts": hex, "pages": {...}, "shuffles": {key hex: [files, bytes, digest]}}.
+Processes of their own, because reading a mapped file that the disk cannot deliver ends the process that reads, and
+because the two run beside each other and beside the start of the worker. Neither loads liblmdb, and what they import is
+kept small: they are a part of every restart. The answer is one line of JSON (encode_index, encode_data), or
+{"damage": sentence}.
 
-Called by opening.py; the functions also by `verify`.
+Started by prepare.py, whose answers opening.py reads; the functions are also used by `verify` and `inspect`.
 """
 
 from __future__ import annotations
@@ -14,65 +15,80 @@ import mmap
 import os
 import struct
 import sys
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from typing import Any, NamedTuple
 
-from holdfast.common.checksum import crc32c
-from holdfast.worker.storage.layout import INDEX_DATA
+from crc32c import crc32c
+
+from holdfast.worker.storage import names
 from holdfast.worker.storage.pages import IndexDamagedError, PageCheck, PageCounts
 
-_FILE_BYTES = struct.Struct("<Q")
+#: The start of a file record: file bytes u64, data bytes, crc sum and batches u64, CRC of the name u32.
+_HEAD = struct.Struct("<Q24xI")
 _SHUFFLE_BYTES = 24
 _KEY_BYTES = 40
+_SEALED = names.SEALED_SUFFIX.encode()
 _READ_BYTES = 8 << 20
 _FILE, _REGION, _META, _STARTS = b"FRMS"
+_U64 = 0xFFFF_FFFF_FFFF_FFFF
 
 
-@dataclass(slots=True)
 class ShuffleSum:
     """What stands for all sealed files of a shuffle when index and disk are compared."""
 
-    files: int = 0
-    size_bytes: int = 0
-    #: sum of the CRC-32C of (file key, length) over all files
-    digest: int = 0
+    __slots__ = ("digest", "files", "size_bytes")
+
+    def __init__(self, files: int = 0, size_bytes: int = 0, digest: int = 0) -> None:
+        self.files = files
+        self.size_bytes = size_bytes
+        #: sum over all files of (CRC-32C of the name) × (length in bytes), mod 2^64
+        self.digest = digest
+
+    def values(self) -> tuple[int, int, int]:
+        """What is compared."""
+        return self.files, self.size_bytes, self.digest & _U64
 
 
-def file_digest(key_and_length: bytes | memoryview) -> int:
-    """The part that a file has in the digest: the CRC of its encoded key and its length as u64, little endian."""
-    return crc32c(key_and_length)
-
-
-@dataclass(slots=True)
-class IndexReport:
+class IndexReport(NamedTuple):
     """What a sound index holds."""
 
     pages: PageCounts
-    identity: bytes = b""
-    starts: bytes = b""
+    identity: bytes
+    starts: bytes
     #: by encoded shuffle key
-    shuffles: dict[bytes, ShuffleSum] = field(default_factory=dict)
+    shuffles: dict[bytes, ShuffleSum]
+
+
+class DataReport(NamedTuple):
+    """What lies below data/. Sealed files are only added up."""
+
+    #: by encoded shuffle key
+    shuffles: dict[bytes, ShuffleSum]
+    #: paths below the directory, of files that are not sealed or have no name of ours
+    others: list[str]
 
 
 def check_index(data: memoryview) -> IndexReport:
     """Check a whole data.mdb; raises IndexDamagedError."""
     shuffles: dict[bytes, ShuffleSum] = {}
     small = {_META: b"", _STARTS: b""}
+    head_of = _HEAD.unpack_from
+    newest, total = b"", ShuffleSum()
 
-    def visit(buffer: memoryview, start: int, middle: int, end: int) -> None:
-        space = buffer[start]
+    def visit(page: bytes, start: int, middle: int, end: int) -> None:
+        nonlocal newest, total
+        space = page[start]
         if space == _FILE:
-            if middle - start != 1 + _KEY_BYTES or end - middle < _FILE_BYTES.size:
+            if middle - start != 1 + _KEY_BYTES or end - middle < _HEAD.size:
                 raise IndexDamagedError("a file record of the index has a wrong length")
-            key = bytes(buffer[start + 1 : start + 1 + _SHUFFLE_BYTES])
-            total = shuffles.get(key)
-            if total is None:
-                total = shuffles[key] = ShuffleSum()
+            key = page[start + 1 : start + 1 + _SHUFFLE_BYTES]
+            if key != newest:
+                newest, total = key, shuffles.setdefault(key, ShuffleSum())
+            size, name_crc = head_of(page, middle)
             total.files += 1
-            total.size_bytes += _FILE_BYTES.unpack_from(buffer, middle)[0]
-            total.digest += file_digest(buffer[start + 1 : middle + _FILE_BYTES.size])
+            total.size_bytes += size
+            total.digest += name_crc * size
         elif space in small:
-            small[space] = bytes(buffer[middle:end])
+            small[space] = page[middle:end]
         elif space != _REGION:
             raise IndexDamagedError(f"the index has a record of unknown space {space}")
 
@@ -80,9 +96,9 @@ def check_index(data: memoryview) -> IndexReport:
     return IndexReport(pages, small[_META], small[_STARTS], shuffles)
 
 
-def check_file(path: Path) -> IndexReport:
+def check_file(path: str) -> IndexReport:
     """Check the data.mdb at `path`; raises IndexDamagedError, or OSError if it cannot be read."""
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if not size:
             raise IndexDamagedError("the index is empty")
@@ -92,34 +108,95 @@ def check_file(path: Path) -> IndexReport:
             return check_index(data)
 
 
-def encode_report(report: IndexReport) -> str:
+def list_data(root: str) -> DataReport:
+    """List what lies below data/ of a storage directory; raises OSError."""
+    report = DataReport({}, [])
+    data = f"{root}/{names.DATA}"
+    for top in sorted(os.listdir(data)) if os.path.isdir(data) else ():
+        instance = names.parse_instance(top)
+        if instance is None or not os.path.isdir(f"{data}/{top}"):
+            report.others.append(f"{names.DATA}/{top}")
+            continue
+        for folder in sorted(os.listdir(f"{data}/{top}")):
+            numbers = names.parse_shuffle(folder)
+            below = f"{names.DATA}/{top}/{folder}"
+            if numbers is None or not os.path.isdir(f"{root}/{below}"):
+                report.others.append(below)
+                continue
+            report.shuffles[instance + struct.pack(">II", *numbers)] = _list_shuffle(root, below, report.others)
+    return report
+
+
+def _list_shuffle(root: str, below: str, others: list[str]) -> ShuffleSum:
+    """Add up the sealed files of a folder: one scandir, one stat each. Names that only look right change the digest."""
+    files = size = digest = 0
+    crc_of = crc32c
+    with os.scandir(os.fsencode(f"{root}/{below}")) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.endswith(_SEALED):
+                length = entry.stat(follow_symlinks=False).st_size
+                files += 1
+                size += length
+                digest += crc_of(name) * length
+            else:
+                others.append(f"{below}/{os.fsdecode(name)}")
+    return ShuffleSum(files, size, digest)
+
+
+def encode_index(report: IndexReport) -> str:
     """The report as one line."""
-    shuffles = {key.hex(): [one.files, one.size_bytes, one.digest] for key, one in report.shuffles.items()}
-    small = {"identity": report.identity.hex(), "starts": report.starts.hex()}
-    return json.dumps({**small, "pages": asdict(report.pages), "shuffles": shuffles})
+    small = {"identity": report.identity.hex(), "starts": report.starts.hex(), "pages": list(report.pages)}
+    return json.dumps({**small, "shuffles": _encode_sums(report.shuffles)})
 
 
-def decode_report(text: str) -> IndexReport:
-    """The opposite of encode_report; raises IndexDamagedError for the report of a damaged index, or for none at all."""
+def decode_index(text: str) -> IndexReport:
+    """The opposite of encode_index; raises IndexDamagedError for the report of a damaged index, or for none at all."""
+    values = _decode(text)
+    identity, starts = bytes.fromhex(values["identity"]), bytes.fromhex(values["starts"])
+    return IndexReport(PageCounts(*values["pages"]), identity, starts, _decode_sums(values["shuffles"]))
+
+
+def encode_data(report: DataReport) -> str:
+    """The report as one line."""
+    return json.dumps({"others": report.others, "shuffles": _encode_sums(report.shuffles)})
+
+
+def decode_data(text: str) -> DataReport:
+    """The opposite of encode_data; raises IndexDamagedError if the listing did not end."""
+    values = _decode(text)
+    return DataReport(_decode_sums(values["shuffles"]), values["others"])
+
+
+def _encode_sums(sums: dict[bytes, ShuffleSum]) -> dict[str, tuple[int, int, int]]:
+    return {key.hex(): one.values() for key, one in sums.items()}
+
+
+def _decode_sums(values: dict[str, list[int]]) -> dict[bytes, ShuffleSum]:
+    return {bytes.fromhex(key): ShuffleSum(*one) for key, one in values.items()}
+
+
+def _decode(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except ValueError:
-        raise IndexDamagedError("checking the index ended without an answer") from None
+        raise IndexDamagedError("the check ended without an answer") from None
     if "damage" in values:
         raise IndexDamagedError(values["damage"])
-    shuffles = {bytes.fromhex(key): ShuffleSum(*one) for key, one in values["shuffles"].items()}
-    pages = PageCounts(**values["pages"])
-    return IndexReport(pages, bytes.fromhex(values["identity"]), bytes.fromhex(values["starts"]), shuffles)
+    return dict(values)
 
 
-def main(directory: str) -> None:
-    """Check the index of a storage directory and print the report."""
+def main(what: str, directory: str) -> None:
+    """Check the index of a storage directory, or list its data, and print the report."""
     try:
-        text = encode_report(check_file(Path(directory) / INDEX_DATA))
+        if what == "index":
+            text = encode_index(check_file(f"{directory}/{names.INDEX_DATA}"))
+        else:
+            text = encode_data(list_data(directory))
     except (IndexDamagedError, OSError) as error:
         text = json.dumps({"damage": str(error)})
     sys.stdout.write(text + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])

@@ -1,7 +1,7 @@
 """One storage directory in use: its index, the files being written, what is known of the rest.
 
-Facts and steps only; store.py decides which directory a file goes to and what a client is answered. Tables change on the
-loop thread and in the sealer's threads, so they are guarded by one lock.
+Facts and steps only; store.py decides which directory a file goes to and what a client is answered. Tables change on
+the loop thread and in the sealer's threads, so they are guarded by one lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.worker.storage.writer import MapFileWriter, State
 
 @dataclass(slots=True)
 class Tables:
-    """What is known of a directory's files. Sealed ones are only added up: each is looked up in the index when asked for."""
+    """What is known of a directory's files. Sealed ones are only added up; each is looked up when asked for."""
 
     sealed: dict[ShuffleKey, ShuffleSum] = field(default_factory=dict)
     writers: dict[MapFileKey, MapFileWriter] = field(default_factory=dict)
@@ -63,6 +63,7 @@ class StorageDirectory:
         tables: Tables,
     ) -> None:
         self.root = root
+        self.root_text = str(root)
         self.tier = tier
         self.capacity_bytes = capacity_bytes
         self.identity = identity
@@ -144,7 +145,7 @@ class StorageDirectory:
             self._disk.truncate(mark, 0)
             self._disk.sync_folder(mark.parent)
         except OSError as second:
-            # Without the mark a restart finds an unsealed file, which is never read either; but the disk is not to be trusted.
+            # Without the mark a restart finds an unsealed file, never read either; but the disk is not to be trusted.
             self.problem = f"cannot mark {writer.key} as failed: {second}"
         if isinstance(error, OSError) and not is_full(error):
             self.problem = f"writing failed: {error}"
@@ -182,7 +183,7 @@ class StorageDirectory:
             record = read_footer(path, key)
         except (CorruptError, OSError) as error:
             raise CorruptError(f"{key}: {cause}, and the footer of {path} does not help: {error}") from error
-        return Found(record.head, record.chunks)
+        return Found(record.head, b"".join(record.chunks))
 
     def has_unsealed(self, key: MapFileKey) -> bool:
         tables = self.tables
@@ -196,7 +197,7 @@ class StorageDirectory:
     # removing
 
     def forget(self, key: ShuffleKey) -> None:
-        """Remove everything of a shuffle: index first, then files. The caller waits for its seals first. Raises OSError."""
+        """Remove a shuffle: index first, then files. The caller has waited for its seals. Raises OSError."""
         with self._guard:
             writers = [writer for name, writer in self.tables.writers.items() if name.shuffle == key]
             for writer in writers:

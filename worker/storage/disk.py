@@ -1,4 +1,4 @@
-"""The door to the operating system for everything that must survive: one method for each step that a crash can fall between.
+"""The door to the disk for all that must survive: one method for each step that a crash can fall between.
 
 Production uses `Disk` as it is. Tests and the fault port give a subclass that fails, delays or ends the process at a
 step; that is why the writer, the sealer and the store never call `os` for these. Errors are OSError, as they come.

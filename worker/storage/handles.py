@@ -7,8 +7,8 @@ held as an object; whoever uses it keeps the object, and the last one to let go 
 from __future__ import annotations
 
 import os
+import threading
 from collections import OrderedDict
-from pathlib import Path
 
 
 class Handle:
@@ -24,31 +24,34 @@ class Handle:
 
 
 class OpenFiles:
-    """The files most recently read, at most `limit`; for one thread."""
+    """The files most recently read, at most `limit`; any thread."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._files: OrderedDict[Path, Handle] = OrderedDict()
+        self._lock = threading.Lock()
+        self._files: OrderedDict[str, Handle] = OrderedDict()
 
-    def open(self, path: Path) -> Handle:
+    def open(self, path: str) -> Handle:
         """Return the file, opened for reading; raises OSError."""
-        handle = self._files.get(path)
-        if handle is not None:
-            self._files.move_to_end(path)
+        with self._lock:
+            handle = self._files.get(path)
+            if handle is not None:
+                self._files.move_to_end(path)
+                return handle
+            handle = self._files[path] = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            if len(self._files) > self._limit:
+                self._files.popitem(last=False)
             return handle
-        handle = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        self._files[path] = handle
-        if len(self._files) > self._limit:
-            self._files.popitem(last=False)
-        return handle
 
-    def forget(self, folder: Path) -> None:
+    def forget(self, folder: str) -> None:
         """Let go of every file in a folder that is being deleted, so that its space is free once streams have ended."""
-        for path in [path for path in self._files if path.parent == folder]:
-            del self._files[path]
+        with self._lock:
+            for path in [path for path in self._files if path.startswith(f"{folder}/")]:
+                del self._files[path]
 
     def clear(self) -> None:
-        self._files.clear()
+        with self._lock:
+            self._files.clear()
 
     def __len__(self) -> int:
         return len(self._files)

@@ -1,6 +1,7 @@
-"""The two small files of a storage directory: whose it is, and how often its worker has started. Bytes in docs/disk_format.md.
+"""The two small files of a storage directory: whose it is, and how often its worker has started.
 
-Both are repeated in the index, so that one damaged copy loses nothing. Pure: bytes in, values out.
+Bytes in docs/disk_format.md. Both are repeated in the index, so that one damaged
+copy loses nothing. Pure: bytes in, values out.
 """
 
 from __future__ import annotations
@@ -50,9 +51,7 @@ class Identity:
         cluster, name = self.cluster_id.encode(), self.worker_name.encode()
         if max(len(cluster), len(name)) > NAME_BYTES_MAX:
             raise ValueError(f"a cluster id or worker name has at most {NAME_BYTES_MAX} bytes")
-        head = _IDENTITY.pack(
-            _IDENTITY_MAGIC, VERSION, len(cluster), len(name), self.worker_uid, self.directory_id
-        )
+        head = _IDENTITY.pack(_IDENTITY_MAGIC, VERSION, len(cluster), len(name), self.worker_uid, self.directory_id)
         return _seal(head + cluster + name)
 
     @classmethod

@@ -7,8 +7,8 @@
                                              cursor step finds where a partition would be
 
 Every value ends in a CRC-32C over key and value. Values stay below half a page, so that none gets pages of its own.
-Transactions are synced (never NOSYNC or WRITEMAP). Readers are short and hold a lock, because the map may not grow under
-one. Nothing here decides; a damaged record is an IndexDamagedError for the caller to handle.
+Transactions are synced (never NOSYNC or WRITEMAP). Readers are short and hold a lock, because the map may not grow
+under one. Nothing here decides; a damaged record is an IndexDamagedError for the caller to handle.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from holdfast.worker.storage.records import (
     decode_key,
     encode_key,
     encode_shuffle,
-    split_chunks,
 )
 
 META_KEY = b"M"
@@ -81,10 +80,10 @@ def file_items(record: FileRecord) -> Iterator[tuple[bytes, bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A sealed file's head, and its chunks where they were stored with it."""
+    """A sealed file's head, and its chunks back to back where they were stored with it."""
 
     head: Head
-    chunks: tuple[bytes, ...] | None
+    chunks: bytes | None
 
 
 class Index:
@@ -170,7 +169,7 @@ class Index:
             cursor = transaction.cursor()
             for start in (FILE_SPACE + prefix, REGION_SPACE + prefix):
                 found = cursor.set_range(start)
-                while found and cursor.key().startswith(start):
+                while found and _item(cursor)[0].startswith(start):
                     found = cursor.delete()
 
         self.write(change)
@@ -207,7 +206,7 @@ class Reader:
 
     def get(self, key: bytes) -> bytes | None:
         stored = self._transaction.get(key)
-        return None if stored is None else unprotect(key, stored)
+        return None if stored is None else unprotect(key, bytes(stored))
 
     def file(self, key: bytes) -> Found | None:
         """A sealed file by its encoded key."""
@@ -216,7 +215,7 @@ class Reader:
             return None
         head = Head.decode(value)
         inline = len(value) > HEAD.size or not head.chunks
-        return Found(head, split_chunks(value[HEAD.size :], head.chunks) if inline else None)
+        return Found(head, value[HEAD.size :] if inline else None)
 
     def chunk(self, key: bytes, region: int, partition: int) -> Chunk | None:
         """The first chunk of a region that ends at or behind a partition; None if the region ends before."""
@@ -225,7 +224,7 @@ class Reader:
         cursor = self._cursor
         if not cursor.set_range(REGION_SPACE + key + _REGION.pack(region, partition)):
             return None
-        found, stored = cursor.item()
+        found, stored = _item(cursor)
         if not found.startswith(REGION_SPACE + key + _REGION.pack(region, 0)[:4]):
             return None
         return Chunk.decode(unprotect(found, stored))[0]
@@ -245,11 +244,17 @@ class Reader:
         cursor = self._transaction.cursor()
         found = cursor.set_range(prefix)
         while found:
-            key, stored = cursor.item()
+            key, stored = _item(cursor)
             if not key.startswith(prefix):
                 return
             yield key, unprotect(key, stored)
             found = cursor.next()
+
+
+def _item(cursor: lmdb.Cursor) -> tuple[bytes, bytes]:
+    """Key and value where the cursor stands; they are bytes already, since no transaction here asks for buffers."""
+    key, value = cursor.item()
+    return bytes(key), bytes(value)
 
 
 def _file_bytes(path: Path) -> int:

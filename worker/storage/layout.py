@@ -1,15 +1,4 @@
-"""Ids to file names and back: the only place that knows where anything lies in a storage directory.
-
-    identity                                     whose directory this is, written once
-    starts                                       the incarnation counter, replaced at every start
-    standing                                     what the masters last told the worker, replaced now and then
-    lock                                         held by the process that uses the directory
-    index/data.mdb, index/lock.mdb               the LMDB environment
-    data/<instance hex>/<shuffle>-<generation>/  one folder for each shuffle generation
-        m-<map>-<attempt>-<epoch>.map            a sealed map file
-        m-<map>-<attempt>-<epoch>.<incarnation>.<level>.open    one that is being written, or was left behind
-        m-<map>-<attempt>-<epoch>.failed         a copy that is given up for good
-    quarantine/<number>-<name>                   what was found damaged, for people to look at
+"""Ids to file names and back: with names.py the only place that knows where anything lies in a storage directory.
 
 The name of an unsealed file is its note: epoch, level and incarnation are on the disk, in the folder, before anything
 in it is acknowledged. Pure: builds and parses names, touches no disk.
@@ -35,22 +24,15 @@ from holdfast.common.ids import (
 )
 from holdfast.common.limits import U32_MAX
 from holdfast.common.messages import Ack
+from holdfast.worker.storage.names import (
+    DATA,
+    FAILED_SUFFIX,
+    OPEN_SUFFIX,
+    SEALED_SUFFIX,
+    parse_instance,
+    parse_shuffle,
+)
 
-IDENTITY = "identity"
-STARTS = "starts"
-STANDING = "standing"
-LOCK = "lock"
-INDEX = "index"
-INDEX_DATA = "index/data.mdb"
-DATA = "data"
-QUARANTINE = "quarantine"
-#: Names that say nothing about whose a directory is: the lock, what a first start may leave that was killed at once, and
-#: what file systems have at their root.
-NOBODYS = frozenset({LOCK, "identity.new", "lost+found"})
-
-SEALED_SUFFIX = ".map"
-_INSTANCE = re.compile(r"[0-9a-f]{32}", re.ASCII)
-_SHUFFLE = re.compile(r"(0|[1-9]\d{0,9})-(0|[1-9]\d{0,9})", re.ASCII)
 _FILE = re.compile(
     r"m-(0|[1-9]\d{0,9})-(0|[1-9]\d{0,19})-(0|[1-9]\d{0,9})\.(?:(map)|(failed)|(\d{1,10})\.(memory|written|synced)\.open)",
     re.ASCII,
@@ -97,35 +79,24 @@ def _stem(key: MapFileKey) -> str:
     return f"{shuffle_folder(key.shuffle)}/m-{key.map}-{key.attempt}-{key.epoch}"
 
 
+def sealed_name(key: MapFileKey) -> str:
+    """Name of a sealed file in its folder."""
+    return f"m-{key.map}-{key.attempt}-{key.epoch}{SEALED_SUFFIX}"
+
+
 def sealed_path(key: MapFileKey) -> str:
     """Path of a sealed file below the storage directory."""
-    return f"{_stem(key)}{SEALED_SUFFIX}"
+    return f"{shuffle_folder(key.shuffle)}/{sealed_name(key)}"
 
 
 def open_path(key: MapFileKey, note: OpenNote) -> str:
     """Path of an unsealed file below the storage directory."""
-    return f"{_stem(key)}.{note.incarnation}.{note.ack.name.lower()}.open"
+    return f"{_stem(key)}.{note.incarnation}.{note.ack.name.lower()}{OPEN_SUFFIX}"
 
 
 def failed_path(key: MapFileKey) -> str:
     """Path that marks a copy as given up."""
-    return f"{_stem(key)}.failed"
-
-
-def parse_instance(name: str) -> Instance | None:
-    """The instance that a folder below data/ stands for; None if it is no name of ours."""
-    return Instance(bytes.fromhex(name)) if _INSTANCE.fullmatch(name) else None
-
-
-def parse_shuffle(instance: Instance, name: str) -> ShuffleKey | None:
-    """The shuffle that a folder of an instance stands for; None if it is no name of ours."""
-    found = _SHUFFLE.fullmatch(name)
-    if not found:
-        return None
-    shuffle, generation = int(found[1]), int(found[2])
-    if max(shuffle, generation) > U32_MAX:
-        return None
-    return ShuffleKey(instance, ShuffleId(shuffle), Generation(generation))
+    return f"{_stem(key)}{FAILED_SUFFIX}"
 
 
 def parse_file(shuffle: ShuffleKey, name: str) -> FileName | None:
@@ -145,19 +116,14 @@ def parse_file(shuffle: ShuffleKey, name: str) -> FileName | None:
     return FileName(key, Kind.OPEN, note) if note.incarnation <= U32_MAX else None
 
 
-def parse_sealed(name: str) -> tuple[int, int, int]:
-    """(map, attempt, epoch) of a sealed file's name, without further checks; the quick form for long listings."""
-    map_id, attempt, epoch = name[2 : -len(SEALED_SUFFIX)].split("-")
-    return int(map_id), int(attempt), int(epoch)
-
-
 def parse_path(path: str) -> FileName:
     """The opposite of the path functions, for whole paths below the storage directory; raises CorruptError."""
     parts = path.split("/")
     if len(parts) == 4 and parts[0] == DATA:
-        instance = parse_instance(parts[1])
-        shuffle = parse_shuffle(instance, parts[2]) if instance is not None else None
-        name = parse_file(shuffle, parts[3]) if shuffle is not None else None
-        if name is not None:
-            return name
+        instance, numbers = parse_instance(parts[1]), parse_shuffle(parts[2])
+        if instance is not None and numbers is not None:
+            shuffle = ShuffleKey(Instance(instance), ShuffleId(numbers[0]), Generation(numbers[1]))
+            name = parse_file(shuffle, parts[3])
+            if name is not None:
+                return name
     raise CorruptError(f"{path} is not the name of a data file")

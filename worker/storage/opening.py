@@ -1,16 +1,12 @@
-"""Opens storage directories: locks, compares disk and index, carries out what the tables of recovery.py decide.
+"""Opens storage directories: takes in what the checks found, decides by the tables of recovery.py, and carries it out.
 
-`prepare` starts one child process per directory that checks its index and returns at once, so that a worker can load
-its other modules meanwhile; `Pending.open` does the rest. Nothing that acknowledged data could hang on is deleted here.
+Nothing that acknowledged data could hang on is deleted here.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
-import subprocess
-import sys
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -18,55 +14,30 @@ from pathlib import Path
 
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import Incarnation
-from holdfast.worker.storage import layout
-from holdfast.worker.storage.check import IndexReport, decode_report
+from holdfast.worker.storage import names
+from holdfast.worker.storage.check import DataReport, IndexReport, decode_data, decode_index
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, STARTS_KEY, Index
-from holdfast.worker.storage.listing import Listing, list_data
 from holdfast.worker.storage.pages import IndexDamagedError, PageCounts
+from holdfast.worker.storage.prepare import Candidate
 from holdfast.worker.storage.reconcile import Reconciler, put_aside
 from holdfast.worker.storage.recovery import DirectoryFacts, Opening, Part, decide_opening
 
-_NO_PAGES = PageCounts(0, 0, 0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectorySettings:
-    """One directory of a worker; capacity 0 is all that the file system has."""
-
-    path: str
-    tier: str = "SSD"
-    capacity_bytes: int = 0
-
-
-def lock_directory(root: Path) -> Handle:
-    """Take the directory for this process; raises ConfigError if another one has it, OSError."""
-    handle = Handle(os.open(root / layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
-    try:
-        fcntl.flock(handle.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(handle.fd, 32, 0).decode(errors="replace").strip() or "unknown"
-        raise ConfigError(f"the storage directory {root} is in use by process {owner}: stop it first") from None
-    os.ftruncate(handle.fd, 0)
-    os.pwrite(handle.fd, f"{os.getpid()}\n".encode(), 0)
-    return handle
+_NO_INDEX = IndexReport(PageCounts(0, 0, 0, 0, 0), b"", b"", {})
 
 
 @dataclass(slots=True)
-class Candidate:
-    """A directory on its way to being opened."""
+class Examined:
+    """A directory and everything that decides how it is opened."""
 
-    settings: DirectorySettings
+    candidate: Candidate
     root: Path
-    lock: Handle
-    child: subprocess.Popen[str] | None
-    listing: Listing = field(default_factory=Listing)
-    report: IndexReport = field(default_factory=lambda: IndexReport(_NO_PAGES))
-    index_state: Part = Part.ABSENT
-    identity_state: Part = Part.ABSENT
+    data: DataReport
+    index: IndexReport = _NO_INDEX
+    index_part: Part = Part.ABSENT
+    identity_part: Part = Part.ABSENT
     identity: Identity | None = None
     starts: list[Starts] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -74,92 +45,81 @@ class Candidate:
     @property
     def empty(self) -> bool:
         """Nothing is there that could be anybody's."""
-        return not set(os.listdir(self.root)) - layout.NOBODYS
+        return not set(os.listdir(self.root)) - names.NOBODYS
 
 
-def start_candidate(settings: DirectorySettings) -> Candidate:
-    """Lock a directory (made if missing) and start the check of its index. Raises ConfigError."""
-    root = Path(settings.path)
+def examine(candidate: Candidate) -> Examined:
+    """Wait for the checks of a directory and read its small files. Raises OSError if it cannot be read."""
+    root = Path(candidate.settings.path)
+    index_answer = candidate.index_check.communicate()[0] if candidate.index_check else None
+    data_answer = candidate.data_check.communicate()[0]
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        lock = lock_directory(root)
-    except OSError as error:
-        raise ConfigError(f"the storage directory {root} cannot be used: {error.strerror}") from error
-    child = None
-    if (root / layout.INDEX_DATA).exists():
-        command = [sys.executable, "-P", "-m", "holdfast.worker.storage.check", str(root)]
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-    return Candidate(settings, root, lock, child)
-
-
-def examine(candidate: Candidate) -> None:
-    """List the directory, read its small files, and take in what the child found."""
-    root = candidate.root
-    candidate.listing = list_data(root)
-    if candidate.child is not None:
-        answer, _ = candidate.child.communicate()
+        examined = Examined(candidate, root, decode_data(data_answer))
+    except IndexDamagedError as error:
+        raise OSError(f"{root} cannot be listed: {error}") from error
+    if index_answer is None:
+        examined.index_part = Part.DAMAGED if (root / names.INDEX).exists() else Part.ABSENT
+    else:
         try:
-            candidate.report = decode_report(answer)
-            candidate.index_state = Part.GOOD
+            examined.index = decode_index(index_answer)
+            examined.index_part = Part.GOOD
         except IndexDamagedError as error:
-            candidate.index_state = Part.DAMAGED
-            candidate.notes.append(f"{root}: {error}")
-    elif (root / layout.INDEX).exists():
-        candidate.index_state = Part.DAMAGED
-    _read_identity(candidate)
-    _read_starts(candidate)
+            examined.index_part = Part.DAMAGED
+            examined.notes.append(f"{root}: {error}")
+    _read_identity(examined)
+    _read_starts(examined)
+    return examined
 
 
-def _read_identity(candidate: Candidate) -> None:
-    path = candidate.root / layout.IDENTITY
+def _read_identity(examined: Examined) -> None:
+    path = examined.root / names.IDENTITY
     if path.exists():
         try:
-            candidate.identity = Identity.decode(path.read_bytes())
-            candidate.identity_state = Part.GOOD
-            if candidate.report.identity not in (b"", candidate.identity.encode()):
-                candidate.index_state = Part.DAMAGED
-                candidate.notes.append(f"{candidate.root}: the index is that of another directory")
+            examined.identity = Identity.decode(path.read_bytes())
+            examined.identity_part = Part.GOOD
+            if examined.index.identity not in (b"", examined.identity.encode()):
+                examined.index_part = Part.DAMAGED
+                examined.notes.append(f"{examined.root}: the index is that of another directory")
             return
         except CorruptError as error:
-            candidate.identity_state = Part.DAMAGED
-            candidate.notes.append(f"{path}: {error}")
-    if candidate.report.identity:
-        candidate.identity = Identity.decode(candidate.report.identity)
+            examined.identity_part = Part.DAMAGED
+            examined.notes.append(f"{path}: {error}")
+    if examined.index.identity:
+        examined.identity = Identity.decode(examined.index.identity)
 
 
-def _read_starts(candidate: Candidate) -> None:
-    path = candidate.root / layout.STARTS
-    copies = [candidate.report.starts] if candidate.report.starts else []
+def _read_starts(examined: Examined) -> None:
+    path = examined.root / names.STARTS
+    copies = [examined.index.starts] if examined.index.starts else []
     if path.exists():
         copies.append(path.read_bytes())
     for copy in copies:
         try:
-            candidate.starts.append(Starts.decode(copy))
+            examined.starts.append(Starts.decode(copy))
         except CorruptError as error:
-            candidate.notes.append(f"{path}: {error}")
+            examined.notes.append(f"{path}: {error}")
 
 
-def decide_all(candidates: Iterable[Candidate], cluster_id: str, worker_name: str) -> list[Opening]:
+def decide_all(directories: Iterable[Examined], cluster_id: str, worker_name: str) -> list[Opening]:
     """Decide how each directory is opened; raises ConfigError with one sentence for those that are refused."""
-    known = [candidate for candidate in candidates if candidate.identity is not None]
-    uids = {candidate.identity.worker_uid: candidate.root for candidate in known if candidate.identity}
+    uids = {found.identity.worker_uid: found.root for found in directories if found.identity is not None}
     if len(uids) > 1:
         first, second = list(uids.values())[:2]
         raise ConfigError(f"the storage directories {first} and {second} belong to different workers")
-    openings = []
-    for candidate in candidates:
-        identity = candidate.identity
+    openings: list[Opening] = []
+    for found in directories:
+        identity = found.identity
         ours = None if identity is None else (identity.cluster_id, identity.worker_name) == (cluster_id, worker_name)
-        facts = DirectoryFacts(candidate.empty, candidate.identity_state, candidate.index_state, ours)
+        facts = DirectoryFacts(found.empty, found.identity_part, found.index_part, ours)
         opening = decide_opening(facts)
         if opening is Opening.REFUSE_OTHER and identity is not None:
             raise ConfigError(
-                f"the storage directory {candidate.root} belongs to worker {identity.worker_name} of cluster "
+                f"the storage directory {found.root} belongs to worker {identity.worker_name} of cluster "
                 f"{identity.cluster_id}, not to {worker_name} of {cluster_id}: name another directory"
             )
         if opening is Opening.REFUSE_UNKNOWN:
             raise ConfigError(
-                f"the storage directory {candidate.root} is not empty and nothing readable in it says whose it is: "
+                f"the storage directory {found.root} is not empty and nothing readable in it says whose it is: "
                 "name an empty directory, or look at it with `holdfast verify`"
             )
         openings.append(opening)
@@ -167,37 +127,39 @@ def decide_all(candidates: Iterable[Candidate], cluster_id: str, worker_name: st
 
 
 def open_directory(
-    candidate: Candidate,
+    found: Examined,
     opening: Opening,
     *,
     identity: Identity,
     disk: Disk,
     pool: Executor,
     index_bytes_max: int,
-    notes: list[str],
 ) -> StorageDirectory:
-    """Open one directory as decided and reconcile its files. Raises OSError or lmdb.Error."""
-    root = candidate.root
+    """Open one directory as decided and reconcile its files; adds to its notes. Raises OSError or lmdb.Error."""
+    root = found.root
     if opening in (Opening.CREATE, Opening.RESTORE):
-        disk.replace(root / layout.IDENTITY, identity.encode())
-    for folder in (layout.DATA, layout.QUARANTINE):
+        disk.replace(root / names.IDENTITY, identity.encode())
+    for folder in (names.DATA, names.QUARANTINE):
         disk.make_folder(root / folder)
     if opening is Opening.REBUILD:
-        if candidate.index_state is not Part.ABSENT:
-            put_aside(disk, root, root / layout.INDEX)
-        candidate.report = IndexReport(_NO_PAGES)
-    disk.make_folder(root / layout.INDEX)
-    index = Index(root / layout.INDEX, disk, index_bytes_max)
-    if not candidate.report.identity:
+        if found.index_part is not Part.ABSENT:
+            put_aside(disk, root, root / names.INDEX)
+        found.index = _NO_INDEX
+    disk.make_folder(root / names.INDEX)
+    index = Index(root / names.INDEX, disk, index_bytes_max)
+    if not found.index.identity:
         index.put(META_KEY, identity.encode())
     disk.sync_folder(root)
-    tables = Reconciler(root, disk, index, candidate.listing, candidate.report, notes).run()
+    reconciler = Reconciler(root, disk, index, found.data, found.index)
+    tables = reconciler.run()
+    found.notes += reconciler.notes
+    settings = found.candidate.settings
     return StorageDirectory(
         root=root,
-        tier=candidate.settings.tier,
-        capacity_bytes=candidate.settings.capacity_bytes,
+        tier=settings.tier,
+        capacity_bytes=settings.capacity_bytes,
         identity=identity,
-        lock=candidate.lock,
+        lock=found.candidate.lock,
         disk=disk,
         index=index,
         pool=pool,
@@ -215,13 +177,13 @@ def new_identity(cluster_id: str, worker_name: str, worker_uid: bytes) -> Identi
     )
 
 
-def next_start(candidates: Iterable[Candidate], boot_id: bytes) -> Starts:
+def next_start(directories: Iterable[Examined], boot_id: bytes) -> Starts:
     """The start that is about to be recorded: one more than any directory knows of."""
-    last = max((starts.incarnation for candidate in candidates for starts in candidate.starts), default=0)
+    last = max((starts.incarnation for found in directories for starts in found.starts), default=0)
     return Starts(Incarnation(last + 1), boot_id)
 
 
 def record_start(directory: StorageDirectory, disk: Disk, starts: Starts) -> None:
     """Bring the counter to the disk, in the file and in the index. Raises OSError or lmdb.Error."""
-    disk.replace(directory.root / layout.STARTS, starts.encode())
+    disk.replace(directory.root / names.STARTS, starts.encode())
     directory.index.put(STARTS_KEY, starts.encode())

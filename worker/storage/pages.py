@@ -1,11 +1,12 @@
 """Reads LMDB's file by itself, page by page, and proves it sound before liblmdb touches it.
 
-LMDB has no checksums and trusts its file: one wrong byte in a page can end the process, drop records without a word, or,
-through a free list that names a page in use, overwrite good records later. Our records carry a CRC-32C over key and value;
-this module checks what they cannot: that the newest meta page is sane, that every page of the file belongs to exactly one
-of tree, free-list tree and free list, that pages, separators and keys are in order, and that the counts are right.
+LMDB has no checksums and trusts its file: one wrong byte in a page can end the process, drop records without a word,
+or, through a free list that names a page in use, overwrite good records later. Our records carry a CRC-32C over key and
+value; this module checks what they cannot: that the newest meta page is sane, that every page of the file belongs to
+exactly one of tree, free-list tree and free list, that pages, separators and keys are in order, and that the counts are
+right.
 
-The format is that of liblmdb 0.9 on a 64-bit little-endian machine (data version 1; lmdb.h and mdb.c, "struct MDB_page",
+The format is that of liblmdb 0.9 on a 64-bit little-endian machine (data version 1; lmdb.h and mdb.c, "MDB_page",
 "MDB_node", "MDB_db", "MDB_meta"). Pure: reads a buffer, raises IndexDamagedError with a sentence. Run by check.py in a
 child process (a buffer that maps a file may still fault if the disk cannot read), and by `verify`.
 """
@@ -14,26 +15,29 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
-from holdfast.common.checksum import crc32c
+from crc32c import crc32c
+
 from holdfast.common.errors import CorruptError
 
 #: pgno u64, pad u16, flags u16, lower u16, upper u16
 _PAGE = struct.Struct("<QHHHH")
 _PAGE_BYTES = _PAGE.size
 _OVERFLOW = struct.Struct("<QHHI")
-#: lo u16, hi u16, flags u16, key size u16
-_NODE = struct.Struct("<HHHH")
+#: in a leaf: size of the value u32, flags u16, size of the key u16; in a branch the first six bytes are a page number
+_NODE = struct.Struct("<IHH")
 _NODE_BYTES = _NODE.size
 #: magic u32, version u32, address u64, map size u64
 _META = struct.Struct("<IIQQ")
 #: pad u32, flags u16, depth u16, branch pages, leaf pages, overflow pages, entries, root u64
 _DB = struct.Struct("<IHHQQQQQ")
 _META_TAIL = struct.Struct("<QQ")
-_CRC = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
+_CRC_BYTES = 4
+#: CRC-32C of anything followed by its own CRC-32C, little endian.
+_CRC_RESIDUE = 0x48674BC7
 
 _MAGIC = 0xBEEFC0DE
 _DATA_VERSION = 1
@@ -44,16 +48,15 @@ _NO_PAGE = 0xFFFF_FFFF_FFFF_FFFF
 _DEPTH_MAX = 32
 META_PAGES = 2
 
-Visit = Callable[[memoryview, int, int, int], None]
-_LeafNode = Callable[[int, int, int, int], None]
+Visit = Callable[[bytes, int, int, int], None]
+_Leaf = Callable[[int, bytes, tuple[int, ...]], int]
 
 
 class IndexDamagedError(CorruptError):
     """The index cannot be trusted; the message says what is wrong, and on which page."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tree:
+class _Tree(NamedTuple):
     """One of the two trees of a meta page."""
 
     name: str
@@ -66,8 +69,14 @@ class _Tree:
     root: int
 
 
-@dataclass(frozen=True, slots=True)
-class PageCounts:
+class _Counts:
+    """What a walk over one tree has met."""
+
+    def __init__(self) -> None:
+        self.branch_pages = self.leaf_pages = self.overflow_pages = self.entries = 0
+
+
+class PageCounts(NamedTuple):
     """What a sound file consists of, in pages and bytes."""
 
     page_bytes: int
@@ -84,8 +93,10 @@ def _pointers(count: int) -> struct.Struct:
 
 
 class PageCheck:
-    """One pass over a file. `visit(data, key start, value start, value end)` is called for every record in key order,
-    with the CRC of key and value already checked (value end is before the CRC)."""
+    """One pass over a file.
+
+    `visit(page, key start, value start, value end)` is called for every record in key order, its CRC already checked.
+    """
 
     def __init__(self, data: memoryview, visit: Visit) -> None:
         self._data = data
@@ -94,7 +105,10 @@ class PageCheck:
         self._last_page = 0
         self._owner = bytearray()
         self._slack = 0
-        self._counts = [0, 0, 0, 0]
+        self._counts = _Counts()
+        self._freed: list[int] = []
+        self._key_step = 1
+        self._last_key = self._separator = b""
 
     def run(self) -> PageCounts:
         """Check everything; raises IndexDamagedError."""
@@ -107,9 +121,10 @@ class PageCheck:
         free_tree, main_tree = self._newest_meta()
         self._owner = bytearray(self._last_page + 1)
         self._owner[0] = self._owner[1] = 1
-        self._walk(main_tree, self._record)
-        freed: list[int] = []
-        self._walk(free_tree, lambda *node: self._free_list(freed, *node))
+        self._walk(main_tree, self._record_leaf)
+        self._key_step = -1  # transaction numbers are little endian: backwards they sort as bytes
+        self._walk(free_tree, self._free_leaf)
+        freed = self._freed
         for page in freed:
             self._own(page, "the free list")
         missing = self._owner.count(0)
@@ -154,17 +169,20 @@ class PageCheck:
 
     # trees
 
-    def _walk(self, tree: _Tree, leaf_node: _LeafNode) -> None:
-        self._counts = [0, 0, 0, 0]
+    def _walk(self, tree: _Tree, leaf: _Leaf) -> None:
+        self._counts = _Counts()
+        self._last_key = self._separator = b""
         if tree.root != _NO_PAGE:
             if not 0 < tree.depth <= _DEPTH_MAX:
                 raise IndexDamagedError(f"the tree of {tree.name} has a depth of {tree.depth}")
-            self._page(tree, tree.root, tree.depth, leaf_node, _Bounds(tree.name == "free list"))
+            self._page(tree, tree.root, tree.depth, leaf)
         elif tree.depth:
             raise IndexDamagedError(f"the tree of {tree.name} has a depth but no root")
-        counted = (tree.branch_pages, tree.leaf_pages, tree.overflow_pages, tree.entries)
-        if counted != tuple(self._counts):
-            raise IndexDamagedError(f"the tree of {tree.name} should have {counted}, has {tuple(self._counts)}")
+        found = self._counts
+        counted = (found.branch_pages, found.leaf_pages, found.overflow_pages, found.entries)
+        named = (tree.branch_pages, tree.leaf_pages, tree.overflow_pages, tree.entries)
+        if counted != named:
+            raise IndexDamagedError(f"the tree of {tree.name} should have {named} pages and entries, has {counted}")
 
     def _own(self, page: int, what: str) -> None:
         if not META_PAGES <= page <= self._last_page:
@@ -173,122 +191,102 @@ class PageCheck:
             raise IndexDamagedError(f"page {page} of the index is used twice, once by {what}")
         self._owner[page] = 1
 
-    def _page(self, tree: _Tree, page: int, depth: int, leaf_node: _LeafNode,
-              bounds: _Bounds) -> None:
-        self._own(page, f"the tree of {tree.name}")
-        base = page * self._page_bytes
-        number, _, flags, lower, upper = _PAGE.unpack_from(self._data, base)
-        if number != page or flags != (_LEAF if depth == 1 else _BRANCH):
-            raise IndexDamagedError(f"page {page} of the index has number {number}, flags {flags:#x}")
+    def _page(self, tree: _Tree, number: int, depth: int, leaf: _Leaf) -> None:
+        self._own(number, tree.name)
+        base = number * self._page_bytes
+        page = bytes(self._data[base : base + self._page_bytes])
+        named, _, flags, lower, upper = _PAGE.unpack_from(page)
+        if named != number or flags != (_LEAF if depth == 1 else _BRANCH):
+            raise IndexDamagedError(f"page {number} of the index calls itself {named}, with flags {flags:#x}")
         count = (lower - _PAGE_BYTES) >> 1
         if lower & 1 or count < 1 or not lower <= upper <= self._page_bytes:
-            raise IndexDamagedError(f"page {page} of the index has its borders at {lower} and {upper}")
-        pointers = _pointers(count).unpack_from(self._data, base + _PAGE_BYTES)
+            raise IndexDamagedError(f"page {number} of the index has its borders at {lower} and {upper}")
+        pointers = _pointers(count).unpack_from(page, _PAGE_BYTES)
         if min(pointers) != upper or max(pointers) + _NODE_BYTES > self._page_bytes:
-            raise IndexDamagedError(f"page {page} of the index points outside itself")
+            raise IndexDamagedError(f"page {number} of the index points outside itself")
         self._slack += upper - lower
-        if depth == 1:
-            self._counts[1] += 1
-            self._counts[3] += count
-            used = self._leaf(page, base, pointers, leaf_node, bounds)
+        if depth > 1:
+            self._counts.branch_pages += 1
+            used = self._branch(tree, number, page, depth, pointers, leaf)
         else:
-            self._counts[0] += 1
-            used = self._branch(tree, page, depth, pointers, leaf_node, bounds)
+            self._counts.leaf_pages += 1
+            self._counts.entries += count
+            used = leaf(number, page, pointers)
         if used != self._page_bytes - upper:
-            raise IndexDamagedError(f"the nodes of page {page} of the index do not fill it")
+            raise IndexDamagedError(f"the nodes of page {number} of the index do not fill it")
 
-    def _branch(self, tree: _Tree, page: int, depth: int, pointers: tuple[int, ...],
-                leaf_node: _LeafNode, bounds: _Bounds) -> int:
-        base = page * self._page_bytes
+    def _branch(self, tree: _Tree, number: int, page: bytes, depth: int, pointers: tuple[int, ...], leaf: _Leaf) -> int:
         used = 0
-        for number, pointer in enumerate(pointers):
-            at = base + pointer
-            low, high, top, key_size = _NODE.unpack_from(self._data, at)
-            size = _NODE_BYTES + key_size
-            used += size + (size & 1)
-            if pointer + size > self._page_bytes:
-                raise IndexDamagedError(f"a node of page {page} of the index leaves the page")
-            if number:  # liblmdb never looks at the first separator
-                bounds.separator(bytes(self._data[at + _NODE_BYTES : at + size]), page)
-            self._page(tree, low | high << 16 | top << 32, depth - 1, leaf_node, bounds)
+        for place, pointer in enumerate(pointers):
+            low, high, key_bytes = _NODE.unpack_from(page, pointer)
+            end = pointer + _NODE_BYTES + key_bytes
+            used += (end - pointer + 1) & ~1
+            if end > self._page_bytes:
+                raise IndexDamagedError(f"a node of page {number} of the index leaves the page")
+            if place:  # liblmdb never looks at the first separator
+                separator = page[pointer + _NODE_BYTES : end][:: self._key_step]
+                if separator <= self._last_key:
+                    raise IndexDamagedError(f"a separator on page {number} of the index is out of order")
+                self._separator = separator
+            self._page(tree, low | high << 32, depth - 1, leaf)
         return used
 
-    def _leaf(self, page: int, base: int, pointers: tuple[int, ...],
-              leaf_node: _LeafNode, bounds: _Bounds) -> int:
-        used = 0
-        data = self._data
-        end_of_page = base + self._page_bytes
-        unpack = _NODE.unpack_from
+    def _record_leaf(self, number: int, page: bytes, pointers: tuple[int, ...]) -> int:
+        """Check a leaf of records and visit each; return the bytes that its nodes take."""
+        unpack, crc_of, visit, page_bytes = _NODE.unpack_from, crc32c, self._visit, self._page_bytes
+        used, last, separator = 0, self._last_key, self._separator
         for pointer in pointers:
-            at = base + pointer
-            low, high, flags, key_size = unpack(data, at)
-            start = at + _NODE_BYTES
-            middle = start + key_size
-            size = low | high << 16
-            in_page = _U64.size if flags == _BIG_DATA else size
-            end = middle + in_page
-            if end > end_of_page or flags & ~_BIG_DATA:
-                raise IndexDamagedError(f"a node of page {page} of the index leaves the page or has flags {flags:#x}")
-            used += (end - at + 1) & ~1
-            bounds.key(bytes(data[start:middle]), page)
-            if flags:
-                middle, size = self._overflow(_U64.unpack_from(data, middle)[0], size)
-            leaf_node(page, start, middle, size)
+            size, flags, key_bytes = unpack(page, pointer)
+            start = pointer + _NODE_BYTES
+            middle = start + key_bytes
+            end = middle + size
+            if flags or end > page_bytes:
+                raise IndexDamagedError(f"a record on page {number} of the index leaves the page or has flags {flags}")
+            key = page[start:middle]
+            if key <= last or key < separator:
+                raise IndexDamagedError(f"a key on page {number} of the index is out of order")
+            last = key
+            used += (end - pointer + 1) & ~1
+            if size < _CRC_BYTES or crc_of(page[start:end]) != _CRC_RESIDUE:
+                raise IndexDamagedError(f"a record on page {number} of the index does not match its checksum")
+            visit(page, start, middle, end - _CRC_BYTES)
+        self._last_key = last
         return used
 
-    def _overflow(self, page: int, size: int) -> tuple[int, int]:
-        """Own the pages of a value that has its own; return where it starts and its size."""
-        base = page * self._page_bytes
+    # free pages
+
+    def _free_leaf(self, number: int, page: bytes, pointers: tuple[int, ...]) -> int:
+        """Check a leaf of the free-list tree and gather the free pages; return the bytes that its nodes take."""
+        used = 0
+        for pointer in pointers:
+            size, flags, key_bytes = _NODE.unpack_from(page, pointer)
+            start = pointer + _NODE_BYTES
+            middle = start + key_bytes
+            end = middle + (_U64.size if flags == _BIG_DATA else size)
+            if end > self._page_bytes or flags & ~_BIG_DATA or key_bytes != _U64.size or size < _U64.size:
+                raise IndexDamagedError(
+                    f"a free list on page {number} of the index has a wrong length or flags {flags}"
+                )
+            key = page[start:middle][:: self._key_step]
+            if key <= self._last_key or key < self._separator:
+                raise IndexDamagedError(f"a free list on page {number} of the index is out of order")
+            self._last_key = key
+            used += (end - pointer + 1) & ~1
+            value = page[middle:end] if not flags else self._overflow(_U64.unpack_from(page, middle)[0], size)
+            count = _U64.unpack_from(value)[0]
+            if (count + 1) * _U64.size > size:
+                raise IndexDamagedError(f"a free list on page {number} of the index is longer than its record")
+            self._freed.extend(struct.unpack_from(f"<{count}Q", value, _U64.size))
+        return used
+
+    def _overflow(self, number: int, size: int) -> bytes:
+        """Return a value that has pages of its own."""
+        base = number * self._page_bytes
         count = (_PAGE_BYTES + size - 1) // self._page_bytes + 1
-        for number in range(page, page + count):
-            self._own(number, "a long value")
-        head = _OVERFLOW.unpack_from(self._data, base)
-        if head[0] != page or head[2] != _IS_OVERFLOW or head[3] != count:
-            raise IndexDamagedError(f"the long value on page {page} of the index has a wrong head")
-        self._counts[2] += count
-        return base + _PAGE_BYTES, size
-
-    # nodes
-
-    def _record(self, page: int, start: int, middle: int, size: int) -> None:
-        end = middle + size - _CRC.size
-        if size < _CRC.size or middle < start or middle - start > self._page_bytes:
-            raise IndexDamagedError(f"a record on page {page} of the index is too short, or not in one page")
-        if crc32c(self._data[start:end]) != _CRC.unpack_from(self._data, end)[0]:
-            raise IndexDamagedError(f"a record on page {page} of the index does not match its checksum")
-        self._visit(self._data, start, middle, end)
-
-    def _free_list(self, freed: list[int], page: int, start: int, middle: int, size: int) -> None:
-        if size < _U64.size:
-            raise IndexDamagedError(f"a free list on page {page} of the index is cut")
-        count = _U64.unpack_from(self._data, middle)[0]
-        if (count + 1) * _U64.size > size:
-            raise IndexDamagedError(f"a free list on page {page} of the index is longer than its record")
-        freed.extend(struct.unpack_from(f"<{count}Q", self._data, middle + _U64.size))
-
-
-class _Bounds:
-    """Checks that keys ascend over the whole tree and that separators lie between their neighbours."""
-
-    __slots__ = ("_integer", "_last", "_separator")
-
-    def __init__(self, integer: bool) -> None:
-        self._integer = integer
-        self._last = b""
-        self._separator = b""
-
-    def _value(self, key: bytes) -> bytes:
-        """Integer keys (transaction numbers of the free list) as bytes that sort like them."""
-        return key[::-1] if self._integer else key
-
-    def separator(self, key: bytes, page: int) -> None:
-        key = self._value(key)
-        if key <= self._last:
-            raise IndexDamagedError(f"a separator on page {page} of the index is out of order")
-        self._separator = key
-
-    def key(self, key: bytes, page: int) -> None:
-        key = self._value(key)
-        if key <= self._last or key < self._separator:
-            raise IndexDamagedError(f"a key on page {page} of the index is out of order")
-        self._last = key
+        for page in range(number, number + count):
+            self._own(page, "a long free list")
+        named, _, flags, pages = _OVERFLOW.unpack_from(self._data, base)
+        if named != number or flags != _IS_OVERFLOW or pages != count:
+            raise IndexDamagedError(f"the long free list on page {number} of the index has a wrong head")
+        self._counts.overflow_pages += count
+        return bytes(self._data[base + _PAGE_BYTES : base + _PAGE_BYTES + size])

@@ -18,7 +18,7 @@ from holdfast.worker.storage import layout
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.index import Found, Reader
-from holdfast.worker.storage.records import Chunk, Head, RegionFlag, encode_key
+from holdfast.worker.storage.records import Chunk, RegionFlag, encode_key, find_chunk
 
 _T = TypeVar("_T")
 #: Runs in one piece; a region with more comes as several pieces.
@@ -50,7 +50,6 @@ class PlannedFile:
 
     key: MapFileKey
     directory: StorageDirectory
-    head: Head
 
 
 class RegionChunks:
@@ -58,18 +57,13 @@ class RegionChunks:
 
     def __init__(self, key: bytes, found: Found, reader: Reader | None) -> None:
         self._key = key
+        self._inline = found.chunks
         self._reader = reader
-        self._chunks: dict[int, list[Chunk]] | None = None
-        if found.chunks is not None:
-            self._chunks = {}
-            for encoded in found.chunks:
-                chunk, _ = Chunk.decode(encoded)
-                self._chunks.setdefault(chunk.region, []).append(chunk)
 
     def at(self, region: int, partition: int) -> Chunk | None:
         """The first chunk of the region whose last partition is `partition` or behind it."""
-        if self._chunks is not None:
-            return next((chunk for chunk in self._chunks.get(region, ()) if chunk.last >= partition), None)
+        if self._inline is not None:
+            return find_chunk(self._inline, region, partition)
         assert self._reader is not None, "chunks that are not inline come from a snapshot"
         return self._reader.chunk(self._key, region, partition)
 
@@ -98,7 +92,7 @@ class Plan:
 
     def add(self, key: MapFileKey, directory: StorageDirectory, found: Found) -> None:
         """Add a sealed file; raises CorruptError if its region records are wrong."""
-        self._files.append(PlannedFile(key, directory, found.head))
+        self._files.append(PlannedFile(key, directory))
         regions = range(found.head.totals.regions)
 
         def add_up(chunks: RegionChunks) -> int:
@@ -109,24 +103,25 @@ class Plan:
     def pieces(self) -> Iterator[Piece]:
         """Yield what is to be sent. Raises CorruptError or DataLostError naming file and region."""
         for number, file in enumerate(self._files):
-            for region in range(file.head.totals.regions):
-                yield from self._region(number, file, region)
+            found = file.directory.find(file.key)
+            if found is None:
+                raise DataLostError(f"{file.key} was forgotten while it was read")
+            for region in range(found.head.totals.regions):
+                yield from self._region(number, file, found, region)
 
-    def _region(self, number: int, file: PlannedFile, region: int) -> Iterator[Piece]:
+    def _region(self, number: int, file: PlannedFile, found: Found, region: int) -> Iterator[Piece]:
         at: int | None = self._begin
         while at is not None:
-            start, at, runs, flags = self._runs(file, region, at)
+            start, at, runs, flags = self._runs(file, found, region, at)
             length = sum([size for _, size in runs])
             if length:
                 handle = self._open(file, region, start + length)
                 yield Piece(number, region, flags, handle, start, length, runs)
 
-    def _runs(self, file: PlannedFile, region: int, begin: int) -> tuple[int, int | None, list[tuple[int, int]], int]:
+    def _runs(
+        self, file: PlannedFile, found: Found, region: int, begin: int
+    ) -> tuple[int, int | None, list[tuple[int, int]], int]:
         """Return (offset in the file, partition to go on from or None, runs, flags) of the next piece of a region."""
-        directory, key = file.directory, file.key
-        found = directory.find(key)
-        if found is None:
-            raise DataLostError(f"{key} was forgotten while it was read")
 
         def collect(chunks: RegionChunks) -> tuple[int, int | None, list[tuple[int, int]], int]:
             runs: list[tuple[int, int]] = []
@@ -149,10 +144,10 @@ class Plan:
                     return start, at, runs, flags
             return start, None, runs, flags
 
-        return with_chunks(directory, key, found, collect)
+        return with_chunks(file.directory, file.key, found, collect)
 
     def _open(self, file: PlannedFile, region: int, end: int) -> Handle:
-        path = file.directory.root / layout.sealed_path(file.key)
+        path = f"{file.directory.root_text}/{layout.sealed_path(file.key)}"
         try:
             handle = self._open_files.open(path)
             size = os.fstat(handle.fd).st_size
@@ -165,11 +160,10 @@ class Plan:
 
 def with_chunks(directory: StorageDirectory, key: MapFileKey, found: Found, use: Callable[[RegionChunks], _T]) -> _T:
     """Run `use` with the chunks of a file; from the file's footer if those in the index are damaged."""
-    encoded = encode_key(key)
     if found.chunks is None:
         try:
             with directory.index.reading() as reader:
-                return use(RegionChunks(encoded, found, reader))
+                return use(RegionChunks(encode_key(key), found, reader))
         except CorruptError as error:
             found = directory.from_footer(key, error)
-    return use(RegionChunks(encoded, found, None))
+    return use(RegionChunks(b"", found, None))

@@ -11,13 +11,12 @@ from pathlib import Path
 
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import MapFileKey, ShuffleKey
-from holdfast.worker.storage import layout
-from holdfast.worker.storage.check import IndexReport, ShuffleSum
+from holdfast.worker.storage import layout, names
+from holdfast.worker.storage.check import DataReport, IndexReport, ShuffleSum
 from holdfast.worker.storage.directory import Tables
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.footers import read_footer
 from holdfast.worker.storage.index import Index
-from holdfast.worker.storage.listing import Listing, list_files
 from holdfast.worker.storage.records import FileRecord, Head, decode_shuffle
 from holdfast.worker.storage.recovery import Decision, Facts, Footer, Length, Name, decide
 
@@ -27,7 +26,7 @@ _REBUILD_FILES = 2_000
 
 def put_aside(disk: Disk, root: Path, path: Path) -> Path:
     """Move something into quarantine/ under a new name."""
-    folder = root / layout.QUARANTINE
+    folder = root / names.QUARANTINE
     disk.make_folder(folder)
     number = len(os.listdir(folder))
     while (target := folder / f"{number:04}-{path.name}").exists():
@@ -38,57 +37,69 @@ def put_aside(disk: Disk, root: Path, path: Path) -> Path:
     return target
 
 
-class Reconciler:
-    """Compares one directory's listing with its index; only shuffles whose sums differ are looked at file by file."""
+def list_files(shuffle: ShuffleKey, folder: Path) -> dict[MapFileKey, tuple[layout.Kind, Path, int]]:
+    """Every file of ours in a shuffle's folder: kind, path and length; for when sums differ."""
+    found = {}
+    # Sorted, so that of two names for one file the sealed one (.map) counts: the others go on with a digit or an "f".
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        name = layout.parse_file(shuffle, path.name)
+        if name is not None:
+            found[name.key] = name.kind, path, path.lstat().st_size
+    return found
 
-    def __init__(
-        self, root: Path, disk: Disk, index: Index, listing: Listing, report: IndexReport, notes: list[str]
-    ) -> None:
+
+class Reconciler:
+    """Compares one directory's data with its index; only shuffles whose sums differ are looked at file by file."""
+
+    def __init__(self, root: Path, disk: Disk, index: Index, data: DataReport, report: IndexReport) -> None:
         self._root = root
         self._disk = disk
         self._index = index
-        self._listing = listing
-        self._indexed = {decode_shuffle(key): total for key, total in report.shuffles.items()}
-        self._notes = notes
+        self._data = data
+        self._report = report
         self._tables = Tables()
         self._adopted: list[FileRecord] = []
+        #: sentences about what was not as it should be
+        self.notes: list[str] = []
 
     def run(self) -> Tables:
         """Carry out what the table decides for every file; return what the directory holds."""
-        for shuffle in sorted(self._listing.shuffles.keys() | self._indexed.keys()):
-            listed = self._listing.shuffles.get(shuffle, ShuffleSum())
-            indexed = self._indexed.get(shuffle, ShuffleSum())
-            if listed != indexed:
-                self._shuffle(shuffle)
-            elif listed.files:
-                self._tables.sealed[shuffle] = listed
-        for name, path, _ in self._listing.unsealed:
-            self._unsealed(name, path)
+        listed, indexed = self._data.shuffles, self._report.shuffles
+        nothing = ShuffleSum()
+        for key in sorted(listed.keys() | indexed.keys()):
+            here = listed.get(key, nothing)
+            if here.values() != indexed.get(key, nothing).values():
+                self._shuffle(decode_shuffle(key))
+            elif here.files:
+                self._tables.sealed[decode_shuffle(key)] = here
+        for below in self._data.others:
+            self._other(below)
         self._flush()
-        for path in self._listing.unknown:
-            self._notes.append(f"{path} is not a name of ours; it is left alone")
         return self._tables
 
-    def _unsealed(self, name: layout.FileName, path: Path) -> None:
+    def _other(self, below: str) -> None:
+        path = self._root / below
+        try:
+            name = layout.parse_path(below)
+        except CorruptError as error:
+            self.notes.append(f"{path}: {error}; it is left alone")
+            return
         if name.kind is layout.Kind.FAILED:
             self._tables.failed.add(name.key)
         elif path.exists():
             self._tables.leftovers[name.key] = path
 
     def _shuffle(self, shuffle: ShuffleKey) -> None:
-        folder = self._root / layout.shuffle_folder(shuffle)
-        # Sorted, so that of two names for one file the sealed one (.map) counts: the others begin with a digit or "f".
-        listed = sorted(list_files(shuffle, folder).items())
-        on_disk = {name.key: (name.kind, folder / file, size) for file, (name, size) in listed}
+        on_disk = list_files(shuffle, self._root / layout.shuffle_folder(shuffle))
         records = self._index.files(shuffle)
-        total = self._tables.sealed[shuffle] = ShuffleSum()
+        total = ShuffleSum()
         for key in sorted(on_disk.keys() | records.keys()):
             size = self._file(key, on_disk.get(key), records.get(key))
             if size is not None:
                 total.files += 1
                 total.size_bytes += size
-        if not total.files:
-            del self._tables.sealed[shuffle]
+        if total.files:
+            self._tables.sealed[shuffle] = total
 
     def _file(self, key: MapFileKey, found: tuple[layout.Kind, Path, int] | None, head: Head | None) -> int | None:
         """Decide on one file and act; return its length if it counts as sealed."""
@@ -96,7 +107,7 @@ class Reconciler:
         facts, record = gather(key, kind, path, size, head)
         case, decision = decide(facts)
         if decision not in (Decision.KEEP, Decision.DELETE_LATER, Decision.KEEP_FAILED):
-            self._notes.append(f"{path}: case {case}, {decision.name}")
+            self.notes.append(f"{path}: case {case}, {decision.name}")
         match decision:
             case Decision.ADOPT:
                 assert record is not None, "only a right footer is adopted"
@@ -147,7 +158,8 @@ def gather(
     name, indexed = _NAMES[kind], head is not None
     length = Length.UNKNOWN
     if head is not None and name in (Name.OPEN, Name.SEALED):
-        length = Length.EQUAL if size == head.file_bytes else Length.LONGER if size > head.file_bytes else Length.SHORTER
+        difference = size - head.file_bytes
+        length = Length.LONGER if difference > 0 else Length.SHORTER if difference else Length.EQUAL
     wanted = {
         (Name.SEALED, True, Length.LONGER),
         (Name.SEALED, False, Length.UNKNOWN),

@@ -1,9 +1,9 @@
-"""The records of a sealed map file: what the index holds, and what the file's footer repeats. Bytes in docs/disk_format.md.
+"""The records of a sealed map file: what the index holds, and what the file's footer repeats.
 
-A file has one HEAD (totals, lengths, who sealed it) and, for every region, CHUNKS of at most 64 entries: one entry for
-every partition with bytes there. A chunk stands by itself: it names its region and where that lies, so opening one
-partition reads one chunk per region, however large the file is. Pure: bytes in, values out; every length is checked
-before anything is read, and what does not fit is a CorruptError.
+Bytes in docs/disk_format.md. A file has one HEAD (totals, lengths, who sealed it) and, for every region, CHUNKS of at
+most 64 entries: one entry for every partition with bytes there. A chunk stands by itself: it names its region and where
+that lies, so opening one partition reads one chunk per region, however large the file is. Pure: bytes in, values out;
+every length is checked before anything is read, and what does not fit is a CorruptError.
 
 Called by the writer, the reader, recovery, `inspect` and `verify`.
 """
@@ -15,7 +15,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import IntFlag
+from enum import IntEnum
 from typing import NamedTuple
 
 from holdfast.common.checksum import crc32c
@@ -32,10 +32,12 @@ from holdfast.common.ids import (
     ShuffleKey,
 )
 from holdfast.common.messages import Ack, FileTotals
+from holdfast.worker.storage import layout
 
 VERSION = 1
-#: file bytes, data bytes, crc sum, batches u64; regions, partitions, chunks, incarnation u32; version, ack u8, zero u16
-HEAD = struct.Struct("<QQQQIIIIBBH")
+#: file bytes, data bytes, crc sum, batches u64; CRC of the name, regions, partitions, chunks, incarnation u32;
+#: version, ack u8, zero u16
+HEAD = struct.Struct("<QQQQIIIIIBBH")
 #: region offset u64; region, region length, start within the region, last partition u32; entries u16, flags, zero u8
 CHUNK = struct.Struct("<QIIIIHBB")
 ENTRY_BYTES = 12
@@ -55,10 +57,10 @@ _TRAILER_MAGIC = b"HFME"
 _CRC_BYTES = 4
 FOOTER_BYTES_MIN = _FOOTER.size + KEY.size + HEAD.size + TRAILER.size
 
-assert HEAD.size == 52 and CHUNK.size == 28 and TRAILER.size == 20, "these are disk formats"
+assert (HEAD.size, CHUNK.size, TRAILER.size) == (56, 28, 20), "these are disk formats"
 
 
-class RegionFlag(IntFlag):
+class RegionFlag(IntEnum):
     """Flags of a region, a bit each."""
 
     BROADCAST = 1  #: stored once, belongs to every partition
@@ -80,6 +82,8 @@ class Head:
     totals: FileTotals
     #: length of the file, footer included
     file_bytes: int
+    #: CRC-32C of the file's name in its folder: with it a listing is compared without building names
+    name_crc: int
     #: reduce partitions of the shuffle
     partitions: int
     chunks: int
@@ -93,6 +97,7 @@ class Head:
             totals.size_bytes,
             totals.crc_sum,
             totals.batches,
+            self.name_crc,
             totals.regions,
             self.partitions,
             self.chunks,
@@ -106,15 +111,27 @@ class Head:
     def decode(cls, data: bytes | memoryview) -> Head:
         if len(data) < HEAD.size:
             raise CorruptError(f"a file record of {len(data)} bytes is too short")
-        size, data_bytes, crc_sum, batches, regions, partitions, chunks, incarnation, version, ack, zero = (
-            HEAD.unpack_from(data)
-        )
+        (
+            size,
+            data_bytes,
+            crc_sum,
+            batches,
+            name_crc,
+            regions,
+            partitions,
+            chunks,
+            incarnation,
+            version,
+            ack,
+            zero,
+        ) = HEAD.unpack_from(data)
         if version != VERSION or ack > Ack.SYNCED or zero:
             raise CorruptError(f"a file record of version {version}, acknowledgement level {ack} is not known here")
         totals = FileTotals(regions=regions, batches=batches, size_bytes=data_bytes, crc_sum=crc_sum)
         return cls(
             totals=totals,
             file_bytes=size,
+            name_crc=name_crc,
             partitions=partitions,
             chunks=chunks,
             incarnation=Incarnation(incarnation),
@@ -284,7 +301,13 @@ def make_record(
     parts = tuple(chunks)
     size = totals.size_bytes + FOOTER_BYTES_MIN + sum(map(len, parts))
     head = Head(
-        totals=totals, file_bytes=size, partitions=partitions, chunks=len(parts), incarnation=incarnation, ack=ack
+        totals=totals,
+        file_bytes=size,
+        name_crc=crc32c(layout.sealed_name(key).encode()),
+        partitions=partitions,
+        chunks=len(parts),
+        incarnation=incarnation,
+        ack=ack,
     )
     return FileRecord(key, head, parts)
 
@@ -326,6 +349,17 @@ def decode_footer(footer: bytes, file_bytes: int) -> FileRecord:
     return FileRecord(key, head, chunks)
 
 
+def find_chunk(data: bytes, region: int, partition: int) -> Chunk | None:
+    """Among chunks that stand back to back, the first of a region whose last partition is `partition` or behind it."""
+    offset = 0
+    while offset + CHUNK.size <= len(data):
+        _, found, _, _, last, count, _, _ = CHUNK.unpack_from(data, offset)
+        if found == region and last >= partition:
+            return Chunk.decode(data, offset)[0]
+        offset += CHUNK.size + count * ENTRY_BYTES
+    return None
+
+
 def split_chunks(data: bytes, count: int) -> tuple[bytes, ...]:
     """Cut chunks that stand back to back; raises CorruptError unless they are exactly `count`."""
     chunks = []
@@ -340,7 +374,7 @@ def split_chunks(data: bytes, count: int) -> tuple[bytes, ...]:
 
 
 def check_record(record: FileRecord) -> None:
-    """Check that the chunks tile the data: regions in order and back to back, entries ascending; raises CorruptError."""
+    """Check that the chunks tile the data: regions back to back, entries ascending; raises CorruptError."""
     regions, at, batches, position, last = 0, 0, 0, 0, -1
     length = 0
     for chunk in record.decoded():

@@ -4,8 +4,8 @@ Pure: facts in, a decision out. A combination that is not in the table cannot ha
 the facts. opening.py gathers facts and carries decisions out. The same tables stand in docs/disk_format.md.
 
 Two questions do not arise for map files. Which boot wrote the bytes: a sealed name is given only after the bytes are
-synced, and unsealed files are never read, at whatever level they were acknowledged, since their writer starts again when
-its connection ends. And which incarnation: a later one never goes on with an earlier one's file.
+synced, and unsealed files are never read, at whatever level they were acknowledged, since their writer starts again
+when its connection ends. And which incarnation: a later one never goes on with an earlier one's file.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class DirectoryFacts(NamedTuple):
 
     #: holds nothing but what every file system may have at its root
     empty: bool
-    identity: Part
-    index: Part
+    identity_part: Part
+    index_part: Part
     #: identity (of file or index) names this cluster and this worker; None if neither can be read
     ours: bool | None
 
@@ -127,19 +127,19 @@ class Opening(Enum):
 def decide_opening(facts: DirectoryFacts) -> Opening:
     """Return how to open a directory; raises LookupError for a combination that cannot be."""
     match facts:
-        case DirectoryFacts(empty=True, identity=Part.ABSENT, index=Part.ABSENT, ours=None):
+        case DirectoryFacts(empty=True, identity_part=Part.ABSENT, index_part=Part.ABSENT, ours=None):
             return Opening.CREATE
-        case DirectoryFacts(empty=True) | DirectoryFacts(identity=Part.GOOD, ours=None):
+        case DirectoryFacts(empty=True) | DirectoryFacts(identity_part=Part.GOOD, ours=None):
             raise LookupError(f"no such case: {facts}")
-        case DirectoryFacts(ours=False, identity=Part.GOOD) | DirectoryFacts(ours=False, index=Part.GOOD):
+        case DirectoryFacts(ours=False, identity_part=Part.GOOD) | DirectoryFacts(ours=False, index_part=Part.GOOD):
             return Opening.REFUSE_OTHER
-        case DirectoryFacts(identity=Part.GOOD, index=Part.GOOD, ours=True):
+        case DirectoryFacts(identity_part=Part.GOOD, index_part=Part.GOOD, ours=True):
             return Opening.OPEN
-        case DirectoryFacts(identity=Part.GOOD, ours=True):
+        case DirectoryFacts(identity_part=Part.GOOD, ours=True):
             return Opening.REBUILD
-        case DirectoryFacts(index=Part.GOOD, ours=True):
+        case DirectoryFacts(index_part=Part.GOOD, ours=True):
             return Opening.RESTORE
-        case DirectoryFacts(identity=Part.ABSENT | Part.DAMAGED, ours=None):
+        case DirectoryFacts(identity_part=Part.ABSENT | Part.DAMAGED, ours=None):
             return Opening.REFUSE_UNKNOWN
         case _:
             raise LookupError(f"no such case: {facts}")

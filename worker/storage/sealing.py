@@ -83,7 +83,7 @@ class Folders:
 
 
 class Sealer:
-    """The seals and syncs of one directory. `sealed` and `failed` are called in its threads, before a future resolves."""
+    """The seals and syncs of one directory. `sealed` and `failed` are called in its threads, before a future ends."""
 
     def __init__(
         self,

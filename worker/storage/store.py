@@ -19,12 +19,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-import lmdb
-
 from holdfast.common.errors import (
-    ConfigError,
     CorruptError,
-    HoldfastError,
     NoRoomError,
     RerouteError,
     RetryError,
@@ -32,6 +28,7 @@ from holdfast.common.errors import (
 )
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, ShuffleKey
 from holdfast.common.messages import Ack, FileTotals, MapSealed
+from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.directory import StorageDirectory, is_full
 from holdfast.worker.storage.disk import Disk
@@ -39,39 +36,30 @@ from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Starts, parse_boot_id
 from holdfast.worker.storage.index import Found
 from holdfast.worker.storage.opening import (
-    Candidate,
-    DirectorySettings,
     decide_all,
     examine,
     new_identity,
     next_start,
     open_directory,
     record_start,
-    start_candidate,
 )
+from holdfast.worker.storage.prepare import DirectorySettings, Pending, StoreSettings, prepare
 from holdfast.worker.storage.reader import Piece, Plan
 from holdfast.worker.storage.writer import MapFileWriter
 
-__all__ = ["DirectorySettings", "DirectoryStatus", "MapFileWriter", "Pending", "Piece", "Plan", "Store", "StoreSettings", "prepare"]
+__all__ = [
+    "DirectorySettings",
+    "DirectoryStatus",
+    "MapFileWriter",
+    "Pending",
+    "Piece",
+    "Plan",
+    "Store",
+    "StoreSettings",
+    "prepare",
+]
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSettings:
-    """What a store is made of."""
-
-    cluster_id: str
-    worker_name: str
-    directories: tuple[DirectorySettings, ...]
-    #: files that readers keep open
-    open_files_max: int = 512
-    #: threads for syncs and commits
-    sync_threads: int = 4
-    #: bound of each index; it grows up to here
-    index_bytes_max: int = 16 << 30
-    #: room that is kept free in each file system, so that seals and the index never lack it
-    reserve_bytes: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,52 +76,33 @@ class DirectoryStatus:
     problem: str
 
 
-def prepare(settings: StoreSettings, disk: Disk | None = None) -> Pending:
-    """Lock the directories and start checking their indexes in child processes. Raises ConfigError."""
-    return Pending(settings, disk or Disk(), [start_candidate(directory) for directory in settings.directories])
-
-
-@dataclass(slots=True)
-class Pending:
-    """Directories that are locked and being checked."""
-
-    settings: StoreSettings
-    disk: Disk
-    candidates: list[Candidate]
-
-    def open(self) -> Store:
-        """Wait for the checks, recover, count this start, and return the store.
-
-        Raises ConfigError if a directory belongs to somebody else, OSError or lmdb.Error if the disk fails.
-        """
-        settings, disk = self.settings, self.disk
-        for candidate in self.candidates:
-            examine(candidate)
-        openings = decide_all(self.candidates, settings.cluster_id, settings.worker_name)
-        known = [candidate.identity for candidate in self.candidates if candidate.identity is not None]
-        uid = known[0].worker_uid if known else secrets.token_bytes(16)
-        starts = next_start(self.candidates, parse_boot_id(_BOOT_ID.read_text()))
-        pool = ThreadPoolExecutor(settings.sync_threads, "holdfast-sync")
-        notes = [note for candidate in self.candidates for note in candidate.notes]
-        directories = []
-        for candidate, opening in zip(self.candidates, openings, strict=True):
-            identity = candidate.identity or new_identity(settings.cluster_id, settings.worker_name, uid)
-            directory = open_directory(
-                candidate,
-                opening,
-                identity=identity,
-                disk=disk,
-                pool=pool,
-                index_bytes_max=settings.index_bytes_max,
-                notes=notes,
-            )
-            record_start(directory, disk, starts)
-            directories.append(directory)
-        return Store(settings, disk, directories, pool, uid, starts, tuple(notes))
+def open_store(pending: Pending) -> Store:
+    """See Pending.open."""
+    settings, disk = pending.settings, pending.disk or Disk()
+    found = [examine(candidate) for candidate in pending.candidates]
+    openings = decide_all(found, settings.cluster_id, settings.worker_name)
+    known = [one.identity for one in found if one.identity is not None]
+    uid = known[0].worker_uid if known else secrets.token_bytes(16)
+    starts = next_start(found, parse_boot_id(_BOOT_ID.read_text()))
+    pool = ThreadPoolExecutor(settings.sync_threads, "holdfast-sync")
+    directories = []
+    for one, opening in zip(found, openings, strict=True):
+        directory = open_directory(
+            one,
+            opening,
+            identity=one.identity or new_identity(settings.cluster_id, settings.worker_name, uid),
+            disk=disk,
+            pool=pool,
+            index_bytes_max=settings.index_bytes_max,
+        )
+        record_start(directory, disk, starts)
+        directories.append(directory)
+    notes = tuple(note for one in found for note in one.notes)
+    return Store(settings, disk, directories, pool, uid, starts, notes)
 
 
 class Store:
-    """All directories of a worker. Made by Pending.open."""
+    """All directories of a worker. Made by open_store."""
 
     def __init__(
         self,
@@ -158,7 +127,7 @@ class Store:
         self._open_files = OpenFiles(settings.open_files_max)
 
     def raise_incarnation(self, lowest: Incarnation) -> None:
-        """Go on as incarnation `lowest` or a later one, synced: the masters have seen more starts than the disks remember."""
+        """Go on as incarnation `lowest` or a later one, synced: the masters remember more starts."""
         self._starts = Starts(max(lowest, self.incarnation), self._starts.boot_id)
         for directory in self._directories:
             record_start(directory, self._disk, self._starts)
@@ -326,11 +295,12 @@ class Store:
             for directory in here:
                 wait([job.future for name, job in list(directory.tables.sealing.items()) if name.shuffle == key])
                 directory.forget(key)
+                self._open_files.forget(f"{directory.root}/{layout.shuffle_folder(key)}")
             count += bool(here)
         return count
 
     def remove_leftovers(self, keys: Iterable[ShuffleKey]) -> int:
-        """Delete unsealed files of earlier starts, of shuffles that the masters have answered about. Returns how many."""
+        """Delete unsealed files of earlier starts, of shuffles that the masters answered about."""
         wanted = set(keys)
         return sum(directory.remove_leftovers(wanted) for directory in self._directories)
 

@@ -1,8 +1,8 @@
 """Writes one map file: checks every batch, appends, and gathers the index records. Runs on the loop thread.
 
-Rules: a byte that was not checked is never written; what `append` has returned for is in the kernel (WRITTEN); the first
-write that fails ends the file for good; a file that was refused once takes nothing more, the client begins anew. Syncs
-and the seal's transaction are the sealer's (sealing.py); this module never waits for the disk.
+Rules: a byte that was not checked is never written; what `append` has returned for is in the kernel (WRITTEN); the
+first write that fails ends the file for good; a file that was refused once takes nothing more, the client begins anew.
+Syncs and the seal's transaction are the sealer's (sealing.py); this module never waits for the disk.
 
 Called by store.py.
 """
@@ -113,7 +113,7 @@ class MapFileWriter:
         """The entries of the region that the frame continues or begins."""
         if region != self._regions:
             raise GiveUpError(f"region {self._regions} is due", status=Status.BAD_ORDER)
-        broadcast = RegionFlag.BROADCAST if flags & PushFlag.BROADCAST else RegionFlag(0)
+        broadcast = int(RegionFlag.BROADCAST) if flags & PushFlag.BROADCAST else 0
         if self._region is None:
             self._region = RegionEntries.begin(region, self.size_bytes, broadcast)
         elif self._region.flags != broadcast:
@@ -165,7 +165,9 @@ class MapFileWriter:
 
     def totals(self) -> FileTotals:
         """What was written so far, whole regions only."""
-        return FileTotals(regions=self._regions, batches=self._batches, size_bytes=self.size_bytes, crc_sum=self._crc_sum)
+        return FileTotals(
+            regions=self._regions, batches=self._batches, size_bytes=self.size_bytes, crc_sum=self._crc_sum
+        )
 
     def finish(self, totals: FileTotals) -> FileRecord:
         """Compare totals and append the footer; syncing it is the sealer's. Raises CorruptError if they differ."""

@@ -1,0 +1,185 @@
+"""Measures the storage of a worker by itself: `python -m benchmarks.storage restart|write|read DIR`.
+
+restart makes DIR with sealed files (without syncing each, then by the rebuild whose time it states), drops the index from
+the page cache and times prepare + open in a new process. write times appends with all checks, for several batch sizes.
+read times opening single partitions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from holdfast.common.batch import BatchWriter
+from holdfast.common.checksum import partition_seed
+from holdfast.common.ids import (
+    AttemptId,
+    Epoch,
+    Generation,
+    Incarnation,
+    Instance,
+    MapFileKey,
+    MapId,
+    PartitionId,
+    ShuffleId,
+    ShuffleKey,
+)
+from holdfast.common.messages import Ack, FileTotals, PushFlag
+from holdfast.worker.storage import layout, names
+from holdfast.worker.storage.records import RegionEntries, encode_footer, make_record
+from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
+
+SHUFFLE = ShuffleKey(Instance(bytes(range(16))), ShuffleId(1), Generation(0))
+_MIB = 1 << 20
+
+
+def settings(directory: str) -> StoreSettings:
+    """One directory, defaults for the rest."""
+    return StoreSettings(
+        cluster_id="bench", worker_name="bench", directories=(DirectorySettings(path=directory),), sync_threads=4
+    )
+
+
+def file_key(map_id: int, shuffle: ShuffleKey = SHUFFLE) -> MapFileKey:
+    """The file of a map's first attempt."""
+    return MapFileKey(shuffle, MapId(map_id), AttemptId(map_id), Epoch(0))
+
+
+def batches(map_id: int, partition: int, count: int, payload: bytes) -> tuple[bytes, int]:
+    """Return `count` batches of one partition, the last of them LAST, and the sum of their CRCs."""
+    writer = BatchWriter(MapId(map_id), AttemptId(map_id), partition_seed(SHUFFLE, PartitionId(partition)))
+    parts = []
+    for number in range(count):
+        parts += [writer.header(payload, last=number == count - 1), payload]
+    return b"".join(parts), writer.crc_sum
+
+
+def fill(directory: str, files: int, partitions: int) -> None:
+    """Make sealed files by hand, each with one batch for each of its partitions."""
+    prepare(settings(directory)).open().close()
+    folder = Path(directory) / layout.shuffle_folder(SHUFFLE)
+    folder.mkdir(parents=True, exist_ok=True)
+    data, crc_sum = [], 0
+    for partition in range(partitions):
+        encoded, crcs = batches(0, partition, 1, b"x" * 16)
+        data.append(encoded)
+        crc_sum += crcs
+    entries = RegionEntries.begin(0, 0, 0)
+    for partition, run in enumerate(data):
+        entries.add(partition, len(run), 1)
+    body = b"".join(data)
+    totals = FileTotals(regions=1, batches=partitions, size_bytes=len(body), crc_sum=crc_sum)
+    for number in range(files):
+        key = file_key(number)
+        record = make_record(
+            key, totals, entries.chunks(), partitions=partitions, ack=Ack.WRITTEN, incarnation=Incarnation(1)
+        )
+        (Path(directory) / layout.sealed_path(key)).write_bytes(body + encode_footer(record))
+
+
+def drop_index(directory: str) -> None:
+    """Take the index out of the page cache."""
+    path = Path(directory) / names.INDEX_DATA
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def restart(directory: str, files: int, partitions: int) -> None:
+    """Time a restart, and the rebuild of the index from footers before it."""
+    if not Path(directory).exists():
+        fill(directory, files, partitions)
+    begin = time.perf_counter()
+    store = prepare(settings(directory)).open()
+    print(f"opened (rebuilt if new) {store.files} files in {time.perf_counter() - begin:.2f} s, {store.report[:2]}")
+    store.close()
+    code = (
+        "import time; begin = time.perf_counter()\n"
+        "from benchmarks.storage import prepare, settings\n"
+        "loaded = time.perf_counter()\n"
+        f"store = prepare(settings({directory!r})).open()\n"
+        "ready = time.perf_counter()\n"
+        "print(f'  imports {loaded - begin:.3f} s, prepare and open {ready - loaded:.3f} s, {store.files} files')\n"
+    )
+    for _ in range(5):
+        drop_index(directory)
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True)
+        print(f"  process from exec to exit {time.perf_counter() - begin:.3f} s")
+
+
+def write(directory: str) -> None:
+    """Time appends of 1 MiB frames for several batch sizes, and the seal."""
+    store = prepare(settings(directory)).open()
+    for number, size in enumerate((65_536, 16_384, 4_096, 2_048, 512)):
+        per_run = max(1, 65_536 // size)
+        run, crc_sum = batches(number, 0, per_run, b"x" * (size - 40))
+        count = (256 * _MIB) // len(run)
+        frames = []
+        for first in range(0, count, 16):
+            runs = []
+            parts = []
+            for partition in range(first, min(first + 16, count)):
+                encoded, crcs = batches(number, partition, per_run, b"x" * (size - 40))
+                crc_sum += crcs
+                runs.append((partition, len(encoded)))
+                parts.append(encoded)
+            frames.append((runs, memoryview(b"".join(parts))))
+        crc_sum = 0
+        writer = store.begin(file_key(number), count, Ack.WRITTEN)
+        begin = time.perf_counter()
+        cpu = time.thread_time()
+        for index, (runs, body) in enumerate(frames):
+            writer.append(0, PushFlag.END if index == len(frames) - 1 else 0, runs, body)
+        took, cpu = time.perf_counter() - begin, time.thread_time() - cpu
+        total = sum(len(body) for _, body in frames)
+        begin = time.perf_counter()
+        store.seal(writer.key, writer.totals()).result()
+        sealed = time.perf_counter() - begin
+        print(
+            f"batches of {size:6} bytes: {total / took / 1e9:.2f} GB/s, {total / cpu / 1e9:.2f} GB per CPU second, "
+            f"seal of {total >> 20} MiB {sealed * 1e3:.0f} ms"
+        )
+    store.forget([SHUFFLE])
+    store.close()
+
+
+def read(directory: str, files: int) -> None:
+    """Time plans of one partition over 1,000 files of a directory made by `restart`."""
+    store = prepare(settings(directory)).open()
+    wanted = [(number, number, 0) for number in range(min(1_000, files))]
+    for begin, end in ((0, 1), (3, 4), (0, 1_000_000)):
+        start = time.perf_counter()
+        plan = store.plan(SHUFFLE, begin, end, wanted)
+        planned = time.perf_counter() - start
+        pieces = sum(1 for _ in plan.pieces())
+        took = time.perf_counter() - start
+        print(
+            f"partitions [{begin}, {end}) of {len(wanted)} files, {store.files} in the index: plan {planned * 1e3:.1f} ms, "
+            f"with {pieces} pieces {took * 1e3:.1f} ms, {plan.total_bytes} bytes"
+        )
+    store.close()
+
+
+def main() -> None:
+    """Run one measurement."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("restart", "write", "read"))
+    parser.add_argument("directory")
+    parser.add_argument("--files", type=int, default=100_000)
+    parser.add_argument("--partitions", type=int, default=1)
+    arguments = parser.parse_args()
+    if arguments.what == "restart":
+        restart(arguments.directory, arguments.files, arguments.partitions)
+    elif arguments.what == "write":
+        write(arguments.directory)
+    else:
+        read(arguments.directory, arguments.files)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The fixed names of a storage directory and the forms of the others, without our types: what a listing needs.
+
+    identity                                     whose directory this is, written once
+    starts                                       the incarnation counter, replaced at every start
+    lock                                         held by the process that uses the directory
+    index/data.mdb, index/lock.mdb               the LMDB environment
+    data/<instance hex>/<shuffle>-<generation>/  one folder for each shuffle generation
+        m-<map>-<attempt>-<epoch>.map            a sealed map file
+        m-<map>-<attempt>-<epoch>.<incarnation>.<level>.open    one that is being written, or was left behind
+        m-<map>-<attempt>-<epoch>.failed         a copy that is given up for good
+    quarantine/<number>-<name>                   what was found damaged, for people to look at
+
+Kept apart from layout.py, which has the typed half, so that the processes of check.py start quickly.
+"""
+
+from __future__ import annotations
+
+import re
+
+IDENTITY = "identity"
+STARTS = "starts"
+LOCK = "lock"
+INDEX = "index"
+INDEX_DATA = "index/data.mdb"
+DATA = "data"
+QUARANTINE = "quarantine"
+#: Names that say nothing about whose a directory is: the lock, what a first start may leave that was killed at once,
+#: and what file systems have at their root.
+NOBODYS = frozenset({LOCK, "identity.new", "lost+found"})
+
+SEALED_SUFFIX = ".map"
+FAILED_SUFFIX = ".failed"
+OPEN_SUFFIX = ".open"
+_INSTANCE = re.compile(r"[0-9a-f]{32}")
+_SHUFFLE = re.compile(r"(0|[1-9]\d{0,9})-(0|[1-9]\d{0,9})", re.ASCII)
+_U32_MAX = 0xFFFF_FFFF
+
+
+def parse_instance(name: str) -> bytes | None:
+    """The instance that a folder below data/ stands for; None if it is no name of ours."""
+    return bytes.fromhex(name) if _INSTANCE.fullmatch(name) else None
+
+
+def parse_shuffle(name: str) -> tuple[int, int] | None:
+    """Shuffle and generation that a folder of an instance stands for; None if it is no name of ours."""
+    found = _SHUFFLE.fullmatch(name)
+    if not found:
+        return None
+    shuffle, generation = int(found[1]), int(found[2])
+    return (shuffle, generation) if max(shuffle, generation) <= _U32_MAX else None

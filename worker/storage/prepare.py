@@ -1,0 +1,111 @@
+"""The first step of opening a store: lock the directories and start the checks, each in a process of its own.
+
+Apart from the rest so that it loads quickly: a worker calls `prepare` before it imports anything heavy, and the indexes
+are checked and the data listed meanwhile. `Pending.open` (store.py does the work) waits for them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.common.errors import ConfigError
+from holdfast.worker.storage import names
+from holdfast.worker.storage.handles import Handle
+
+if TYPE_CHECKING:
+    from holdfast.worker.storage.disk import Disk
+    from holdfast.worker.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectorySettings:
+    """One directory of a worker; capacity 0 is all that the file system has."""
+
+    path: str
+    tier: str = "SSD"
+    capacity_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """What a store is made of."""
+
+    cluster_id: str
+    worker_name: str
+    directories: tuple[DirectorySettings, ...]
+    #: files that readers keep open
+    open_files_max: int = 512
+    #: threads for syncs and commits
+    sync_threads: int = 4
+    #: bound of each index; it grows up to here
+    index_bytes_max: int = 16 << 30
+    #: room that is kept free in each file system, so that seals and the index never lack it
+    reserve_bytes: int = 64 << 20
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A directory that is locked and being looked at."""
+
+    settings: DirectorySettings
+    lock: Handle
+    #: None if there is no index
+    index_check: subprocess.Popen[str] | None
+    data_check: subprocess.Popen[str]
+
+
+@dataclass(slots=True)
+class Pending:
+    """Directories on their way to being opened."""
+
+    settings: StoreSettings
+    candidates: list[Candidate]
+    disk: Disk | None
+
+    def open(self) -> Store:
+        """Wait for the checks, recover, count this start, and return the store.
+
+        Raises ConfigError if a directory belongs to somebody else, OSError or lmdb.Error if the disk fails.
+        """
+        from holdfast.worker.storage.store import open_store
+
+        return open_store(self)
+
+
+def prepare(settings: StoreSettings, disk: Disk | None = None) -> Pending:
+    """Lock the directories (made if missing) and start the checks. Raises ConfigError."""
+    return Pending(settings, [_start(directory) for directory in settings.directories], disk)
+
+
+def lock_directory(root: str) -> Handle:
+    """Take the directory for this process; raises ConfigError if another one has it, OSError."""
+    handle = Handle(os.open(f"{root}/{names.LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    try:
+        fcntl.flock(handle.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(handle.fd, 32, 0).decode(errors="replace").strip() or "unknown"
+        raise ConfigError(f"the storage directory {root} is in use by process {owner}: stop it first") from None
+    os.ftruncate(handle.fd, 0)
+    os.pwrite(handle.fd, f"{os.getpid()}\n".encode(), 0)
+    return handle
+
+
+def _start(settings: DirectorySettings) -> Candidate:
+    root = settings.path
+    try:
+        os.makedirs(root, exist_ok=True)
+        lock = lock_directory(root)
+    except OSError as error:
+        raise ConfigError(f"the storage directory {root} cannot be used: {error.strerror}") from error
+    index_check = _check("index", root) if os.path.exists(f"{root}/{names.INDEX_DATA}") else None
+    return Candidate(settings, lock, index_check, _check("data", root))
+
+
+def _check(what: str, root: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-P", "-m", "holdfast.worker.storage.check", what, root]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
