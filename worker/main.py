@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import json
 import logging
 import os
@@ -28,8 +29,7 @@ from holdfast.worker.server.data_server import DataServer
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.http import serve_http
 from holdfast.worker.server.map_service import MapService
-from holdfast.worker.server.registration import Place, Registration
-from holdfast.worker.server.standing import KeptStanding, Standing
+from holdfast.worker.server.standing import KeptStanding, Place, Standing
 from holdfast.worker.server.status import Status, resident_bytes
 from holdfast.worker.server.stream_service import StreamService
 from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
@@ -114,6 +114,9 @@ class Worker:
 
     async def _beside(self, status: Status, http: socket.socket) -> None:
         """What runs beside the data port: ticks, HTTP, registration. Ends only by an error or by being cancelled."""
+        await asyncio.to_thread(importlib.import_module, "holdfast.worker.server.registration")
+        from holdfast.worker.server.registration import Registration
+
         registration = Registration(self._store, status.standing, status.counters, status.data, status.place)
         registration.memory = resident_bytes
         async with asyncio.TaskGroup() as tasks:

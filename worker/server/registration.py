@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import lmdb
@@ -21,7 +20,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.core.forgetting import batches, judge
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
-from holdfast.worker.server.standing import Standing
+from holdfast.worker.server.standing import Place, Standing
 from holdfast.worker.storage.store import Store
 
 if TYPE_CHECKING:
@@ -35,17 +34,6 @@ REGISTER_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
 #: How often the masters are asked what may be deleted.
 CHECK_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where this worker is, as it tells the masters."""
-
-    host: str
-    rack: str
-    data_address: str
-    http_address: str
-    version: str
 
 
 class Registration:

@@ -1,4 +1,4 @@
-"""What a worker knows about its place in the cluster, and the small file that keeps it over restarts, in every directory.
+"""What a worker knows about its place in the cluster, and the small file in its directories that keeps it.
 
 Rules: the highest Raft index ever heard of is what protects data from masters that were restored from a backup (see
 core/forgetting.py), so it is kept on disk, at most a second late. A lost or damaged file costs only that: it is read as
@@ -16,15 +16,27 @@ from pathlib import Path
 from holdfast.common.checksum import crc32c
 from holdfast.common.ids import NO_WORKER, Incarnation, RaftIndex, WorkerId
 from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.layout import STANDING
 
 _log = logging.getLogger(__name__)
 
+#: Name of the file; the other names in a storage directory are in storage/layout.py.
+STANDING = "standing"
 #: magic, version u16, zero u16, worker id u32, Raft index u64; CRC-32C of the bytes before it
 _FORMAT = struct.Struct("<4sHHIQ")
 _MAGIC = b"HFSD"
 _VERSION = 1
 _CRC = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this worker is, as it tells the masters."""
+
+    host: str
+    rack: str
+    data_address: str
+    http_address: str
+    version: str
 
 
 @dataclass(slots=True)

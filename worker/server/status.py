@@ -13,8 +13,7 @@ from holdfast.common.net.frame_server import FrameServer
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
 from holdfast.worker.server.faults import Faults
-from holdfast.worker.server.registration import Place
-from holdfast.worker.server.standing import Standing
+from holdfast.worker.server.standing import Place, Standing
 from holdfast.worker.storage.store import Store
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

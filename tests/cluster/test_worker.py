@@ -1,0 +1,605 @@
+"""A real worker process and a real master: what is written is read back, whatever dies in between."""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.server import Server
+from holdfast.common.errors import HoldfastError, RetryError, Status, UnknownStreamError
+from holdfast.common.frame import FrameType
+from holdfast.common.ids import ShuffleKey
+from holdfast.common.limits import MIB
+from holdfast.common.messages import Ack, Hello, MapAbort, MapSealed, StreamCredit
+from holdfast.common.net.buffers import BufferPool
+from holdfast.common.net.control import ControlClient
+from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.proto import holdfast_pb2 as pb
+from tests.support.map_data import (
+    Collector,
+    MapContent,
+    file_key,
+    make_content,
+    open_file,
+    push_all,
+    read_files,
+    seal,
+    shuffle_key,
+    stream_request,
+    write_file,
+)
+from tests.support.waiting import wait_until_async
+
+HOLDER = bytes(range(16))
+
+
+class World:
+    """One master, one worker, and a shuffle that the masters know."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.instance = os.urandom(16)
+        self.shuffles = 0
+
+    @property
+    def worker(self) -> Server:
+        """The worker's process."""
+        return self.cluster.workers[0]
+
+    def status(self) -> dict:
+        """The worker's /status."""
+        with urllib.request.urlopen(f"http://{self.worker.http}/status", timeout=10) as answer:
+            return json.load(answer)
+
+    def count(self, name: str) -> int:
+        """One of the worker's counters."""
+        return self.status()["counters"][name]
+
+    async def call(self, method: str, request: object) -> object:
+        """Call the masters."""
+        async with ControlClient(self.cluster.endpoints) as control:
+            return await control.call(method, request)
+
+    async def new_shuffle(self) -> ShuffleKey:
+        """Register the application and another shuffle of it."""
+        await self.call(
+            "Shuffles/RegisterApplication",
+            pb.RegisterApplicationRequest(instance=self.instance, name="test", holder=HOLDER),
+        )
+        self.shuffles += 1
+        key = pb.ShuffleKey(instance=self.instance, shuffle=self.shuffles, generation=0)
+        request = pb.RegisterShuffleRequest(key=key, kind=pb.PARTITION_KIND_MAP, partitions=8, holder=HOLDER)
+        await self.call("Shuffles/RegisterShuffle", request)
+        return shuffle_key(self.instance, self.shuffles)
+
+    @contextlib.asynccontextmanager
+    async def client(self) -> AsyncIterator[FrameClient]:
+        """A connection to the worker."""
+        cluster_id = (self.cluster.directory / "cluster").read_text()
+        host, port = self.worker.address.split(":")
+        client = await FrameClient.connect(host, int(port), Hello(cluster_id=cluster_id), BufferPool(256 * MIB))
+        try:
+            yield client
+        finally:
+            client.abort()
+            await client.wait_closed()
+
+    def restart(self) -> None:
+        """Kill -9 and start."""
+        self.worker.kill()
+        self.worker.start()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A cluster that the tests of this file share; they leave it running."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path_factory.mktemp("worker") / "cluster") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def world(shared: LocalCluster) -> World:
+    """An application of its own on the shared cluster."""
+    return World(shared)
+
+
+def run(story: Callable[[], Awaitable[None]]) -> None:
+    """Run a test's story on a loop of its own."""
+    asyncio.run(asyncio.wait_for(story(), 120))  # type: ignore[arg-type]
+
+
+async def refused(asking: Awaitable[object]) -> Status:
+    """The status that a request is refused with."""
+    with pytest.raises(HoldfastError) as caught:
+        await asking
+    return caught.value.status
+
+
+@pytest.mark.parametrize("ack", [Ack.MEMORY, Ack.WRITTEN, Ack.SYNCED])
+def test_what_was_sealed_survives_kill_9(world: World, ack: Ack) -> None:
+    """Sealed files read back equal after kill -9 and a restart, and their seals are answered the same."""
+
+    async def story() -> None:
+        shuffle = await world.new_shuffle()
+        contents = [make_content(file_key(shuffle, n), broadcast=n == 1, batch_bytes=50_000) for n in range(3)]
+        async with world.client() as client:
+            answers = [await write_file(client, content, ack) for content in contents]
+            before = client.hello.incarnation
+        assert [answer.totals for answer in answers] == [content.totals for content in contents]
+        world.restart()
+        async with world.client() as client:
+            assert client.hello.incarnation > before
+            assert [await seal(client, content) for content in contents] == answers
+            for begin, end in [(0, 8), (3, 4), (6, 8)]:
+                expected = {}
+                for number, content in enumerate(contents):
+                    expected |= content.pieces(begin, end, number)
+                assert await read_files(client, [content.key for content in contents], begin, end) == expected
+
+    run(story)
+
+
+def test_what_was_not_sealed_is_refused_after_kill_9(world: World) -> None:
+    """An unsealed file is neither read nor sealed after a restart; the writer begins anew and succeeds."""
+
+    async def story() -> None:
+        shuffle = await world.new_shuffle()
+        content = make_content(file_key(shuffle))
+        async with world.client() as client:
+            await push_all(client, content, await open_file(client, content))
+        world.restart()
+        async with world.client() as client:
+            again = {Status.NOT_SEALED, Status.UNKNOWN_FILE}
+            assert await refused(seal(client, content)) in again
+            assert await refused(read_files(client, [content.key], 0, 8)) in again
+            await write_file(client, content)
+            assert await read_files(client, [content.key], 0, 8) == content.pieces(0, 8)
+
+    run(story)
+
+
+def test_a_seal_may_come_on_another_connection(world: World) -> None:
+    """A writer whose connection died after its last acknowledgement seals by key; both asks get the same answer."""
+
+    async def story() -> None:
+        content = make_content(file_key(await world.new_shuffle()))
+        async with world.client() as client:
+            await push_all(client, content, await open_file(client, content))
+        async with world.client() as client:
+            answers = await asyncio.gather(seal(client, content), seal(client, content))
+            assert answers[0] == answers[1]
+            assert await read_files(client, [content.key], 0, 8) == content.pieces(0, 8)
+
+    run(story)
+
+
+def test_opening_again_drops_what_was_there(world: World) -> None:
+    """A second connection takes the file over; the first one's pushes are refused."""
+
+    async def story() -> None:
+        content = make_content(file_key(await world.new_shuffle()))
+        async with world.client() as first, world.client() as second:
+            old = await open_file(first, content)
+            await push_all(first, content, old)
+            new = await open_file(second, content)
+            assert await refused(push_all(first, content, old)) == Status.UNKNOWN_FILE
+            await push_all(second, content, new)
+            assert (await seal(second, content)).totals == content.totals
+
+    run(story)
+
+
+def test_frames_out_of_order_are_refused_and_the_file_may_be_begun_anew(world: World) -> None:
+    """Regions out of turn and partitions that descend are BAD_ORDER, and poison only the file they came for."""
+
+    async def story() -> None:
+        content = make_content(file_key(await world.new_shuffle()))
+        first, second, third, _ = content.frames
+        async with world.client() as client:
+            for bad in ([third], [second, first]):
+                handle = await open_file(client, content)
+                statuses = []
+                for frame in bad:
+                    try:
+                        await client.request(FrameType.MAP_PUSH, frame.meta(handle), frame.body)
+                    except HoldfastError as error:
+                        statuses.append(error.status)
+                assert statuses == [Status.BAD_ORDER]
+                assert await refused(seal(client, content)) in {Status.NOT_SEALED, Status.UNKNOWN_FILE}
+            await write_file(client, content)
+
+    run(story)
+
+
+def test_a_damaged_batch_and_wrong_totals_are_refused(world: World) -> None:
+    """A flipped byte in a batch, and a seal with other totals, are CORRUPT; nothing of the file is kept."""
+
+    async def story() -> None:
+        content = make_content(file_key(await world.new_shuffle()))
+        async with world.client() as client:
+            handle = await open_file(client, content)
+            frame = content.frames[0]
+            body = bytearray(frame.body)
+            body[500] ^= 1
+            assert await refused(client.request(FrameType.MAP_PUSH, frame.meta(handle), body)) == Status.CORRUPT
+            await push_all(client, content, await open_file(client, content))
+            other = make_content(content.key, regions=1)
+            assert await refused(seal(client, MapContent(content.key, 8, [], other.totals))) == Status.CORRUPT
+            assert await refused(seal(client, content)) in {Status.NOT_SEALED, Status.UNKNOWN_FILE}
+
+    run(story)
+
+
+def test_an_aborted_file_is_gone(world: World) -> None:
+    """MAP_ABORT drops an open file and is answered OK for an unknown one."""
+
+    async def story() -> None:
+        content = make_content(file_key(await world.new_shuffle()))
+        async with world.client() as client:
+            await push_all(client, content, await open_file(client, content))
+            for _ in range(2):
+                await client.request(FrameType.MAP_ABORT, MapAbort(content.key).encode())
+            assert await refused(seal(client, content)) == Status.UNKNOWN_FILE
+
+    run(story)
+
+
+def test_a_sealed_file_is_not_opened_again(world: World) -> None:
+    """MAP_OPEN of a sealed file is SEALED, of an earlier incarnation STALE_INCARNATION."""
+
+    async def story() -> None:
+        content = make_content(file_key(await world.new_shuffle()))
+        async with world.client() as client:
+            await write_file(client, content)
+            assert await refused(open_file(client, content)) == Status.SEALED
+            stale = client.hello.incarnation + 1
+            assert await refused(open_file(client, content, incarnation=stale)) == Status.STALE_INCARNATION
+
+    run(story)
+
+
+def test_streams_of_an_earlier_incarnation_are_unknown_at_once(world: World) -> None:
+    """Credit for a stream that the worker opened before its restart is refused, not ignored."""
+
+    async def story() -> None:
+        content = make_content(file_key(await world.new_shuffle()))
+        async with world.client() as client:
+            await write_file(client, content)
+            sink = Collector()
+            stream = await client.open_stream(stream_request([content.key], 0, 8, 0), sink)
+            old = stream.opened.stream
+        with pytest.raises(RetryError):
+            await sink.done
+        world.restart()
+        async with world.client() as client:
+            client.sinks[77] = sink = Collector()
+            client.post(FrameType.STREAM_CREDIT, 77, StreamCredit(stream=old, credit_bytes=1).encode())
+            with pytest.raises(UnknownStreamError):
+                await sink.done
+
+    run(story)
+
+
+def test_a_stream_sends_no_more_than_its_credit(world: World) -> None:
+    """Whatever the credit, exactly that many bytes come, until more is given; at the end all is there."""
+
+    async def story() -> None:
+        content = make_content(file_key(await world.new_shuffle()), batch_bytes=30_000)
+        async with world.client() as client:
+            await write_file(client, content)
+            sink = Collector(credit_step=1 << 60)
+            stream = await client.open_stream(stream_request([content.key], 0, 8, 1_000), sink)
+            given = 1_000
+            while not sink.done.done():
+                await wait_until_async(lambda n=given: sink.bytes == n or sink.done.done(), "the bytes of the credit")
+                await client.request(FrameType.PING)
+                assert sink.bytes <= given
+                given += 70_001
+                stream.credit(70_001)
+            assert {at: bytes(data) for at, data in sink.pieces.items()} == content.pieces(0, 8)
+
+    run(story)
+
+
+def test_an_empty_range_ends_at_once(world: World) -> None:
+    """A stream with nothing to send has no bytes and an END, without any credit."""
+
+    async def story() -> None:
+        shuffle = await world.new_shuffle()
+        content = make_content(file_key(shuffle), partitions=2)
+        content.partitions = 8
+        async with world.client() as client:
+            await write_file(client, content)
+            assert await read_files(client, [content.key], 5, 8, credit=0) == {}
+
+    run(story)
+
+
+def test_a_thousand_streams_at_once(world: World) -> None:
+    """A thousand streams with little credit each, on four connections, all end with the right bytes."""
+
+    async def story() -> None:
+        content = make_content(file_key(await world.new_shuffle()), partitions=100, batch_bytes=2_000)
+        expected = [content.pieces(at, at + 1) for at in range(100)]
+        async with contextlib.AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(world.client()) for _ in range(4)]
+            await write_file(clients[0], content)
+
+            async def one(number: int) -> None:
+                at = number % 100
+                assert await read_files(clients[number % 4], [content.key], at, at + 1, credit=512) == expected[at]
+
+            await asyncio.gather(*(one(number) for number in range(1_000)))
+            assert world.status()["streams"] == 0
+
+    run(story)
+
+
+def test_readers_that_do_not_read_cost_no_memory_and_stop_nobody(world: World) -> None:
+    """Streams with full credit whose readers are stuck leave the worker's memory flat and the others served."""
+
+    async def story() -> None:
+        content = make_content(file_key(await world.new_shuffle()), regions=8, batch_bytes=MIB)
+        async with contextlib.AsyncExitStack() as stack:
+            good = await stack.enter_async_context(world.client())
+            await write_file(good, content)
+            before = world.status()["memory_bytes"]
+            for _ in range(16):
+                stuck = await stack.enter_async_context(world.client())
+                for _ in range(4):
+                    await stuck.open_stream(stream_request([content.key], 0, 8, 64 * MIB), Collector())
+                stuck.hold()
+            assert await read_files(good, [content.key], 2, 3) == content.pieces(2, 3)
+            assert world.status()["memory_bytes"] < before + 16 * MIB
+
+    run(story)
+
+
+def test_pushes_beyond_the_memory_budget_wait_and_arrive(tmp_path: Path) -> None:
+    """Many writers at once against a small budget: all files are whole, and buffers never exceed the budget."""
+    settings = {"worker": {"memory": "16MiB"}}
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", settings=settings) as cluster:
+        world = World(cluster)
+
+        async def story() -> None:
+            shuffle = await world.new_shuffle()
+            contents = [make_content(file_key(shuffle, n), regions=1, batch_bytes=MIB) for n in range(12)]
+
+            async def write(content: MapContent) -> None:
+                async with world.client() as client:
+                    await write_file(client, content)
+
+            await asyncio.gather(*map(write, contents))
+            async with world.client() as client:
+                for content in contents:
+                    assert await read_files(client, [content.key], 0, 8) == content.pieces(0, 8)
+
+        run(story)
+        assert world.status()["body_bytes_peak"] <= 16 * MIB
+
+
+def test_data_is_served_and_taken_without_masters(tmp_path: Path) -> None:
+    """With every master dead a restarted worker that was registered before serves, and takes new files."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
+        world = World(cluster)
+
+        async def story() -> None:
+            shuffle = await world.new_shuffle()
+            old, new = make_content(file_key(shuffle, 1)), make_content(file_key(shuffle, 2))
+            async with world.client() as client:
+                await write_file(client, old)
+                number = client.hello.worker
+            standing = world.worker
+            await wait_until_async(lambda: _standing(cluster, standing), "the standing to be kept")
+            cluster.masters[0].kill()
+            world.restart()
+            async with world.client() as client:
+                assert client.hello.worker == number
+                await write_file(client, new)
+                assert await read_files(client, [old.key], 0, 8) == old.pieces(0, 8)
+            assert world.status()["registered"] == 0
+
+        run(story)
+
+
+def _standing(cluster: LocalCluster, worker: Server) -> bool:
+    return (cluster.directory / worker.name / "standing").exists()
+
+
+def test_a_worker_nobody_knows_takes_no_files(tmp_path: Path) -> None:
+    """Before the masters have ever accepted a worker it refuses new files with UNAVAILABLE."""
+    config = tmp_path / "worker.toml"
+    config.write_text(
+        '[cluster]\nid = "c"\n[worker]\nname = "w"\ndata_port = 0\nhttp_port = 0\nmasters = ["127.0.0.1:9"]\n'
+        f'directories = [{{ path = "{tmp_path / "d"}" }}]\n'
+    )
+    (tmp_path / "d").mkdir()
+    command = [sys.executable, "-m", "holdfast.worker", "--config", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout is not None
+            host, port = json.loads(process.stdout.readline())["data"].split(":")
+
+            async def story() -> None:
+                client = await FrameClient.connect(host, int(port), Hello(cluster_id="c"), BufferPool(64 * MIB))
+                assert await refused(open_file(client, make_content(file_key(shuffle_key())))) == Status.UNAVAILABLE
+                client.abort()
+
+            run(story)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+
+
+def test_what_the_masters_do_not_know_is_deleted_unless_they_were_restored(tmp_path: Path) -> None:
+    """Unregistered data goes. Masters that lost their state call everything unknown: nothing goes, and status says why."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
+        world = World(cluster)
+
+        async def story() -> None:
+            gone, kept = await world.new_shuffle(), await world.new_shuffle()
+            contents = [make_content(file_key(shuffle)) for shuffle in (gone, kept)]
+            async with world.client() as client:
+                for content in contents:
+                    await write_file(client, content)
+                key = pb.ShuffleKey(instance=world.instance, shuffle=gone.shuffle, generation=0)
+                await world.call("Shuffles/UnregisterShuffle", pb.UnregisterShuffleRequest(key=key, holder=HOLDER))
+                await wait_until_async(lambda: world.count("shuffles_forgotten") == 1, "the deletion")
+                assert await refused(read_files(client, [contents[0].key], 0, 8)) == Status.UNKNOWN_FILE
+                assert await refused(open_file(client, contents[0])) == Status.UNKNOWN_SHUFFLE
+            master = cluster.masters[0]
+            master.kill()
+            shutil.rmtree(cluster.directory / master.name)
+            master.start()
+            world.restart()
+            await wait_until_async(lambda: world.count("forgetting_refused") > 0, "the worker to refuse")
+            assert any("restored" in problem for problem in world.status()["problems"])
+            async with world.client() as client:
+                assert await read_files(client, [contents[1].key], 0, 8) == contents[1].pieces(0, 8)
+
+        run(story)
+
+
+def is_sealed(answer: object) -> bool:
+    """Whether asking for a seal brought an answer and no exception."""
+    return isinstance(answer, MapSealed)
+
+
+def test_sigterm_ends_the_worker_in_order(tmp_path: Path) -> None:
+    """Seals that were asked for are answered or refused, connections hear why they end, and the exit status is 0."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
+        world = World(cluster)
+
+        async def story() -> None:
+            shuffle = await world.new_shuffle()
+            contents = [make_content(file_key(shuffle, n), batch_bytes=100_000) for n in range(20)]
+            async with world.client() as client:
+                for content in contents:
+                    await push_all(client, content, await open_file(client, content))
+                futures = [asyncio.create_task(seal(client, content)) for content in contents]
+                await client.request(FrameType.PING)
+                world.worker.kill(signal.SIGTERM)
+                for content, answer in zip(
+                    contents, await asyncio.gather(*futures, return_exceptions=True), strict=True
+                ):
+                    if not isinstance(answer, BaseException):
+                        sealed.append(content)
+                with pytest.raises(RetryError, match="ending"):
+                    await client.request(FrameType.PING)
+            assert sealed
+            world.worker.start()
+            async with world.client() as client:
+                for content in sealed:
+                    assert await read_files(client, [content.key], 0, 8) == content.pieces(0, 8)
+
+        run(story)
+
+
+def test_metrics_and_health_are_told(world: World) -> None:
+    """Every counter of /status is in /metrics by its documented name, and in docs/worker.md."""
+    text = urllib.request.urlopen(f"http://{world.worker.http}/metrics", timeout=10).read().decode()
+    status = world.status()
+    documented = (Path(__file__).parents[2] / "docs" / "worker.md").read_text()
+    for name in status["counters"]:
+        assert f"holdfast_worker_{name}_total " in text
+        assert f"`{name}`" in documented
+    assert f"holdfast_worker_memory_bytes {status['memory_bytes']:.1f}"[:28] in text
+    health = urllib.request.urlopen(f"http://{world.worker.http}/healthz", timeout=10)
+    assert (health.status, health.read()) == (200, b"ok")
+
+
+def test_heartbeats_carry_the_counters(world: World) -> None:
+    """The masters' list of workers shows what a worker wrote and served."""
+
+    async def story() -> None:
+        content = make_content(file_key(await world.new_shuffle()))
+        async with world.client() as client:
+            await write_file(client, content)
+            await read_files(client, [content.key], 0, 8)
+
+        async def listed() -> pb.WorkerInfo:
+            reply = await world.call("Admin/ListWorkers", pb.ListWorkersRequest())
+            return reply.workers[0]
+
+        written = world.count("push_bytes")
+        for _ in range(100):
+            info = await listed()
+            if info.counters["push_bytes"] >= written:
+                break
+        assert info.counters["stream_bytes"] >= content.totals.size_bytes
+
+    run(story)
+
+
+def test_a_failing_disk_poisons_the_copy_and_is_shown(tmp_path: Path) -> None:
+    """With failures asked for, a file fails for good, no new one is begun there, sealed ones are served, status tells."""
+    settings = {"faults": {"enabled": True, "disk_error_rate": 0.1, "disk_delay": "1ms"}}
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", settings=settings) as cluster:
+        world = World(cluster)
+
+        async def story() -> None:
+            shuffle = await world.new_shuffle()
+            assert world.status()["faults"] == ["disk_delay=0.001s", "disk_error_rate=0.1"]
+            sealed = []
+            async with world.client() as client:
+                while True:
+                    content = make_content(file_key(shuffle, len(sealed)))
+                    try:
+                        await write_file(client, content)
+                    except HoldfastError as error:
+                        assert error.status == Status.FAILED_COPY
+                        break
+                    sealed.append(content)
+                assert await refused(seal(client, content)) == Status.FAILED_COPY
+                assert await refused(open_file(client, content)) == Status.FAILED_COPY
+                other = make_content(file_key(shuffle, epoch=1))
+                assert await refused(open_file(client, other)) == Status.DISK_FAILED
+                for content in sealed:
+                    assert await read_files(client, [content.key], 0, 8) == content.pieces(0, 8)
+            assert not world.status()["directories"][0]["healthy"]
+            with pytest.raises(urllib.error.HTTPError):
+                urllib.request.urlopen(f"http://{world.worker.http}/healthz", timeout=10)
+
+        run(story)
+
+
+def test_random_writers_under_kill_9(world: World) -> None:
+    """Writers that never wait for a good moment, a worker killed among them: what was answered as sealed reads back."""
+    chance = random.Random(3)
+
+    async def story() -> None:
+        shuffle = await world.new_shuffle()
+        sealed: list[MapContent] = []
+
+        async def write(number: int) -> None:
+            content = make_content(file_key(shuffle, number), batch_bytes=chance.choice([10, 5_000, 200_000]))
+            with contextlib.suppress(RetryError):
+                async with world.client() as client:
+                    await write_file(client, content)
+                    sealed.append(content)
+
+        for turn in range(3):
+            writers = [asyncio.create_task(write(turn * 20 + number)) for number in range(20)]
+            count = len(sealed)
+            await wait_until_async(lambda: len(sealed) > count + 3, "some seals")  # noqa: B023 - awaited at once
+            world.worker.kill()
+            await asyncio.gather(*writers)
+            world.worker.start()
+            async with world.client() as client:
+                for content in sealed:
+                    assert await read_files(client, [content.key], 0, 8) == content.pieces(0, 8)
+
+    run(story)
