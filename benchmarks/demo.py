@@ -13,7 +13,8 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,8 +44,8 @@ QUERIES = {
     "q03": "the ten orders with the most unshipped revenue",
     "q12": "late deliveries by ship mode and urgency",
 }
-#: The leader dies once this share of the bytes that the first table took has been written of the second.
-_KILL_AT = 0.5
+#: The leader dies when this many times the bytes of `orders` are there of `lineitem`, which is five times as large.
+_KILL_AT = 2.0
 
 
 @click.command()
@@ -126,6 +127,7 @@ def _job(
 def _spark(scratch: Path) -> "SparkSession":
     from pyspark.sql import SparkSession
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # tasks need what this process has, not what the PATH has
     builder = SparkSession.builder.master("local[2]").appName("holdfast demo")
     settings = {
         "spark.driver.memory": "3g",
@@ -135,11 +137,19 @@ def _spark(scratch: Path) -> "SparkSession":
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "16",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.log.level": "ERROR",
+        "spark.sql.files.maxPartitionBytes": "32m",  # nine maps at scale 1
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_quiet(scratch)}",
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _quiet(scratch: Path) -> Path:
+    """A logging configuration that leaves the screen to the story."""
+    file = scratch / "log4j2.properties"
+    file.write_text("rootLogger.level = fatal\n", encoding="ascii")
+    return file
 
 
 def _link_input(data: Path, scratch: Path) -> Path:
@@ -169,34 +179,39 @@ def _write(
     for name, columns in COLUMNS.items():
         story.say(f"shuffling [bold]{name}[/] into {partitions} partitions by {columns[0]}")
         before = _stored_bytes(cluster)
-        killer = None if name == "orders" else _kill_leader(story, cluster, before + int(before * _KILL_AT))
-        with story.part(f"write {name} through Holdfast"):
+        part = f"write {name} through Holdfast"
+        with story.part(part), ExitStack() as meanwhile:
+            if name == "lineitem":
+                meanwhile.enter_context(_killing_the_leader(story, cluster, before + int(before * _KILL_AT)))
             shuffled[name] = shuffle(_input(spark, files, name), partitions, columns[0], session=session)
-        if killer is not None:
-            killer.join()
-        wrote, seconds = _stored_bytes(cluster) - before, story.took(f"write {name} through Holdfast")
+        wrote, seconds = _stored_bytes(cluster) - before, story.took(part)
         story.say(f"{name}: {in_bytes(wrote)} sealed on the workers and committed, in {in_seconds(seconds)}")
     return shuffled
 
 
-def _kill_leader(story: Story, cluster: LocalCluster, at_bytes: int) -> threading.Thread:
-    """In the background: kill the leader once the workers hold `at_bytes`, see a new one elected, bring it back."""
+@contextmanager
+def _killing_the_leader(story: Story, cluster: LocalCluster, at_bytes: int) -> Iterator[None]:
+    """While the body runs, kill the leader once the workers hold `at_bytes`, see a new one elected, bring it back."""
+    ended = threading.Event()
 
     def work() -> None:
-        wait_until(lambda: _stored_bytes(cluster) >= at_bytes, 120)
+        wait_until(lambda: ended.is_set() or _stored_bytes(cluster) >= at_bytes, 300)
+        when = "right after it" if ended.is_set() else "in the middle of it"
         leader = cluster.leader()
         leader.kill()
         killed = time.monotonic()
-        story.say(f"[bold red]kill -9[/] of the leader, {leader.name}, in the middle of it")
-        follower = cluster.leader()
-        story.say(
-            f"{follower.name} leads, {in_seconds(time.monotonic() - killed)} later; {leader.name} is started again"
-        )
+        story.say(f"[bold red]kill -9[/] of the leader, {leader.name}, {when}")
+        follower, seconds = cluster.leader(), time.monotonic() - killed
+        story.say(f"{follower.name} leads, {in_seconds(seconds)} later; {leader.name} is started again")
         leader.start()
 
     thread = threading.Thread(target=work, name="kill-leader")
     thread.start()
-    return thread
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _bounce_worker(story: Story, cluster: LocalCluster) -> None:
@@ -240,7 +255,7 @@ def _compare(
     for query, rows in answers.items():
         stored = pyarrow.parquet.read_table(data / "answers" / f"{query}.parquet")
         expected = [tuple(row.values()) for row in stored.to_pylist()]
-        story.screen.print(table(stored.column_names, rows, title=f"TPC-H {query}: {QUERIES[query]}"))
+        story.screen.print(table(stored.column_names, rows))
         same_spark, same_duckdb = rows == reference[query], _plain(rows) == _plain(expected)
         good &= same_spark and same_duckdb and bool(rows)
         story.say(
@@ -272,7 +287,8 @@ def _counters(story: Story, cluster: LocalCluster) -> None:
         took, gave = in_bytes(counted["push_bytes"]), in_bytes(counted["stream_bytes"])
         rows.append((worker.name, said["incarnation"], said["files"], took, gave, counted["streams_opened"]))
     columns = ("worker", "#starts", "#files held", "#written since start", "#read since start", "#streams")
-    story.screen.print(table(columns, rows, title="through Holdfast, as the workers counted"))
+    story.say("what went through Holdfast, as the workers counted it:")
+    story.screen.print(table(columns, rows))
 
 
 def _stored_bytes(cluster: LocalCluster) -> int:
