@@ -25,9 +25,9 @@ _directory = click.argument("directory", metavar="DIR", type=click.Path(path_typ
 @json_option
 def inspect(directory: Path, as_json: bool) -> None:
     """Show what the storage directory DIR of a stopped worker holds, from its index."""
+    _need(directory)
     from holdfast.worker.storage.inspect import inspect_directory
 
-    _need(directory)
     document = _plain(inspect_directory(directory))
     show(document, as_json, lambda screen: _draw_fields(document, screen))
 
@@ -40,11 +40,11 @@ def verify(directory: Path, as_json: bool) -> int:
 
     A finding is DAMAGE in bytes that something refers to, HARMLESS in bytes that nothing refers to.
     """
+    _need(directory)
     from rich.progress import Progress
 
     from holdfast.worker.storage.verify import verify_directory
 
-    _need(directory)
     with Progress(console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"verify {directory}", total=None)
         report = verify_directory(directory, lambda done, total: bar.update(task, completed=done, total=total))

@@ -89,7 +89,7 @@ def test_every_command_explains_itself(command: str):
         (["status"], "HOLDFAST_MASTERS"),
         (["status", "--masters", "nonsense"], "host:port"),
         (["nothing"], "nothing"),
-        (["workers", "--masters"], "--masters"),
+        (["workers", "--mastres", "x"], "--mastres"),
         (["shuffles", "--masters", "127.0.0.1:1", "--instance", "xyz"], "32 hex digits"),
         (["local", "--masters", "2"], "1 or 3 masters"),
         (["local", "--workers", "many"], "many"),
