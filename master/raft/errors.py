@@ -8,6 +8,11 @@ before a node starts.
 
 from __future__ import annotations
 
+WAY_OUT = (
+    "If the other masters are healthy, move this node's Raft directory aside and start with an empty one: "
+    "it then catches up from its peers. Never do that on two masters at once."
+)
+
 
 class RaftError(Exception):
     """Base of every error of this package."""

@@ -22,7 +22,7 @@ import lmdb
 from crc32c import crc32c
 
 from holdfast.master.raft.codec import Entry
-from holdfast.master.raft.errors import SettingsRefused, StorageDamaged
+from holdfast.master.raft.errors import WAY_OUT, SettingsRefused, StorageDamaged
 from holdfast.master.raft.journal import Change, Meta
 
 FORMAT_VERSION = 1
@@ -32,10 +32,6 @@ _META = struct.Struct("<HQQQQ")
 _TERM = struct.Struct("<Q")
 _INDEX = struct.Struct(">Q")
 _SHORT = struct.Struct("<H")
-_WAY_OUT = (
-    "If the other masters are healthy, move this directory aside and start with an empty one: "
-    "the node then catches up from its peers. Never do that on two masters at once."
-)
 
 
 def sealed(key: bytes, body: bytes) -> bytes:
@@ -84,7 +80,7 @@ class LmdbStore:
             os.truncate(data, whole)  # a file cut short: zeros are refused below, a page beyond the end is a bus error
 
     def _damaged(self, what: str) -> StorageDamaged:
-        return StorageDamaged(f"Raft journal in {self._directory} {what}. {_WAY_OUT}")
+        return StorageDamaged(f"Raft journal in {self._directory} {what}. {WAY_OUT}")
 
     def load(self) -> tuple[Meta, list[Entry], int]:
         """See `journal.Store`."""

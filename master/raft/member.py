@@ -16,7 +16,15 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.master.raft import library
 from holdfast.master.raft.codec import ENTRY_COMMAND, ENTRY_NO_OP, ENTRY_VERSION, NO_OP, Entry, SnapshotPart
-from holdfast.master.raft.errors import NodeStopped, NotLeader, OutcomeUnknown, Overloaded, RaftError
+from holdfast.master.raft.errors import (
+    WAY_OUT,
+    NodeStopped,
+    NotLeader,
+    OutcomeUnknown,
+    Overloaded,
+    RaftError,
+    StorageDamaged,
+)
 from holdfast.master.raft.gate import Gate, Network
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import LEADER
@@ -143,12 +151,12 @@ class Member:
         last = self.snapshots.current
         if last is None:
             if len(self.journal) and self.journal.first_index > 1:
-                raise RaftError("the journal was compacted and its snapshot is missing: restore the directory")
+                raise StorageDamaged(f"the journal was compacted and its snapshot is missing. {WAY_OUT}")
             return None
         self.machine.restore(self.snapshots.chunks())
         if len(self.journal) == 0 or self.journal.term_at(last.index) != last.term:
             if len(self.journal) and self.journal.first_index > last.index:
-                raise RaftError("the snapshot is older than the journal's first entry: restore the directory")
+                raise StorageDamaged(f"the snapshot is older than the journal's first entry. {WAY_OUT}")
             self.journal.restart_at(NO_OP, last.index, last.term)
         return last
 

@@ -16,8 +16,9 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -135,16 +136,22 @@ class RaftNode(Generic[M]):
         self._stopping = False
         self._queue_limit = settings.queue_commands
         self._peers = {peer: at for peer, at in settings.peers.items() if peer != settings.node_id}
-        self._guard = _lock_directory(settings.directory)
-        self._open(settings, on_leadership, rng or random.Random())
+        with ExitStack() as undo:  # a node that refuses to start leaves nothing open
+            undo.enter_context(_locked(settings.directory))
+            self._open(settings, on_leadership, rng or random.Random(), undo)
+            self._held = undo.pop_all()
         self._thread = threading.Thread(target=self._run, name=f"raft-{settings.node_id}", daemon=True)
 
-    def _open(self, s: RaftSettings, on_leadership: Callable[[bool, int], None], rng: library.Random) -> None:
+    def _open(
+        self, s: RaftSettings, on_leadership: Callable[[bool, int], None], rng: library.Random, undo: ExitStack
+    ) -> None:
         snapshots = FileSnapshots(s.directory / "snapshots", s.cluster_id, lambda: time.sleep(SNAPSHOT_PAUSE_SECONDS))
         store = LmdbStore(s.directory / "journal", s.cluster_id, s.node_id, s.faults_disk_delay)
+        undo.callback(store.close)
         journal = Journal(store)
         identity = Identity(s.node_id, s.cluster_id, s.secret)
         self._transport = Transport(identity, s.address, self._peers, self._clock)
+        undo.callback(self._transport.close)
         self._member = Member(
             MemberSettings(
                 s.node_id,
@@ -168,7 +175,7 @@ class RaftNode(Generic[M]):
             on_leadership=on_leadership,
         )
         self._transport.bind(self._member)
-        self._journal, self._snapshots = journal, snapshots
+        self._snapshots = snapshots
 
     # life
 
@@ -185,14 +192,10 @@ class RaftNode(Generic[M]):
         self._close()
 
     def _close(self) -> None:
-        if self._guard is not None:
-            self._member.stop()
-            self._drain()
-            self._member.stop()
-            self._transport.close()
-            self._journal._destroy()
-            os.close(self._guard)
-            self._guard = None
+        self._member.stop()
+        self._drain()
+        self._member.stop()
+        self._held.close()
 
     def _run(self) -> None:
         try:
@@ -314,13 +317,15 @@ class RaftNode(Generic[M]):
         )
 
 
-def _lock_directory(directory: Path) -> int | None:
-    """A lock that lasts as long as the process: two nodes on one directory would ruin it."""
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold a lock that ends with the process: two nodes on one directory would ruin it."""
     directory.mkdir(parents=True, exist_ok=True)
     guard = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(guard)
+        yield
+    except BlockingIOError as error:
         raise SettingsRefused(f"{directory} is in use by another process: stop that one first") from error
-    return guard
+    finally:
+        os.close(guard)

@@ -22,7 +22,7 @@ from typing import BinaryIO, Protocol
 from crc32c import crc32c
 
 from holdfast.master.raft.codec import SnapshotPart
-from holdfast.master.raft.errors import StorageDamaged
+from holdfast.master.raft.errors import WAY_OUT, StorageDamaged
 
 MAGIC = b"HFRSNAP1"
 FORMAT_VERSION = 1
@@ -116,10 +116,7 @@ class FileSnapshots:
         return self._current
 
     def _damaged(self, path: Path, what: str) -> StorageDamaged:
-        return StorageDamaged(
-            f"Raft snapshot {path} {what}. If the other masters are healthy, move this node's Raft directory aside and "
-            "start with an empty one: it catches up from its peers. Never do that on two masters at once."
-        )
+        return StorageDamaged(f"Raft snapshot {path} {what}. {WAY_OUT}")
 
     def _read_header(self, path: Path, file: BinaryIO) -> tuple[SnapshotId, int, int]:
         start = file.read(len(MAGIC) + 4)

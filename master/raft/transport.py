@@ -13,6 +13,7 @@ import os
 import selectors
 import socket
 import struct
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
@@ -98,6 +99,40 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+class Names:
+    """Addresses of hosts, looked up on a thread of their own: the Raft thread never waits for a name server."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[socket.AddressFamily, str]] = {}
+        self._asked: set[str] = set()
+
+    def find(self, host: str) -> tuple[socket.AddressFamily, str] | None:
+        """Family and numeric address, or None while it is being looked up."""
+        for family in (socket.AF_INET, socket.AF_INET6):
+            try:
+                socket.inet_pton(family, host)
+            except OSError:
+                continue  # not a numeric address of this family
+            return family, host
+        if host not in self._known and host not in self._asked:
+            self._asked.add(host)
+            threading.Thread(target=self._look_up, args=(host,), name="raft-names", daemon=True).start()
+        return self._known.get(host)
+
+    def forget(self, host: str) -> None:
+        """The address did not answer: ask again next time."""
+        self._known.pop(host, None)
+
+    def _look_up(self, host: str) -> None:
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+            self._known[host] = family, str(address[0])
+        except OSError as error:
+            log.warning("raft peer address %s cannot be looked up: %s", host, error)
+        finally:
+            self._asked.discard(host)
+
+
 class Transport:
     """All connections of one node. Not thread safe but for `wake`."""
 
@@ -117,6 +152,7 @@ class Transport:
             peer: (0.0, RETRY_MIN) for peer in self._peers if peer < me.node_id
         }
         self.errors: dict[str, str] = {}
+        self._names = Names()
         self._handler: Handler
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake, selectors.EVENT_READ, None)
@@ -215,11 +251,15 @@ class Transport:
 
     def _connect(self, peer: str) -> None:
         host, port = split_address(self._peers[peer])
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        place = self._names.find(host)
+        if place is None:
+            self._note(peer, f"the address of {host} is being looked up")
+            return
+        self._names.forget(host)
+        sock = socket.socket(place[0], socket.SOCK_STREAM)
         sock.setblocking(False)
         try:
-            sock.connect((host, port))
+            sock.connect((place[1], port))
         except BlockingIOError:
             pass  # under way: the selector says when
         except OSError as error:

@@ -198,7 +198,8 @@ class HardenedPeer:
             rng=self._world.rng,
         )
 
-    def _live(self) -> Member:
+    def live(self) -> Member:
+        """The running member."""
         assert self.member is not None
         return self.member
 
@@ -207,7 +208,7 @@ class HardenedPeer:
     def send(self, peer: str, payload: bytes) -> None:
         """`gate.Network`."""
         self._step()
-        if self._live().journal._hard:
+        if self.live().journal._hard:
             raise Violation(f"{self.name} sends with unsynced changes")
         self._world.send(self.name, peer, payload)
 
@@ -226,30 +227,30 @@ class HardenedPeer:
 
     def connected(self, peer: str) -> None:
         """See `Peer`."""
-        self._live().connected(peer)
+        self.live().connected(peer)
 
     def disconnected(self, peer: str) -> None:
         """See `Peer`."""
-        self._live().disconnected(peer)
+        self.live().disconnected(peer)
 
     def received(self, peer: str, payload: Any) -> None:
         """See `Peer`."""
-        self._live().received(peer, payload)
+        self.live().received(peer, payload)
 
     def tick(self) -> None:
         """See `Peer`."""
-        self._live().tick()
+        self.live().tick()
 
     def due(self) -> float | None:
         """See `Peer`."""
-        due = self._live().next_tick()
+        due = self.live().next_tick()
         return None if due is None else (due - self._offset) / self._rate
 
     def propose(self, command: bytes) -> None:
         """See `Peer`."""
         future: Future[Applied] = Future()
         future.add_done_callback(lambda f: None if f.exception() else self._acked(command, f.result()))
-        self._live().propose(PREFIX + command, future)
+        self.live().propose(PREFIX + command, future)
 
     def _acked(self, command: bytes, applied: Applied) -> None:
         self._world.note("ack", command, applied.index)
@@ -263,7 +264,7 @@ class HardenedPeer:
         floor = self._world.oracle.acked_to
         future: Future[int] = Future()
         future.add_done_callback(lambda f: None if f.exception() else self._read(floor, f.result()))
-        self._live().read(lambda machine: machine.applied[-1][0] if machine.applied else 0, future)
+        self.live().read(lambda machine: machine.applied[-1][0] if machine.applied else 0, future)
 
     def _read(self, floor: int, value: int) -> None:
         self._world.oracle.reads += 1
@@ -283,7 +284,7 @@ class HardenedPeer:
 
     def transfer(self) -> None:
         """See `Peer`."""
-        self._live().transfer_leadership(None, Future())
+        self.live().transfer_leadership(None, Future())
 
     def state(self) -> list[tuple[int, bytes]]:
         """See `Peer`."""
@@ -296,7 +297,7 @@ class HardenedPeer:
 
     def observe(self) -> None:
         """See `Peer`."""
-        member, oracle = self._live(), self._world.oracle
+        member, oracle = self.live(), self._world.oracle
         raft, journal = member.raft, member.journal
         seen_term, seen_commit = self._seen
         if raft.role == LEADER and raft.term != seen_term:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from holdfast.master.raft import RaftNode, RaftSettings
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
@@ -255,35 +256,34 @@ class Cluster:
         for node in self.nodes:
             node.kill()
 
-    def leader(self, seconds: float = 20.0) -> Process:
+    def leader(self) -> Process:
         """The serving leader of the highest term, waited for."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            found = []
-            for node in self.nodes:
-                try:
-                    status = node.ask("status").result(0.5)
-                except (RuntimeError, TimeoutError):
-                    continue
-                if status["serving"]:
-                    found.append((status["term"], node))
-            if found:
-                return max(found, key=lambda pair: pair[0])[1]
-            time.sleep(0.02)
-        raise TimeoutError("no leader came up")
+        found = wait_until(self._leader, "a serving leader")
+        assert found is not None
+        return found
 
-    def settled(self, seconds: float = 20.0) -> list[dict[str, Any]]:
-        """Statuses of all nodes once all have applied the same."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+    def _leader(self) -> Process | None:
+        found = []
+        for node in self.nodes:
             try:
-                found = [node.ask("status").result(2) for node in self.nodes]
+                status = node.ask("status").result(0.5)
             except (RuntimeError, TimeoutError):
                 continue
-            if len({status["applied_index"] for status in found}) == 1 and any(s["serving"] for s in found):
-                return found
-            time.sleep(0.05)
-        raise TimeoutError(f"the nodes do not agree: {found}")
+            if status["serving"]:
+                found.append((status["term"], node))
+        return max(found, key=lambda pair: pair[0])[1] if found else None
+
+    def settled(self) -> list[dict[str, Any]]:
+        """Statuses of all nodes once all have applied the same."""
+        return wait_until(self._settled, "all nodes to have applied the same")
+
+    def _settled(self) -> list[dict[str, Any]]:
+        try:
+            found = [node.ask("status").result(2) for node in self.nodes]
+        except (RuntimeError, TimeoutError):
+            return []
+        equal = len({status["applied_index"] for status in found}) == 1
+        return found if equal and any(status["serving"] for status in found) else []
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from tests.raft.world import Stuck, Violation, World
 
 FAULT_SECONDS = 12.0
 CALM_SECONDS = 30.0
+FAULTS = ("crash", "inside", "all", "pause", "hold", "cut", "slow", "isolate", "transfer")
 
 
 class Scenario:
@@ -115,9 +116,7 @@ class Scenario:
         world, rng = self.world, self.rng
         one = rng.choice(world.names)
         other = rng.choice([name for name in world.names if name != one])
-        kind = rng.choices(
-            ("crash", "inside", "all", "pause", "hold", "cut", "slow", "isolate", "transfer"), (4, 4, 1, 3, 3, 3, 3, 2, 1)
-        )[0]
+        kind = rng.choices(FAULTS, (4, 4, 1, 3, 3, 3, 3, 2, 1))[0]
         if kind == "crash":
             self._crash(one)
         elif kind == "inside" and world.hosts[one].up:

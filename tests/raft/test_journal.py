@@ -172,7 +172,7 @@ def test_the_map_grows(tmp_path: Path, opened: Opened) -> None:
 def damage(directory: Path, key: bytes) -> None:
     """Flip a bit of one record behind LMDB's back."""
     with lmdb.open(str(directory)) as env, env.begin(write=True) as txn:
-        value = bytearray(txn.get(key))
+        value = bytearray(txn.get(key) or b"")
         value[-1] ^= 1
         txn.put(key, bytes(value))
 
@@ -184,7 +184,7 @@ def test_a_flipped_bit_is_refused_by_name(tmp_path: Path, opened: Opened, key: b
     journal.sync()
     opened.close()
     damage(tmp_path, key)
-    with pytest.raises(StorageDamaged, match=f"{name} record.*move this directory aside"):
+    with pytest.raises(StorageDamaged, match=f"{name} record.*move this node's Raft directory aside"):
         opened(tmp_path)
 
 

@@ -41,7 +41,7 @@ class Stage(World):
     def raft(self, name: str) -> Any:
         """The library's object of a node."""
         peer = self.peers[name]
-        return peer.member.raft if isinstance(peer, HardenedPeer) else peer._so
+        return peer.live().raft if isinstance(peer, HardenedPeer) else peer._so
 
     def log(self, name: str) -> list[tuple[int, int]]:
         """(index, term) of a node's entries."""

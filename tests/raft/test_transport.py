@@ -44,7 +44,9 @@ class Pair:
     def __init__(self) -> None:
         self.open: list[Transport] = []
 
-    def make(self, name: str, port: int, peers: dict[str, str], secret: bytes = SECRET, cluster: str = "c1") -> Transport:
+    def make(
+        self, name: str, port: int, peers: dict[str, str], secret: bytes = SECRET, cluster: str = "c1"
+    ) -> Transport:
         """One transport with its recorder in `handler`."""
         transport = Transport(Identity(name, cluster, secret), f"127.0.0.1:{port}", peers, time.monotonic)
         transport.bind(Recorder())
@@ -138,7 +140,7 @@ def port_of(transport: Transport) -> int:
     return int(transport._listener.getsockname()[1])
 
 
-@pytest.mark.parametrize("data", [b"\xff" * 64, struct.pack("<I", 0), struct.pack("<I", 2000), b"GET / HTTP/1.1\r\n\r\n"])
+@pytest.mark.parametrize("data", [b"\xff" * 64, struct.pack("<I", 0), struct.pack("<I", 2000), b"GET / HTTP/1.1\r\n"])
 def test_garbage_before_the_handshake_is_cut_off(pair: Pair, data: bytes) -> None:
     """A length above the handshake's bound or a frame that is no hello ends the connection at once."""
     left, _ = two(pair)

@@ -84,6 +84,10 @@ class Oracle:
 class Peer(Protocol):
     """One node of the simulation, from start to crash."""
 
+    @property
+    def leads(self) -> bool:
+        """Whether the node thinks that it leads."""
+
     def boot(self) -> None:
         """Start on the disk as it is."""
 
@@ -272,7 +276,7 @@ class World:
             self.at(self.now + seconds, lambda: self._resume(host, life))
 
     def _resume(self, host: Host, life: int) -> None:
-        if not host.up or host.life != life:
+        if not self._lives(host, life):
             return
         host.paused = False
         backlog, host.backlog = host.backlog, []
@@ -281,9 +285,13 @@ class World:
         for what in backlog:
             if self.rng.random() < 0.5:
                 self.act(host.name, what, life)
-            elif host.up and host.life == life:  # several messages before one tick
+            elif self._lives(host, life):  # several messages before one tick
                 self._guarded(host, what)
         self.act(host.name, lambda: None, life)
+
+    @staticmethod
+    def _lives(host: Host, life: int) -> bool:
+        return host.up and host.life == life
 
     # network
 
