@@ -12,6 +12,7 @@ import importlib
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -48,6 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m holdfast.worker", description="Run one Holdfast worker.")
     parser.add_argument("--config", required=True, type=Path, help="TOML file, see docs/configuration.md")
     path: Path = parser.parse_args(arguments).config
+    _raise_descriptor_limit()
     try:
         config = _read(path)
         store = prepare(_store_settings(config), Faults.of(config.faults).disk()).open()
@@ -61,6 +63,12 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     finally:
         store.close()
+
+
+def _raise_descriptor_limit() -> None:
+    """Connections take two descriptors each and files being written one: the usual soft limit of 1,024 is too few."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _read(path: Path) -> Config:
@@ -196,7 +204,5 @@ async def _finish(status: Status) -> None:
             await status.data.maps.wait_for_seals()
     except TimeoutError:
         _log.warning("ending with seals on their way", extra={"seals": status.data.maps.files.seals})
-    for connection in list(status.frames.connections):
-        connection.close_because(ending)
-    await asyncio.sleep(0)  # the words leave before the connections are dropped
-    await status.frames.close()
+    await status.frames.close(ending)
+    await asyncio.to_thread(KeptStanding.of(status.standing).write, _paths(status.store))

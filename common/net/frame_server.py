@@ -185,13 +185,16 @@ class FrameServer:
         if self._server is not None:
             self._server.close()
 
-    async def close(self) -> None:
-        """Close the port and drop every connection."""
+    async def close(self, why: HoldfastError | None = None) -> None:
+        """Close the port and every connection: at once, or after telling each why."""
         self.stop_accepting()
         if self._sweeper is not None:
             self._sweeper.cancel()
         for connection in list(self.connections):
-            connection.abort()
+            if why is None:
+                connection.abort()
+            else:
+                connection.close_because(why)  # ends by itself after LINGER_SECONDS at the latest
         if self.connections:
             self._empty = asyncio.get_running_loop().create_future()
             await self._empty
