@@ -89,8 +89,11 @@ async def _read(request: web.BaseRequest) -> bytes:
 def _parse_json(method: Method, body: bytes) -> Any:
     request = method.request()
     try:
-        json_format.Parse(body or b"{}", request, max_recursion_depth=20)
-    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        told = json.loads(body or b"{}")
+        if not isinstance(told, dict):
+            raise ValueError("it is not an object")
+        json_format.ParseDict(told, request, max_recursion_depth=20)
+    except (json_format.ParseError, ValueError, RecursionError) as error:
         raise ProtocolError(
             f"the body is no {request.DESCRIPTOR.name} in JSON: {error}", status=Status.BAD_REQUEST
         ) from error

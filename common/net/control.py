@@ -8,6 +8,8 @@ Rules
   is asked in the background while an answer is awaited; so neither a killed nor a paused leader is waited for.
 * While no leader is known all masters are asked, every 50 ms at first and slower later, until the deadline.
 
+* Calls go over HTTP unless gRPC is asked for: the same methods at a third of the CPU (docs/adr/0004-control-plane.md).
+
 Used by workers, sessions, drills and the CLI. Endpoints name the masters' HTTP ports; gRPC addresses are learnt there.
 """
 
@@ -18,6 +20,7 @@ import os
 import random
 import secrets
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -28,7 +31,7 @@ from holdfast.common.net.methods import METHODS, Method
 from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport
 from holdfast.common.proto import holdfast_pb2 as pb
 
-#: Calls with a number that one client has under way; the answer table remembers twice as many.
+#: How far the numbers of calls under way may be apart; the answer table remembers twice as many calls of a client.
 COMMANDS_AT_ONCE_MAX = 64
 #: No command is tried for longer: the answer table forgets a client after fifteen minutes.
 DEADLINE_S_MAX = 600.0
@@ -41,7 +44,7 @@ _WATCH_MIN_S, _WATCH_MAX_S = 0.25, 2.0
 class ControlClient:
     """Calls methods of the masters by name; see the rules above."""
 
-    def __init__(self, endpoints: str | Sequence[str], *, transport: Literal["grpc", "http"] = "grpc") -> None:
+    def __init__(self, endpoints: str | Sequence[str], *, transport: Literal["grpc", "http"] = "http") -> None:
         """`endpoints` are "host:port" of the masters' HTTP ports, as a list or separated by commas. Opens nothing."""
         parts = endpoints.split(",") if isinstance(endpoints, str) else endpoints
         self.endpoints = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
@@ -69,10 +72,7 @@ class ControlClient:
         self._leader = ""  # its HTTP address
         self._known = dict.fromkeys(self.endpoints, "")  # HTTP address -> gRPC address
         self._search: asyncio.Task[str] | None = None
-        self._commands = asyncio.Semaphore(COMMANDS_AT_ONCE_MAX)
-        self._client_id = b""
-        self._drawn_index = 0
-        self._number = 0
+        self._numbers = _Numbers(b"", 0)
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -107,8 +107,7 @@ class ControlClient:
         end = asyncio.get_running_loop().time() + min(deadline_s, DEADLINE_S_MAX)
         if not known.is_command:
             return await self._until(end, known, request.SerializeToString())
-        async with self._commands:
-            return await self._command(end, known, request)
+        return await self._command(end, known, request)
 
     async def ask(self, address: str, method: str, request: Message, timeout_s: float = 2.0) -> Any:
         """Make one try at exactly the master at this HTTP address; return its reply message."""
@@ -123,31 +122,29 @@ class ControlClient:
         return dict(zip(self.endpoints, replies, strict=True))
 
     async def _command(self, end: float, method: Method, request: Message) -> Any:
+        numbered = method.request()
+        numbered.CopyFrom(request)
+        call: pb.CallId = numbered.call  # type: ignore[attr-defined]
+        if call.client:
+            return await self._until(end, method, numbered.SerializeToString())
         while True:
-            if not self._client_id:
+            if not self._numbers.client:
                 await self._find(end)  # so that the id is drawn at an index that is known
-            numbered = method.request()
-            numbered.CopyFrom(request)
-            call: pb.CallId = numbered.call  # type: ignore[attr-defined]
-            given = bool(call.client)
-            if not given:
-                call.CopyFrom(self._next_call())
-            tries = _Tries()
+            if not self._numbers.client:
+                self._numbers = _Numbers(secrets.token_bytes(16), self.raft_index)
+            numbers, tries = self._numbers, _Tries()
+            call.client, call.number, call.raft_index = numbers.client, await numbers.take(end), numbers.drawn_index
             try:
                 return await self._until(end, method, numbered.SerializeToString(), tries)
             except HoldfastError as error:
                 # Refused at the first try: it was never sent before, so it was surely not applied, and another id may
                 # be drawn.
-                if error.status is not Status.CALL_TOO_OLD or given or tries.count > 1:
+                if error.status is not Status.CALL_TOO_OLD or tries.count > 1:
                     raise
-                if call.client == self._client_id:
-                    self._client_id = b""
-
-    def _next_call(self) -> pb.CallId:
-        if not self._client_id:
-            self._client_id, self._drawn_index, self._number = secrets.token_bytes(16), self.raft_index, 0
-        self._number += 1
-        return pb.CallId(client=self._client_id, number=self._number, raft_index=self._drawn_index)
+                if self._numbers is numbers:
+                    self._numbers = _Numbers(b"", 0)
+            finally:
+                numbers.give_back(call.number)
 
     async def _until(self, end: float, method: Method, request: bytes, tries: _Tries | None = None) -> Any:
         """Try until the deadline. Every way out of a try that is worth another one comes back here."""
@@ -208,6 +205,8 @@ class ControlClient:
             if not sent.done():
                 sent.cancel()
                 await asyncio.wait((sent,))
+            if not sent.cancelled():
+                sent.exception()  # whatever it was, the next try decides
 
     async def _moved(self, leader: str) -> bool:
         """Ask one other master whether somebody else leads now; learn who."""
@@ -277,6 +276,37 @@ class ControlClient:
             raise ProtocolError(f"{method.name}: the answer is not its reply: {error}") from error
         self.raft_index = max(self.raft_index, getattr(reply, "raft_index", 0))
         return reply
+
+
+class _Numbers:
+    """The call numbers of one client id, and which of them are under way."""
+
+    def __init__(self, client: bytes, drawn_index: int) -> None:
+        self.client = client
+        self.drawn_index = drawn_index
+        self._last = 0
+        self._open: dict[int, None] = {}  # lowest first
+        self._turn = asyncio.Lock()
+        self._moved = asyncio.Event()
+
+    async def take(self, end: float) -> int:
+        """Return the next number. Waits while the oldest call under way is so far back that its answer might be
+        forgotten before it is retried; raises RetryError at `end`."""
+        try:
+            async with asyncio.timeout_at(end) if self._open else nullcontext(), self._turn:
+                while self._open and self._last + 1 - next(iter(self._open)) >= COMMANDS_AT_ONCE_MAX:
+                    self._moved.clear()
+                    await self._moved.wait()
+                self._last += 1
+                self._open[self._last] = None
+                return self._last
+        except TimeoutError:
+            raise RetryError(f"{len(self._open)} calls of this client wait for their answers") from None
+
+    def give_back(self, number: int) -> None:
+        """A call came to its end."""
+        del self._open[number]
+        self._moved.set()
 
 
 class _Tries:

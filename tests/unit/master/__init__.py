@@ -1,0 +1,1 @@
+"""Tests of the masters that need no process."""

@@ -1,0 +1,93 @@
+"""Builds commands and states for the tests of the masters' core: short names, sensible defaults."""
+
+from holdfast.common.ids import ShuffleKey
+from holdfast.common.layouts import MapAssignment, MapWinner, MapWinners
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.apply import apply
+from holdfast.master.core.records import Answer, Directory
+from holdfast.master.core.state import State
+
+
+def sixteen(text: str) -> bytes:
+    """An id of 16 bytes that reads well in a failure."""
+    return text.encode().ljust(16, b".")
+
+
+I1, I2 = sixteen("i1"), sixteen("i2")
+H1, H2 = sixteen("h1"), sixteen("h2")
+C1, C2 = sixteen("c1"), sixteen("c2")
+
+
+def key(shuffle: int = 1, generation: int = 0, instance: bytes = I1) -> ShuffleKey:
+    return ShuffleKey(instance, shuffle, generation)
+
+
+def application(instance: bytes = I1, holder: bytes = H1, name: str = "app", lease_ms: int = 1000):
+    return cmd.RegisterApplication(instance, name, "user", lease_ms, holder)
+
+
+def worker(number: int = 1, incarnation: int = 1, name: str = "", directories: tuple[str, ...] = (), address: str = ""):
+    ids = directories or (f"d{number}",)
+    return cmd.RegisterWorker(
+        uid=sixteen(f"w{number}"),
+        name=name or f"w{number}",
+        incarnation=incarnation,
+        host=f"host{number}",
+        rack="",
+        data_address=address or f"127.0.0.1:{7000 + number}",
+        http_address="",
+        directories=tuple(Directory(sixteen(each), f"/{each}", "SSD", 0) for each in ids),
+        boot_id="boot",
+        version="1",
+    )
+
+
+def shuffle(of: ShuffleKey | None = None, **changed: object):
+    fields: dict = {
+        "key": of or key(),
+        "kind": 1,
+        "partitions": 4,
+        "maps": 2,
+        "copies_wanted": 1,
+        "copies": 1,
+        "ack": 1,
+    }
+    return cmd.RegisterShuffle(**{**fields, "assignment": MapAssignment((1, 2)).encode(), **changed})
+
+
+def commit(of: ShuffleKey | None = None, digest: bytes = b"winners", **changed: object):
+    fields: dict = {"key": of or key(), "winners": b"array", "upload": b"", "winners_digest": digest}
+    return cmd.Commit(**{**fields, "maps": 2, "partitions": 4, "data_bytes": 10, **changed})
+
+
+def winners(worker: int, maps: int = 1, partitions: int = 4, attempt: int = 7, size: int = 10) -> bytes:
+    one = MapWinner(
+        attempt=attempt,
+        epoch=0,
+        workers=(worker,),
+        batches=1,
+        size_bytes=size,
+        partitions=b"\x01" + bytes((partitions - 1) // 8),
+    )
+    return MapWinners(partitions, (one,) * maps).encode()
+
+
+class Log:
+    """A state and the log that made it."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.index = 0
+        self.time_ms = 1_000_000
+
+    def do(self, body: cmd.Body, **call: object) -> Answer:
+        """Apply the next command; the state must hold together after it."""
+        self.index += 1
+        answer = apply(self.state, self.index, self.time_ms, cmd.Command(body, **call))
+        assert self.state.check() == []
+        return answer
+
+    def call(self, client: bytes, number: int, body: cmd.Body, drawn: int = 0, digest: bytes = b"") -> Answer:
+        """Apply a numbered call; its digest is its body's unless given."""
+        told = digest or repr(body).encode()
+        return self.do(body, client=client, number=number, drawn_index=drawn, digest=told)

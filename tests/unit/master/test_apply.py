@@ -1,0 +1,299 @@
+"""What each command answers, told as transcripts: a list of commands, and beside each what it comes to."""
+
+import pytest
+
+from holdfast.common.errors import Status
+from holdfast.master.core import bounds
+from holdfast.master.core import commands as cmd
+from tests.unit.master.build import C1, H1, H2, I1, I2, Log, application, commit, key, shuffle, sixteen, worker
+
+S = Status
+
+
+def play(*transcript):
+    """Apply commands one after another and compare the answers: a status, or a status and a value."""
+    log = Log()
+    for body, wanted in transcript:
+        answer = log.do(body)
+        got = (answer.status, answer.value) if isinstance(wanted, tuple) else answer.status
+        assert got == wanted, f"{body} came to {answer}"
+        assert answer.ok or answer.detail, "every refusal has a sentence"
+    return log
+
+
+def test_workers_get_numbers_that_stay_theirs():
+    """A worker keeps its number over restarts; an earlier incarnation is refused and told the lowest accepted."""
+    play(
+        (worker(1), (S.OK, 1)),
+        (worker(2), (S.OK, 2)),
+        (worker(1), (S.OK, 1)),  # the same start again
+        (worker(1, incarnation=5, address="127.0.0.1:9"), (S.OK, 1)),
+        (worker(1, incarnation=5, address="127.0.0.1:8"), (S.INCARNATION_TOO_LOW, 6)),  # another process, same count
+        (worker(1, incarnation=4), (S.INCARNATION_TOO_LOW, 6)),
+        (worker(1, incarnation=6), (S.OK, 1)),
+    )
+
+
+def test_names_and_directories_belong_to_one_worker():
+    """A second worker with a taken name or directory is WORKER_CONFLICT; what a worker gave up is free."""
+    play(
+        (worker(1, directories=("a", "b")), S.OK),
+        (worker(2, name="w1"), S.WORKER_CONFLICT),
+        (worker(2, directories=("c", "b")), S.WORKER_CONFLICT),
+        (worker(1, incarnation=2, directories=("a",)), S.OK),
+        (worker(2, directories=("c", "b")), S.OK),
+        (worker(1, incarnation=3, name="other"), S.OK),
+        (worker(3, name="w1"), S.OK),
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"uid": b"short"},
+        {"name": ""},
+        {"name": "n" * 300},
+        {"incarnation": 0},
+        {"directories": ()},
+        {"directories": worker(directories=("a",)).directories * 2},
+        {"data_address": ""},
+    ],
+    ids=str,
+)
+def test_malformed_workers_are_refused(changed):
+    """A worker without what every worker has is BAD_REQUEST and leaves nothing behind."""
+    fields = {name: getattr(worker(), name) for name in worker().__slots__}
+    log = play((cmd.RegisterWorker(**{**fields, **changed}), S.BAD_REQUEST))
+    assert not log.state.workers
+
+
+def test_lost_and_back_concern_one_incarnation():
+    """Being lost is told of one start; a later one is alive and stays so."""
+    ref = cmd.WorkerRef(1, 1)
+    log = play(
+        (worker(1), S.OK),
+        (cmd.SetWorkersAlive(False, (ref, cmd.WorkerRef(9, 1))), (S.OK, 1)),
+        (cmd.SetWorkersAlive(False, (ref,)), (S.OK, 0)),
+        (cmd.SetWorkersAlive(True, (ref,)), (S.OK, 1)),
+        (worker(1, incarnation=2), S.OK),
+        (cmd.SetWorkersAlive(False, (ref,)), (S.OK, 0)),
+    )
+    assert log.state.workers[1].alive
+
+
+def test_life_of_an_application():
+    """Registered once, attached to by others, gone with its last lease, and never there again."""
+    log = play(
+        (cmd.Attach(I1, "", 1000, H1), S.APPLICATION_GONE),
+        (cmd.Attach(b"", "app", 1000, H1), S.APPLICATION_GONE),
+        (application(), S.OK),
+        (application(), S.OK),
+        (application(name="another"), S.CONFLICT),
+        (cmd.Attach(b"", "app", 1000, H2), S.OK),
+        (shuffle(), S.OK),
+        (cmd.Detach(I1, H1), (S.OK, 0)),
+        (cmd.Detach(I1, H1), (S.OK, 0)),
+        (cmd.Detach(I1, H2), (S.OK, 1)),
+        (application(), S.APPLICATION_GONE),
+        (shuffle(), S.APPLICATION_GONE),
+        (commit(), S.APPLICATION_GONE),
+        (cmd.Unregister(key()), S.APPLICATION_GONE),
+    )
+    assert not log.state.shuffles
+
+
+def test_attach_by_name_takes_the_newest():
+    """Of several applications of a name the one created last is attached to."""
+    log = Log()
+    log.do(application(I1))
+    log.do(application(I2))
+    assert log.do(cmd.Attach(b"", "app", 1000, H2)).subject == I2
+
+
+@pytest.mark.parametrize(
+    ("holder", "lease_ms"), [(b"short", 1000), (H1, 0), (H1, bounds.LEASE_MS_MAX + 1)], ids=["holder", "zero", "long"]
+)
+def test_leases_have_a_holder_and_a_sane_length(holder, lease_ms):
+    """A lease without a holder of 16 bytes or of no or endless length is BAD_REQUEST."""
+    play((application(holder=holder, lease_ms=lease_ms), S.BAD_REQUEST))
+
+
+def test_leases_end_only_when_marked():
+    """A lease is ended by a mark and a second command; a mark that was taken back protects it."""
+    ref = (cmd.LeaseRef(I1, H1),)
+    log = play(
+        (application(), S.OK),
+        (cmd.EndLeases(ref), (S.OK, 0)),
+        (cmd.MarkLeases(True, (*ref, cmd.LeaseRef(I2, H1), cmd.LeaseRef(I1, H2))), S.OK),
+        (cmd.MarkLeases(False, ref), S.OK),
+        (cmd.EndLeases(ref), (S.OK, 0)),
+        (cmd.MarkLeases(True, ref), S.OK),
+    )
+    assert log.state.applications[I1].leases[0].marked_ms == log.time_ms
+    assert log.do(cmd.EndLeases(ref)).value == 1
+    assert I1 not in log.state.applications
+
+
+def test_shuffle_is_registered_once():
+    """Again with the same shape is OK and keeps the first assignment; another shape is CONFLICT."""
+    log = play(
+        (application(), S.OK),
+        (shuffle(), S.OK),
+        (shuffle(assignment=b"another"), S.OK),
+        (shuffle(partitions=5), S.CONFLICT),
+        (shuffle(copies_wanted=2), S.CONFLICT),
+        (shuffle(ack=2), S.CONFLICT),
+    )
+    assert log.state.shuffles[key()].assignment == shuffle().assignment
+
+
+def test_generations_open_one_after_another():
+    """The next generation opens when the one before is committed or dropped; none is skipped or used twice."""
+    play(
+        (application(), S.OK),
+        (shuffle(key(1, 0)), S.OK),
+        (shuffle(key(1, 1)), S.GENERATION_CLOSED),
+        (commit(key(1, 0)), S.OK),
+        (shuffle(key(1, 2)), S.GENERATION_CLOSED),
+        (shuffle(key(1, 1)), S.OK),
+        (cmd.Unregister(key(1, 1)), (S.OK, 2)),
+        (cmd.Unregister(key(1, 1)), (S.OK, 0)),
+        (shuffle(key(1, 1)), S.GENERATION_CLOSED),
+        (shuffle(key(1, 0)), S.GENERATION_CLOSED),
+        (shuffle(key(1, 2)), S.OK),
+    )
+
+
+def test_unregister_keeps_later_generations():
+    """Generations up to the one named go; later ones, and other shuffles, stay."""
+    log = play(
+        (application(), S.OK),
+        (shuffle(key(1, 0)), S.OK),
+        (commit(key(1, 0)), S.OK),
+        (shuffle(key(1, 1)), S.OK),
+        (shuffle(key(2, 0)), S.OK),
+        (cmd.Unregister(key(1, 0)), (S.OK, 1)),
+    )
+    assert set(log.state.shuffles) == {key(1, 1), key(2, 0)}
+
+
+def test_commit_is_final():
+    """The same winners again are OK, others CONFLICT; unknown shuffles and generations are told apart."""
+    log = play(
+        (application(), S.OK),
+        (commit(), S.UNKNOWN_SHUFFLE),
+        (shuffle(maps=0), S.OK),
+        (commit(partitions=5), S.CONFLICT),
+        (commit(winners=b""), S.BAD_REQUEST),
+        (commit(), S.OK),
+        (commit(), S.OK),
+        (commit(digest=b"others"), S.CONFLICT),
+        (commit(key(1, 1)), S.UNKNOWN_GENERATION),
+        (cmd.Unregister(key()), S.OK),
+        (commit(), S.UNKNOWN_GENERATION),
+    )
+    assert log.state.array_bytes == 0
+
+
+def test_commit_fits_the_maps_that_were_registered():
+    """A known number of maps must be met; an unknown one is filled in."""
+    play((application(), S.OK), (shuffle(maps=3), S.OK), (commit(maps=2), S.CONFLICT))
+    log = play((application(), S.OK), (shuffle(maps=0), S.OK), (commit(maps=2), S.OK))
+    assert log.state.shuffles[key()].maps == 2
+
+
+def test_large_commit_comes_in_parts():
+    """Parts may come twice and in any order; the commit waits until all are there, and takes them away."""
+    log = play(
+        (application(), S.OK),
+        (shuffle(), S.OK),
+        (cmd.Part(b"up", 1, 2, b"ners"), S.OK),
+        (commit(winners=b"", upload=b"up"), S.BUSY),
+        (cmd.Part(b"up", 0, 2, b"win"), S.OK),
+        (cmd.Part(b"up", 0, 2, b"win"), S.OK),
+        (cmd.Part(b"up", 0, 3, b"win"), S.CONFLICT),
+        (commit(winners=b"", upload=b"up"), S.OK),
+    )
+    assert log.state.shuffles[key()].winners == b"winners"
+    assert (log.state.uploads, log.state.upload_bytes) == ({}, 0)
+
+
+def test_parts_are_bounded_and_expire(monkeypatch):
+    """Parts out of range are refused, more than the bound are BUSY, and forgotten ones make room."""
+    monkeypatch.setattr(bounds, "UPLOAD_BYTES_MAX", 10)
+    log = play(
+        (cmd.Part(b"up", 2, 2, b"x"), S.BAD_REQUEST),
+        (cmd.Part(b"up", 0, 2, b""), S.BAD_REQUEST),
+        (cmd.Part(b"up", 0, 1_000, b"x"), S.BAD_REQUEST),
+        (cmd.Part(b"up", 0, 2, b"12345678"), S.OK),
+        (cmd.Part(b"two", 0, 2, b"12345678"), S.BUSY),
+    )
+    log.time_ms += bounds.UPLOAD_LIFE_MS + 1
+    assert log.do(cmd.Part(b"two", 0, 2, b"12345678")).ok
+
+
+def test_forget_drops_at_once():
+    """One shuffle of an application, or applications by name or instance, whatever leases they have."""
+    log = play(
+        (cmd.Forget(I1, "", False, 0), S.APPLICATION_GONE),
+        (application(I1), S.OK),
+        (application(I2), S.OK),
+        (shuffle(key(1)), S.OK),
+        (shuffle(key(2)), S.OK),
+        (shuffle(key(1, instance=I2)), S.OK),
+        (cmd.Forget(I1, "", True, 2), (S.OK, 1)),
+        (cmd.Forget(b"", "app", False, 0), (S.OK, 2)),
+    )
+    assert not log.state.applications
+    assert not log.state.heads
+
+
+def test_bounds_are_refusals(monkeypatch):
+    """Past each bound a command is NO_ROOM and changes nothing; what is there goes on."""
+    for name in ("WORKERS_MAX", "APPLICATIONS_MAX", "SHUFFLES_MAX", "LEASES_PER_APPLICATION_MAX"):
+        monkeypatch.setattr(bounds, name, 1)
+    play(
+        (worker(1), S.OK),
+        (worker(2), S.NO_ROOM),
+        (worker(1, incarnation=2), S.OK),
+        (application(I1), S.OK),
+        (application(I2), S.NO_ROOM),
+        (cmd.Attach(I1, "", 1000, H2), S.NO_ROOM),
+        (cmd.Attach(I1, "", 2000, H1), S.OK),
+        (shuffle(key(1)), S.OK),
+        (shuffle(key(2)), S.NO_ROOM),
+        (shuffle(key(1)), S.OK),
+    )
+
+
+def test_arrays_are_bounded(monkeypatch):
+    """Assignments and winners of all shuffles together have a bound; dropping a shuffle makes room."""
+    monkeypatch.setattr(bounds, "ARRAY_BYTES_MAX", len(shuffle().assignment) + 5)
+    play(
+        (application(), S.OK),
+        (shuffle(key(1)), S.OK),
+        (shuffle(key(2)), S.NO_ROOM),
+        (commit(key(1), winners=b"123456"), S.NO_ROOM),
+        (commit(key(1), winners=b"12345"), S.OK),
+        (cmd.Unregister(key(1)), S.OK),
+        (shuffle(key(2)), S.OK),
+    )
+
+
+def test_instances_that_are_gone_are_forgotten_oldest_first(monkeypatch):
+    """The list of dropped instances is bounded."""
+    monkeypatch.setattr(bounds, "GONE_MAX", 2)
+    log = Log()
+    for number in range(4):
+        log.do(application(sixteen(f"n{number}")))
+        log.do(cmd.Detach(sixteen(f"n{number}"), H1))
+    assert list(log.state.gone) == [sixteen("n2"), sixteen("n3")]
+
+
+def test_time_never_runs_back():
+    """State time is the largest command time seen, whatever clock the next leader has."""
+    log = Log()
+    log.call(C1, 1, application())
+    log.time_ms -= 500_000
+    log.do(shuffle())
+    assert log.state.shuffles[key()].created_ms == 1_000_000

@@ -1,0 +1,55 @@
+"""Placement of MAP partitions: the ring and its copies."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.master.placement.ring import RING_MAX, Candidate, map_ring
+
+hosts = st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=24)
+seeds = st.binary(min_size=8, max_size=8)
+
+
+def candidates(names):
+    return [Candidate(number, host) for number, host in enumerate(names)]
+
+
+@given(hosts, seeds)
+def test_neighbours_never_share_a_host(names: list[str], seed: bytes):
+    """With two hosts or more, two copies always stand on different hosts, wherever a map starts in the ring."""
+    ring = map_ring(candidates(names), 2, seed)
+    if len(set(names)) < 2:
+        assert ring.copies == 1
+        return
+    assert ring.copies == 2
+    for place, number in enumerate(ring.workers):
+        assert names[number] != names[ring.workers[(place + 1) % len(ring.workers)]]
+
+
+@given(hosts, seeds)
+def test_only_what_must_be_left_out_is(names: list[str], seed: bytes):
+    """Everybody is in the ring, but for what the largest host has beyond all others together."""
+    largest = max(Counter(names).values())
+    rest = len(names) - largest
+    wanted = len(names) if not rest else rest + min(largest, rest)
+    assert len(set(map_ring(candidates(names), 2, seed).workers)) == wanted
+    assert sorted(map_ring(candidates(names), 1, seed).workers) == list(range(len(names)))
+
+
+@given(hosts, seeds)
+def test_order_depends_on_seed_and_candidates_alone(names: list[str], seed: bytes):
+    """The order in which candidates are given does not matter."""
+    assert map_ring(candidates(names), 2, seed) == map_ring(candidates(names)[::-1], 2, seed)
+
+
+def test_shuffles_start_at_different_workers():
+    """Over many seeds every worker stands first about equally often: few maps do not all meet on one."""
+    first = Counter(map_ring(candidates("abcd"), 1, seed.to_bytes(8, "big")).workers[0] for seed in range(400))
+    assert min(first.values()) > 60
+
+
+def test_no_candidates_and_very_many():
+    """Nobody gives an empty ring; the ring is bounded."""
+    assert map_ring([], 2, b"seed").workers == ()
+    assert len(map_ring([Candidate(n, str(n)) for n in range(RING_MAX + 10)], 2, b"seed").workers) == RING_MAX
