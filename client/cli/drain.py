@@ -33,6 +33,8 @@ class _Drain:
 
     def __init__(self, take: Take, step_bytes: int) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # When the connection goes while the stream is being opened, nobody waits for the end any more.
+        self.ended.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._take = take
         self._step_bytes = step_bytes
         self._stream: ClientStream | None = None

@@ -12,7 +12,7 @@ from holdfast.client.cli.drills import leader, masters, worker
         ("leader", leader.drill_kill, 3),
         ("leader --stop", leader.drill_stop, 3),
         ("masters", masters.drill, 4),
-        ("worker", worker.drill, 12),
+        ("worker", worker.drill, 7),
     ],
 )
 def test_drill_finds_no_broken_promise(tmp_path, name: str, drill: Drill, count: int):

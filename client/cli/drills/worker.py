@@ -36,7 +36,7 @@ _RUN_SECONDS, _SECOND_KILL_SECONDS = 0.5, 1.0
 #: Any single question to the worker; it answers in milliseconds, so a longer wait is a hang.
 _ANSWER_SECONDS_MAX = 20.0
 #: Rounds after which a shuffle is forgotten, so that deletion runs while the worker is killed, too.
-_ROUNDS_PER_SHUFFLE = 10
+_ROUNDS_PER_SHUFFLE = 5
 _FILES_PER_READ = 4
 #: How a worker refuses a file that is not sealed.
 _REFUSALS = {Status.UNKNOWN_FILE, Status.NOT_SEALED}
