@@ -100,6 +100,18 @@ class Index:
         self._env = lmdb.open(str(path), map_size=self._map_bytes, readahead=False, max_readers=64)
         self._env.reader_check()
 
+    @classmethod
+    def read_only(cls, path: Path) -> Index:
+        """Open without a lock file or any change, where no other process has it open. Raises IndexDamagedError."""
+        index = cls.__new__(cls)
+        index._disk, index._map_bytes_max, index._map_bytes = Disk(), 0, 0
+        index._readers, index._writer = threading.Lock(), threading.Lock()
+        try:
+            index._env = lmdb.open(str(path), readonly=True, lock=False, create=False)
+        except lmdb.Error as error:
+            raise IndexDamagedError(f"the index cannot be opened: {error}") from error
+        return index
+
     def close(self) -> None:
         with self._writer, self._readers:
             self._env.close()

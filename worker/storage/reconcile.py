@@ -7,6 +7,7 @@ acknowledged data could hang on is deleted.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 from holdfast.common.errors import CorruptError
@@ -22,6 +23,7 @@ from holdfast.worker.storage.recovery import Decision, Facts, Footer, Length, Na
 
 #: Records that one transaction takes when an index is rebuilt.
 _REBUILD_FILES = 2_000
+NOTES_MAX = 20
 
 
 def put_aside(disk: Disk, root: Path, path: Path) -> Path:
@@ -59,7 +61,8 @@ class Reconciler:
         self._report = report
         self._tables = Tables()
         self._adopted: list[FileRecord] = []
-        #: sentences about what was not as it should be
+        self._cases: Counter[str] = Counter()
+        #: sentences about what was not as it should be: NOTES_MAX files by name, the others counted
         self.notes: list[str] = []
 
     def run(self) -> Tables:
@@ -75,6 +78,7 @@ class Reconciler:
         for below in self._data.others:
             self._other(below)
         self._flush()
+        self.notes += [f"{self._root}: {count} files of {case}" for case, count in sorted(self._cases.items())]
         return self._tables
 
     def _other(self, below: str) -> None:
@@ -82,7 +86,9 @@ class Reconciler:
         try:
             name = layout.parse_path(below)
         except CorruptError as error:
-            self.notes.append(f"{path}: {error}; it is left alone")
+            self._cases["no name of ours, left alone"] += 1
+            if len(self.notes) < NOTES_MAX:
+                self.notes.append(f"{path}: {error}; it is left alone")
             return
         if name.kind is layout.Kind.FAILED:
             self._tables.failed.add(name.key)
@@ -107,7 +113,9 @@ class Reconciler:
         facts, record = gather(key, kind, path, size, head)
         case, decision = decide(facts)
         if decision not in (Decision.KEEP, Decision.DELETE_LATER, Decision.KEEP_FAILED):
-            self.notes.append(f"{path}: case {case}, {decision.name}")
+            self._cases[f"case {case}, {decision.name}"] += 1
+            if len(self.notes) < NOTES_MAX:
+                self.notes.append(f"{path}: case {case}, {decision.name}")
         match decision:
             case Decision.ADOPT:
                 assert record is not None, "only a right footer is adopted"

@@ -1,0 +1,168 @@
+"""What `holdfast inspect DIR` shows: everything in a storage directory, as plain values that can be made into JSON.
+
+Read-only, for a directory that no worker uses. Ids are hex text, levels are names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.common.errors import CorruptError
+from holdfast.common.ids import MapFileKey, ShuffleKey
+from holdfast.worker.storage import layout
+from holdfast.worker.storage.offline import Offline, open_offline
+from holdfast.worker.storage.records import FileRecord, RegionFlag
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """Bytes of one partition in one region; the offset counts from the start of the file."""
+
+    partition: int
+    offset: int
+    length: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegionReport:
+    """One region of a sealed file."""
+
+    region: int
+    offset: int
+    length: int
+    broadcast: bool
+    partitions: list[PartitionReport]
+
+
+@dataclass(slots=True)
+class FileReport:
+    """One data file. Of a file that is not sealed only name and length are known."""
+
+    path: str
+    state: str  #: sealed, open, failed, or damaged
+    map: int
+    attempt: int
+    epoch: int
+    file_bytes: int
+    indexed: bool = False
+    size_bytes: int = 0
+    batches: int = 0
+    crc_sum: int = 0
+    partitions: int = 0
+    ack: str = ""
+    incarnation: int = 0
+    problem: str = ""
+    regions: list[RegionReport] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ShuffleReport:
+    """One generation of a shuffle."""
+
+    instance: str
+    shuffle: int
+    generation: int
+    files: list[FileReport] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class DirectoryReport:
+    """A storage directory."""
+
+    path: str
+    cluster_id: str
+    worker_name: str
+    worker_uid: str
+    directory_id: str
+    #: the last start that the directory knows of
+    incarnation: int
+    index_records: int
+    index_pages: int
+    index_free_pages: int
+    shuffles: list[ShuffleReport]
+    #: paths below the directory that have no name of ours
+    unknown: list[str]
+    problems: list[str]
+
+
+def inspect_directory(path: str, *, regions: bool = True) -> DirectoryReport:
+    """Report on a directory; `regions` False leaves out what is inside files.
+
+    Raises ConfigError if it is in use or is not a storage directory.
+    """
+    offline = open_offline(path)
+    shuffles: dict[ShuffleKey, ShuffleReport] = {}
+    unknown = []
+    for below, name in offline.files():
+        if name is None:
+            unknown.append(below)
+        else:
+            _shuffle(shuffles, name.key).files.append(_file(offline, below, name, regions))
+    present = {(report.path) for shuffle in shuffles.values() for report in shuffle.files}
+    for key, record in offline.indexed.items():
+        if layout.sealed_path(key) not in present:
+            _shuffle(shuffles, key).files.append(_missing(key, record))
+    identity, starts, index = offline.identity, offline.starts, offline.report
+    return DirectoryReport(
+        path=path,
+        cluster_id=identity.cluster_id if identity else "",
+        worker_name=identity.worker_name if identity else "",
+        worker_uid=identity.worker_uid.hex() if identity else "",
+        directory_id=identity.directory_id.hex() if identity else "",
+        incarnation=starts.incarnation if starts else 0,
+        index_records=index.pages.records if index else 0,
+        index_pages=index.pages.used_pages if index else 0,
+        index_free_pages=index.pages.free_pages if index else 0,
+        shuffles=[shuffles[key] for key in sorted(shuffles)],
+        unknown=unknown,
+        problems=[f"{where}: {sentence}" for where, sentence in offline.problems],
+    )
+
+
+def _shuffle(shuffles: dict[ShuffleKey, ShuffleReport], key: MapFileKey) -> ShuffleReport:
+    owner = key.shuffle
+    report = ShuffleReport(owner.instance.hex(), owner.shuffle, owner.generation)
+    return shuffles.setdefault(owner, report)
+
+
+def _blank(key: MapFileKey, path: str, state: str, size: int) -> FileReport:
+    return FileReport(path, state, key.map, key.attempt, key.epoch, size)
+
+
+def _missing(key: MapFileKey, record: FileRecord) -> FileReport:
+    report = _blank(key, layout.sealed_path(key), "damaged", 0)
+    report.problem = "the index has it, the disk does not"
+    _fill(report, record, regions=False)
+    return report
+
+
+def _file(offline: Offline, below: str, name: layout.FileName, regions: bool) -> FileReport:
+    path = offline.root / below
+    report = _blank(name.key, below, name.kind.name.lower(), path.stat().st_size)
+    if name.note is not None:
+        report.ack, report.incarnation = name.note.ack.name, name.note.incarnation
+    if name.kind is not layout.Kind.SEALED:
+        return report
+    report.indexed = name.key in offline.indexed
+    try:
+        _fill(report, offline.record(name.key, path), regions)
+    except (CorruptError, OSError) as error:
+        report.state, report.problem = "damaged", str(error)
+    return report
+
+
+def _fill(report: FileReport, record: FileRecord, regions: bool) -> None:
+    head = record.head
+    report.size_bytes, report.batches = head.totals.size_bytes, head.totals.batches
+    report.crc_sum, report.partitions = head.totals.crc_sum, head.partitions
+    report.ack, report.incarnation = head.ack.name, head.incarnation
+    for chunk in record.decoded() if regions else ():
+        if not report.regions or report.regions[-1].region != chunk.region:
+            broadcast = bool(chunk.flags & RegionFlag.BROADCAST)
+            region = RegionReport(chunk.region, chunk.region_offset, chunk.region_length, broadcast, [])
+            report.regions.append(region)
+        report.regions[-1].partitions.extend(
+            PartitionReport(entry.partition, chunk.region_offset + entry.offset, entry.length, entry.batches)
+            for entry in chunk.entries()
+        )

@@ -1,0 +1,127 @@
+"""Opens a storage directory for looking only: nothing is written, nothing is repaired, no server runs.
+
+Called by inspect.py and verify.py, which the CLI uses.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.common.errors import ConfigError, CorruptError
+from holdfast.common.ids import MapFileKey
+from holdfast.worker.storage import layout, names
+from holdfast.worker.storage.check import IndexReport, check_file
+from holdfast.worker.storage.footers import read_footer
+from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.identity import Identity, Starts
+from holdfast.worker.storage.index import Index, Reader
+from holdfast.worker.storage.pages import IndexDamagedError
+from holdfast.worker.storage.records import FileRecord, check_record, encode_key, split_chunks
+
+
+@dataclass(slots=True)
+class Offline:
+    """A directory that no process uses. Problems are kept, not raised: they are what the caller is after."""
+
+    root: Path
+    lock: Handle
+    identity: Identity | None = None
+    starts: Starts | None = None
+    #: (path, sentence) of what is wrong with identity, starts or index
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    report: IndexReport | None = None
+    #: of every sealed file, from the index if it is sound
+    indexed: dict[MapFileKey, FileRecord] = field(default_factory=dict)
+
+    def files(self) -> Iterator[tuple[str, layout.FileName | None]]:
+        """Yield (path below the directory, parsed name or None) of everything below data/, in order."""
+        data = self.root / names.DATA
+        for folder, folders, files in os.walk(data):
+            folders.sort()
+            for name in sorted(files):
+                below = str((Path(folder) / name).relative_to(self.root))
+                try:
+                    yield below, layout.parse_path(below)
+                except CorruptError:
+                    yield below, None
+
+    def record(self, key: MapFileKey, path: Path) -> FileRecord:
+        """What is known of a sealed file: the index's word, else the footer's. Raises CorruptError or OSError."""
+        return self.indexed.get(key) or read_footer(path, key)
+
+
+def open_offline(path: str) -> Offline:
+    """Look at a directory; raises ConfigError if it is in use, or is not a storage directory at all."""
+    root = Path(path)
+    if not (root / names.IDENTITY).exists() and not (root / names.INDEX_DATA).exists():
+        raise ConfigError(f"{path} is not a storage directory: it has neither an identity nor an index")
+    offline = Offline(root, _lock(root))
+    _read_small(offline)
+    _read_index(offline)
+    return offline
+
+
+def _lock(root: Path) -> Handle:
+    """Hold the lock while looking; the file is opened for reading only, so that nothing changes."""
+    path = root / names.LOCK
+    handle = Handle(os.open(path if path.exists() else root, os.O_RDONLY | os.O_CLOEXEC))
+    try:
+        fcntl.flock(handle.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(f"{root} is in use: stop the worker first, or look at a copy") from None
+    return handle
+
+
+def _read_small(offline: Offline) -> None:
+    try:
+        offline.identity = Identity.decode((offline.root / names.IDENTITY).read_bytes())
+    except (CorruptError, OSError) as error:
+        offline.problems.append((names.IDENTITY, str(error)))
+    try:
+        offline.starts = Starts.decode((offline.root / names.STARTS).read_bytes())
+    except (CorruptError, OSError) as error:
+        offline.problems.append((names.STARTS, str(error)))
+
+
+def _read_index(offline: Offline) -> None:
+    path = offline.root / names.INDEX_DATA
+    try:
+        offline.report = check_file(str(path))
+        _read_records(offline)
+    except (CorruptError, OSError) as error:
+        offline.report = None
+        offline.indexed = {}
+        offline.problems.append((names.INDEX_DATA, str(error)))
+
+
+def _read_records(offline: Offline) -> None:
+    report = offline.report
+    if report is None:
+        return
+    if report.identity and offline.identity is None:
+        offline.identity = Identity.decode(report.identity)
+    elif offline.identity is not None and report.identity != offline.identity.encode():
+        raise IndexDamagedError("the index is that of another directory")
+    index = Index.read_only(offline.root / names.INDEX)
+    try:
+        with index.reading() as reader:
+            for key, _ in reader.files():
+                offline.indexed[key] = full_record(reader, key)
+    finally:
+        index.close()
+
+
+def full_record(reader: Reader, key: MapFileKey) -> FileRecord:
+    """Everything the index says of a file that it has; raises CorruptError if that does not fit together."""
+    encoded = encode_key(key)
+    found = reader.file(encoded)
+    if found is None:
+        raise IndexDamagedError(f"the index lists {key} but does not find it")
+    chunks = b"".join(reader.chunks(encoded)) if found.chunks is None else found.chunks
+    record = FileRecord(key, found.head, split_chunks(chunks, found.head.chunks))
+    check_record(record)
+    return record

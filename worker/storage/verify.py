@@ -1,0 +1,176 @@
+"""What `holdfast verify DIR` does: read every byte of a storage directory that something refers to, and check it.
+
+Read-only, for a directory that no worker uses. Two severities: DAMAGE is in bytes that something refers to, and names
+file, region, partition and offset; HARMLESS is in bytes that nothing refers to. Free and slack bytes of LMDB have no
+checksum, so a change there cannot be seen; they are named as what they are, and no answer depends on them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.common.errors import CorruptError, HoldfastError
+from holdfast.common.ids import MapFileKey
+from holdfast.worker.storage import layout, names
+from holdfast.worker.storage.footers import read_footer
+from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.offline import Offline, open_offline
+from holdfast.worker.storage.records import FileRecord, encode_footer
+from holdfast.worker.storage.scan import Seeds, scan_run
+
+Progress = Callable[[int, int], None]
+_CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    DAMAGE = "DAMAGE"
+    HARMLESS = "HARMLESS"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found. Numbers that do not apply are None; offsets count from the start of the file."""
+
+    severity: Severity
+    path: str
+    message: str
+    region: int | None = None
+    partition: int | None = None
+    offset: int | None = None
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What was checked, and what was found."""
+
+    path: str
+    files: int = 0
+    batches: int = 0
+    size_bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def damaged(self) -> bool:
+        return any(finding.severity is Severity.DAMAGE for finding in self.findings)
+
+
+def verify_directory(path: str, progress: Progress | None = None) -> VerifyReport:
+    """Check a directory; `progress(done bytes, all bytes)` is called after every file.
+
+    Raises ConfigError if it is in use or is not a storage directory, OSError if it cannot be read at all.
+    """
+    verifier = _Verifier(open_offline(path), VerifyReport(path))
+    verifier.run(progress)
+    return verifier.report
+
+
+class _Verifier:
+    def __init__(self, offline: Offline, report: VerifyReport) -> None:
+        self._offline = offline
+        self.report = report
+
+    def _find(self, severity: Severity, path: str, message: str, **where: int | None) -> None:
+        self.report.findings.append(Finding(severity, path, message, **where))
+
+    def run(self, progress: Progress | None) -> None:
+        for path, message in self._offline.problems:
+            self._find(Severity.DAMAGE, path, message)
+        self._index()
+        present = list(self._offline.files())
+        sizes = {below: (self._offline.root / below).lstat().st_size for below, _ in present}
+        total, done = sum(sizes.values()), 0
+        for below, name in present:
+            self._file(below, name, sizes[below])
+            done += sizes[below]
+            if progress is not None:
+                progress(done, total)
+        on_disk = {below for below, _ in present}
+        for key in self._offline.indexed:
+            below = layout.sealed_path(key)
+            if below not in on_disk:
+                self._find(Severity.DAMAGE, below, f"{key} is in the index, but the file is gone")
+
+    def _index(self) -> None:
+        report = self._offline.report
+        if report is None:
+            return
+        starts = self._offline.starts
+        if starts is not None and report.starts and report.starts != starts.encode():
+            self._find(Severity.HARMLESS, names.STARTS, "the index names another start: the last one was cut short")
+        if report.pages.free_pages or report.pages.slack_bytes:
+            self._find(
+                Severity.HARMLESS,
+                names.INDEX_DATA,
+                f"{report.pages.free_pages} free pages and {report.pages.slack_bytes} slack bytes: nothing refers to them",
+            )
+
+    def _file(self, below: str, name: layout.FileName | None, size: int) -> None:
+        if name is None:
+            self._find(Severity.HARMLESS, below, "not a name of ours; nothing refers to it")
+        elif name.kind is layout.Kind.OPEN:
+            self._find(Severity.HARMLESS, below, f"unsealed, {size} bytes: never read, deleted later")
+        elif name.kind is layout.Kind.FAILED:
+            self._find(Severity.HARMLESS, below, "a copy that is given up")
+        else:
+            self._sealed(name.key, below, size)
+
+    def _sealed(self, key: MapFileKey, below: str, size: int) -> None:
+        path = self._offline.root / below
+        indexed = self._offline.indexed.get(key)
+        end = indexed.head.file_bytes if indexed is not None else size
+        record = indexed
+        try:
+            footer = read_footer(path, key, end)
+            if indexed is not None and encode_footer(footer) != encode_footer(indexed):
+                self._find(Severity.DAMAGE, below, "index and footer contradict each other")
+            record = indexed or footer
+        except (CorruptError, OSError) as error:
+            where = indexed.head.totals.size_bytes if indexed is not None else None
+            self._find(Severity.DAMAGE, below, f"footer: {error}", offset=where)
+        if indexed is None and self._offline.report is not None:
+            self._find(Severity.HARMLESS, below, "not in the index: taken in at the next start")
+        if record is None:
+            return
+        if size > end:
+            self._find(
+                Severity.HARMLESS, below, f"{size - end} bytes behind the end: nothing refers to them", offset=end
+            )
+        self.report.files += 1
+        self._data(below, record)
+
+    def _data(self, below: str, record: FileRecord) -> None:
+        """Check every batch of a file against the entries of its record."""
+        handle = Handle(os.open(self._offline.root / below, os.O_RDONLY | os.O_CLOEXEC))
+        seeds, due = Seeds(record.key.shuffle), dict[int, int]()
+        batches = crc_sum = 0
+        whole = True
+        for chunk in record.decoded():
+            for entry in chunk.entries():
+                offset = chunk.region_offset + entry.offset
+                data = memoryview(os.pread(handle.fd, entry.length, offset))
+                where = {"region": chunk.region, "partition": entry.partition}
+                number = due.get(entry.partition, 0)
+                due[entry.partition] = number + entry.batches
+                try:
+                    seed = seeds.of(entry.partition)
+                    if len(data) < entry.length:
+                        raise CorruptError(f"cut: {len(data)} of {entry.length} bytes are there")
+                    found = scan_run(data, 0, entry.length, seed, record.key.map, record.key.attempt, number)
+                    if found.batches != entry.batches:
+                        raise CorruptError(f"{found.batches} batches where the record has {entry.batches}")
+                except HoldfastError as error:
+                    whole = False
+                    self._find(Severity.DAMAGE, below, f"offsets from {offset}: {error}", offset=offset, **where)
+                    continue
+                batches += found.batches
+                crc_sum += found.crc_sum
+        totals = record.head.totals
+        if whole and (batches, crc_sum & _CRC_SUM_MASK) != (totals.batches, totals.crc_sum):
+            self._find(Severity.DAMAGE, below, "the batches do not add up to the totals of the file")
+        self.report.batches += batches
+        self.report.size_bytes += totals.size_bytes
