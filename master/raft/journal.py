@@ -48,7 +48,7 @@ class Store(Protocol):
         """Release the disk."""
 
 
-REMOVE_LIMIT = 2_000  # compacted entries removed in one step, so that no step is long
+REMOVE_LIMIT = 500  # compacted entries removed in one step, so that no step is long
 
 
 class Journal:
@@ -174,8 +174,10 @@ class Journal:
 
     def restart_at(self, command: bytes, index: int, term: int) -> None:
         """Replace the whole log by the last entry of a snapshot, and make it so on disk."""
-        self.clear()
-        self.add(command, index, term)
+        self._log = [(command, index, term)]
+        self.bytes = len(command)
+        self._same_to = index - 1
+        self._hard = True
         self.setRaftCommitIndex(max(self._commit, index))
         self.sync()
 

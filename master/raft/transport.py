@@ -64,7 +64,7 @@ class Link:
         self.sock, self.handshake, self.deadline = sock, handshake, deadline
         self.session: Session | None = None
         self.incoming = bytearray()
-        self.out: deque[bytes] = deque()
+        self.out: deque[memoryview] = deque()
         self.out_bytes = 0
         self.writing = False
         self.open = True
@@ -72,7 +72,7 @@ class Link:
     def put(self, *pieces: bytes) -> None:
         """Queue one frame."""
         size = sum(map(len, pieces))
-        self.out.append(_LENGTH.pack(size) + b"".join(pieces))
+        self.out.append(memoryview(b"".join((_LENGTH.pack(size), *pieces))))
         self.out_bytes += size + _LENGTH.size
 
     def next_frame(self) -> bytes | None:

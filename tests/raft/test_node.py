@@ -104,7 +104,7 @@ def test_a_single_node_serves_and_remembers(nodes: Nodes) -> None:
 
 def test_three_nodes_and_a_command_of_the_largest_size(nodes: Nodes) -> None:
     """8 MiB go through whole, one byte more is refused before anything is sent; all states end equal."""
-    running = nodes.three(election_min=1.0, election_max=2.0, leader_fallback=2.0)
+    running = nodes.three(election_min=2.0, election_max=3.0, leader_fallback=4.0)
     leader = leader_of(running)
     with pytest.raises(CommandTooLarge):
         leader.propose(bytes(MAX_COMMAND_BYTES + 1))
