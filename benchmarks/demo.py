@@ -1,6 +1,6 @@
 """The main job: two TPC-H queries over tables that went through Holdfast, while servers are killed.
 
-Usage: python -m benchmarks.demo [--scale 1] [--partitions 32] [--data DIR]
+Usage: python -m benchmarks.demo [--scale 1] [--partitions 16] [--data DIR]
 A cluster of three masters and two workers is started on this machine. `orders` and `lineitem` are shuffled by order key
 through it; the leading master is killed in the middle of that, a worker between write and read. The input of the
 shuffles is removed before the read, so that no map could run again. The answers are compared with Spark's own shuffle
@@ -50,7 +50,7 @@ _KILL_AT = 2.0
 
 @click.command()
 @click.option("--scale", default=1.0, show_default=True, help="TPC-H scale: 1 is 6 million line items, about 1 GB.")
-@click.option("--partitions", default=32, show_default=True, help="Reduce partitions of both shuffles.")
+@click.option("--partitions", default=16, show_default=True, help="Reduce partitions of both shuffles.")
 @click.option("--data", default="build/tpch", show_default=True, type=click.Path(path_type=Path), help="Kept tables.")
 def main(scale: float, partitions: int, data: Path) -> None:
     """Run the main job."""
