@@ -106,7 +106,7 @@ class _Verifier:
             self._find(
                 Severity.HARMLESS,
                 names.INDEX_DATA,
-                f"{report.pages.free_pages} free pages and {report.pages.slack_bytes} slack bytes: nothing refers to them",
+                f"{report.pages.free_pages} free pages and {report.pages.slack_bytes} slack bytes: unused",
             )
 
     def _file(self, below: str, name: layout.FileName | None, size: int) -> None:

@@ -1,0 +1,56 @@
+"""Drives the storage of a worker without a server: write contents, read them back as the wire would bring them."""
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+from holdfast.common.ids import MapFileKey
+from holdfast.common.messages import Ack, MapSealed
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.store import DirectorySettings, MapFileWriter, Store, StoreSettings, prepare
+from tests.support.map_data import MapContent, Pieces
+
+CLUSTER, WORKER = "c1", "w1"
+
+
+def settings(*roots: Path, **changes: object) -> StoreSettings:
+    """Settings for a store over these directories."""
+    directories = tuple(DirectorySettings(path=str(root)) for root in roots)
+    values = {"cluster_id": CLUSTER, "worker_name": WORKER, "directories": directories, "sync_threads": 2} | changes
+    return StoreSettings(**values)  # type: ignore[arg-type]  # the names are those of the fields
+
+
+def open_store(*roots: Path, disk: Disk | None = None, **changes: object) -> Store:
+    """Open, or open again, a store."""
+    return prepare(settings(*roots, **changes), disk).open()
+
+
+def append_all(store: Store, content: MapContent, ack: Ack = Ack.WRITTEN) -> MapFileWriter:
+    """Begin a file and append all its frames."""
+    writer = store.begin(content.key, content.partitions, ack)
+    for frame in content.frames:
+        writer.append(frame.region, frame.flags, frame.runs, memoryview(frame.body))
+    return writer
+
+
+def write(store: Store, content: MapContent, ack: Ack = Ack.WRITTEN) -> MapSealed:
+    """Write and seal a file."""
+    append_all(store, content, ack)
+    return store.seal(content.key, content.totals).result(30)
+
+
+def read(store: Store, keys: list[MapFileKey], begin: int, end: int) -> Pieces:
+    """Read a range of partitions of files of one shuffle; checks that what was announced is what came."""
+    plan = store.plan(keys[0].shuffle, begin, end, [(key.map, key.attempt, key.epoch) for key in keys])
+    found: dict[tuple[int, int, int], bytes] = defaultdict(bytes)
+    total = 0
+    for piece in plan.pieces():
+        data = os.pread(piece.fileno, piece.length, piece.offset)
+        assert len(data) == piece.length == sum(length for _, length in piece.runs)
+        offset = 0
+        for partition, length in piece.runs:
+            found[piece.file, piece.region, partition] += data[offset : offset + length]
+            offset += length
+        total += offset
+    assert total == plan.total_bytes
+    return dict(found)

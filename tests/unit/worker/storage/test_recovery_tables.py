@@ -1,0 +1,82 @@
+"""The tables of recovery.py, walked whole."""
+
+import itertools
+
+import pytest
+
+from holdfast.worker.storage.recovery import (
+    FILE_TABLE,
+    Decision,
+    DirectoryFacts,
+    Facts,
+    Footer,
+    Length,
+    Name,
+    Opening,
+    Part,
+    decide,
+    decide_opening,
+)
+
+ALL_FILES = [Facts(*row) for row in itertools.product(Name, (False, True), Length, Footer)]
+ALL_DIRECTORIES = [
+    DirectoryFacts(*row) for row in itertools.product((False, True), Part, Part, (None, False, True))
+]
+
+
+def possible(facts: Facts) -> bool:
+    """Whether gathering can give these facts: lengths are compared and footers read only where it can matter."""
+    if facts.name is Name.MISSING and not facts.indexed:
+        return False
+    compared = facts.indexed and facts.name in (Name.OPEN, Name.SEALED)
+    if compared == (facts.length is Length.UNKNOWN):
+        return False
+    wanted = (
+        facts.length is Length.LONGER
+        or (facts.name is Name.SEALED and not facts.indexed)
+        or (facts.name is Name.OPEN and facts.length is Length.EQUAL)
+    )
+    return wanted == (facts.footer is not Footer.UNREAD)
+
+
+@pytest.mark.parametrize("facts", ALL_FILES, ids=lambda facts: "-".join(str(getattr(f, "name", f)) for f in facts))
+def test_every_combination_has_a_row_or_cannot_be(facts):
+    """Exactly the combinations that can be met have a row; any other is an error that names the facts."""
+    if possible(facts):
+        decide(facts)
+    else:
+        with pytest.raises(LookupError, match="no such case"):
+            decide(facts)
+
+
+def test_cases_have_names_of_their_own():
+    """A case is called by one letter in reports and documents, and every decision is taken by some case."""
+    letters = [letter for letter, _ in FILE_TABLE.values()]
+    assert letters == sorted(set(letters))
+    assert {decision for _, decision in FILE_TABLE.values()} == set(Decision)
+
+
+def test_what_is_recorded_is_never_forgotten():
+    """Only a copy that was given up loses its record; only what has neither record nor footer is put aside."""
+    for facts, (_, decision) in FILE_TABLE.items():
+        if facts.indexed:
+            assert decision not in (Decision.QUARANTINE, Decision.DELETE_LATER, Decision.ADOPT)
+            assert (decision is Decision.UNRECORD) == (facts.name is Name.FAILED)
+        if decision is Decision.QUARANTINE:
+            assert facts.footer is Footer.WRONG
+
+
+@pytest.mark.parametrize("facts", ALL_DIRECTORIES, ids=str)
+def test_every_directory_is_opened_refused_or_cannot_be(facts):
+    """A directory is only made where nothing is, and only used where something readable says that it is ours."""
+    try:
+        opening = decide_opening(facts)
+    except LookupError:
+        return
+    if opening is Opening.CREATE:
+        assert facts.empty
+    elif opening in (Opening.REFUSE_OTHER, Opening.REFUSE_UNKNOWN):
+        assert not facts.ours
+    else:
+        assert facts.ours
+        assert Part.GOOD in (facts.identity_part, facts.index_part)
