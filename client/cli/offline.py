@@ -22,14 +22,16 @@ _directory = click.argument("directory", metavar="DIR", type=click.Path(path_typ
 
 @click.command()
 @_directory
+@click.option("--files", is_flag=True, help="Show every file, not only the shuffles; --json always has all.")
 @json_option
-def inspect(directory: Path, as_json: bool) -> None:
-    """Show what the storage directory DIR of a stopped worker holds, from its index."""
+def inspect(directory: Path, files: bool, as_json: bool) -> int:
+    """Show what the storage directory DIR of a stopped worker holds. Exit 1 if it has problems."""
     _need(directory)
     from holdfast.worker.storage.inspect import inspect_directory
 
-    document = _plain(inspect_directory(directory))
-    show(document, as_json, lambda screen: _draw_fields(document, screen))
+    document = _plain(inspect_directory(str(directory)))
+    show(document, as_json, lambda screen: _draw_inspect(document, files, screen))
+    return 1 if document["problems"] else 0
 
 
 @click.command()
@@ -47,7 +49,7 @@ def verify(directory: Path, as_json: bool) -> int:
 
     with Progress(console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"verify {directory}", total=None)
-        report = verify_directory(directory, lambda done, total: bar.update(task, completed=done, total=total))
+        report = verify_directory(str(directory), lambda done, total: bar.update(task, completed=done, total=total))
     document = _plain(report)
     document["good"] = not any(finding["severity"] == "DAMAGE" for finding in document["findings"])
     show(document, as_json, lambda screen: _draw_verify(document, screen))
@@ -73,32 +75,52 @@ def _plain(value: Any) -> Any:
 
 
 def _draw_fields(document: dict[str, Any], screen: Console) -> None:
-    """Single values as lines, lists of records as tables."""
+    """Single values, a line each."""
     for key, value in document.items():
         if not isinstance(value, list):
-            shown = f"{in_bytes(value)} ({value})" if key.endswith("bytes") and value >= 1024 else value
-            screen.print(f"{key.replace('_', ' '):<20} {shown}")
-    for key, value in document.items():
-        if isinstance(value, list) and value:
-            if isinstance(value[0], dict):
-                screen.print(table(value[0], [list(record.values()) for record in value], title=key))
-            else:
-                screen.print(f"{key}: {', '.join(map(str, value))}")
+            shown = in_bytes(value) if key.endswith("_bytes") else value
+            screen.print(f"{key.removesuffix('_bytes').replace('_', ' '):<17} {shown}")
+
+
+def _draw_inspect(document: dict[str, Any], files: bool, screen: Console) -> None:
+    _draw_fields(document, screen)
+    rows = []
+    for shuffle in document["shuffles"]:
+        found = shuffle["files"]
+        sealed = [one for one in found if one["state"] == "sealed"]
+        name = f"{shuffle['instance']}/{shuffle['shuffle']}.{shuffle['generation']}"
+        stored = sum(one["file_bytes"] for one in found)
+        rows.append(
+            (name, len(sealed), len(found) - len(sealed), sum(one["batches"] for one in found), in_bytes(stored))
+        )
+    screen.print(table(("shuffle", "#sealed files", "#others", "#batches", "#bytes"), rows))
+    if files:
+        keys = (
+            "path",
+            "state",
+            "#map",
+            "#attempt",
+            "#epoch",
+            "#partitions",
+            "#batches",
+            "#file_bytes",
+            "ack",
+            "problem",
+        )
+        listed = [one for shuffle in document["shuffles"] for one in shuffle["files"]]
+        screen.print(table(keys, [[one[key.lstrip("#")] for key in keys] for one in listed]))
+    for path in document["unknown"]:
+        screen.print(f"not ours: {path}", soft_wrap=True)
+    for problem in document["problems"]:
+        screen.print(f"[bold red]problem[/]: {problem}", soft_wrap=True)
 
 
 def _draw_verify(document: dict[str, Any], screen: Console) -> None:
-    _draw_fields({key: value for key, value in document.items() if key not in ("good", "findings")}, screen)
+    _draw_fields({key: value for key, value in document.items() if key != "good"}, screen)
     for finding in document["findings"]:
         colour = "red" if finding["severity"] == "DAMAGE" else "yellow"
-        place = ", ".join(
-            f"{key} {value}" for key, value in finding.items() if key not in ("severity", "message", "where")
-        )
-        screen.print(
-            f"[bold {colour}]{finding['severity']}[/] {finding['where']} ({place}): {finding['message']}",
-            soft_wrap=True,
-        )
-    screen.print(
-        "[bold green]good[/]: every byte that is referred to is as it was written"
-        if document["good"]
-        else "[bold red]damaged[/]"
-    )
+        numbers = [f"{key} {finding[key]}" for key in ("region", "partition", "offset") if finding[key] is not None]
+        place = ", ".join([finding["path"], *numbers])
+        screen.print(f"[bold {colour}]{finding['severity']}[/] {place}: {finding['message']}", soft_wrap=True)
+    good = "[bold green]good[/]: every byte that something refers to is as it was written"
+    screen.print(good if document["good"] else "[bold red]damaged[/]")

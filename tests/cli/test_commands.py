@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client import Session
 from holdfast.client.cli.main import COMMANDS
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.net.control import ControlClient
@@ -191,14 +192,26 @@ def test_unreachable_masters_are_bad_news():
 
 
 def test_inspect_and_verify_need_no_server(tmp_path: Path):
-    """Both read the directory of a stopped worker; on one in use or of somebody else they leave with 2."""
-    with local_cluster(masters=1, workers=1, dir=tmp_path) as cluster:
+    """Both read the directory of a stopped worker; a flipped byte is found and named; one in use is refused with 2."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path) as cluster, Session(cluster.endpoints, app="cli") as session:
         directory = cluster.directory / "w1"
+        shuffle = session.register_map_shuffle(4)
+        with shuffle.writer(0, 0) as writer:
+            shuffle.commit([writer.close([(partition, b"some payload") for partition in range(4)])])
         assert run("verify", directory).returncode == 2
-    assert isinstance(document(run("inspect", directory, "--json")), dict)
+        cluster.workers[0].stop()  # before the session ends and its data is forgotten
+    said = document(run("inspect", directory, "--json"))
+    assert [file["state"] for shuffle in said["shuffles"] for file in shuffle["files"]] == ["sealed"]
     assert document(run("verify", directory, "--json"))["good"] is True
-    assert run("inspect", directory).returncode == 0
+    assert "1" in run("inspect", directory, "--files").stdout
     assert run("verify", directory).returncode == 0
+    (path,) = directory.rglob("*.map")
+    data = bytearray(path.read_bytes())
+    data[40] ^= 1
+    path.write_bytes(data)
+    said = document(run("verify", directory, "--json"), 1)
+    assert any(finding["severity"] == "DAMAGE" and finding["path"] in str(path) for finding in said["findings"])
+    assert "DAMAGE" in run("verify", directory).stdout
     (tmp_path / "empty").mkdir()
     assert run("inspect", tmp_path / "empty").returncode == 2
 

@@ -76,13 +76,14 @@ def test_ledger_keeps_finding_what_came_back():
 def test_report_is_bad_when_a_check_fails_or_nothing_was_checked():
     """The verdict needs every round, at least one check, and no broken promise."""
     report = Report("x", seed=1, rounds=1)
-    assert not report.good
+    verdicts = [report.good]
     report.done = 1
-    assert not report.good
+    verdicts.append(report.good)
     report.check("something", True, "")
-    assert report.good
+    verdicts.append(report.good)
     report.check("something", False, "it is gone")
-    assert not report.good
+    verdicts.append(report.good)
+    assert verdicts == [False, False, True, False]
     assert report.failures == ["it is gone"]
 
 

@@ -13,6 +13,7 @@ from holdfast.client import cluster as module
 from holdfast.client.cluster import LocalCluster, StartError, local_cluster
 from holdfast.client.direct import ask, worker_status
 from holdfast.common.errors import ConfigError
+from holdfast.common.net.ports import free_ports
 from holdfast.common.proto import holdfast_pb2 as pb
 from tests.support.waiting import wait_until
 
@@ -93,7 +94,7 @@ def test_impossible_clusters_are_refused(masters: int, workers: int):
 
 def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """When a port is taken by somebody else, the error names the server and has what the server wrote."""
-    taken = module.free_ports(5)
+    taken = free_ports(5)
     monkeypatch.setattr(module, "free_ports", lambda count, host: taken[:count])
     with (
         socket.create_server(("127.0.0.1", taken[0])),
