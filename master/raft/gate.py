@@ -166,9 +166,7 @@ class Gate:
         """Send entries (or none: a heartbeat) behind prev."""
         self._seq += 1
         raft = self._raft
-        self._outbox.append(
-            (peer, Append(raft.term, self._seq, raft.commit_index, prev_index, prev_term, entries))
-        )
+        self._outbox.append((peer, Append(raft.term, self._seq, raft.commit_index, prev_index, prev_term, entries)))
         self.windows[peer].sent(self._seq, sum(len(entry[0]) for entry in entries))
 
     def send_part(self, peer: str, index: int, term: int, total: int, offset: int, data: bytes) -> None:

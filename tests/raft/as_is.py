@@ -261,4 +261,3 @@ class LibraryPeer:
             command, _, term = log[index - 1]
             oracle.commit(self.name, index, term, command)
         self._seen = (seen_term, max(seen_commit, so.raftCommitIndex))
-
