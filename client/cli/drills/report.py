@@ -61,7 +61,7 @@ class Report:
         try:
             yield
         except TimeoutError:
-            raise DrillError(f"round {self.done + 1}: {deadline_passed}") from None
+            raise DrillError(deadline_passed) from None
 
     def close(self) -> None:
         """Judge the times; call once, at the end."""

@@ -76,7 +76,7 @@ class _Drill:
     async def _until_cut(self, action: Callable[[FrameClient], Coroutine[Any, Any, None]]) -> None:
         client = await self.connect()
         try:
-            while True:
+            while not client.closed:
                 async with asyncio.timeout(_ANSWER_SECONDS_MAX):
                     await action(client)
         except TimeoutError:
@@ -225,4 +225,4 @@ async def _round(worker: Server, state: _Drill, rng: random.Random) -> None:
         try:
             await state.check_all()
         except RetryError as error:
-            raise DrillError(f"round {report.done + 1}: the restarted worker is gone: {error}") from None
+            raise DrillError(f"the restarted worker is gone: {error}") from None
