@@ -38,7 +38,7 @@ class ControlFigures:
 
 
 async def measure_control(
-    endpoints: str, *, clients: int, seconds: float, at_once: int = 1, transport: Transport = "grpc"
+    endpoints: str, *, clients: int, seconds: float, at_once: int = 1, transport: Transport = "http"
 ) -> ControlFigures:
     """Have `clients` clients, each with `at_once` commands under way, call for `seconds`; return what they saw.
 

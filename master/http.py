@@ -7,6 +7,7 @@ the same type. Errors: the HTTP status of statuses.py, headers Holdfast-Status a
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -22,7 +23,17 @@ from holdfast.master.service.statuses import code_of, http_status_of, metadata_o
 
 #: proto3 JSON writes bytes as base64: a third more.
 _JSON_BYTES_MAX = CONTROL_MESSAGE_BYTES_MAX * 4 // 3 + 4096
+#: Connections open at once; most are long polls.
+CONNECTIONS_MAX = 16_384
+_STOP_SECONDS = 1.0
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Refusing(asyncio.Protocol):
+    """A connection beyond the bound: closed at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
 
 
 class HttpServer:
@@ -32,17 +43,24 @@ class HttpServer:
         self._handlers = handlers
         self._metrics = metrics
         self._methods = {method.path: method for method in METHODS.values()}
-        self._runner = web.ServerRunner(web.Server(self._serve, access_log=None), shutdown_timeout=1.0)
+        self._server = web.Server(self._serve, access_log=None)
+        self._listener: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port. Raises OSError if the address is taken."""
-        await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
-        return int(self._runner.addresses[0][1])
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self._connection, host, port, backlog=1024)
+        return int(self._listener.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         """Stop listening and close what is open."""
-        await self._runner.cleanup()
+        if self._listener is not None:
+            self._listener.close()
+        self._server.pre_shutdown()
+        await self._server.shutdown(_STOP_SECONDS)
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        return self._server() if len(self._server.connections) < CONNECTIONS_MAX else _Refusing()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         method = self._methods.get(request.path)

@@ -105,7 +105,9 @@ class Server:
         self._own = own
         self._loop = asyncio.get_running_loop()
         self._node = RaftNode(_raft_settings(config, own, secret), Machine(self._changed), on_leadership=self._led)
-        self._leader = Leader(config, self._node)
+        self._leader = Leader(config, self._node, self._failed)
+        self._failure: BaseException | None = None
+        self._stopping = asyncio.Event()
         self._masters = Masters(config)
         registry = Registry(self._leader)
         self._metrics = Metrics(self._gauges)
@@ -113,14 +115,22 @@ class Server:
             {
                 "Shuffles": Shuffles(self._leader, self._masters, registry),
                 "Registry": registry,
-                "Admin": Admin(self._leader, self._masters, registry),
+                "Admin": Admin(self._leader, self._masters),
             },
             self._metrics,
         )
         self._http = HttpServer(self._handlers, self._metrics)
 
-    async def run(self, stopping: asyncio.Event) -> None:
-        """Serve until `stopping` is set."""
+    def stop(self) -> None:
+        """Ask `run` to end."""
+        self._stopping.set()
+
+    def _failed(self, error: BaseException) -> None:
+        self._failure = error
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Serve until told to stop. Raises what broke."""
         bind = self._config.master.bind
         host = configuration.advertised(bind, self._config.master.address, socket.gethostname())
         grpc, grpc_port = await serve_grpc(self._handlers, f"{bind}:{self._config.master.grpc_port}")
@@ -129,12 +139,14 @@ class Server:
         self._node.start()
         self._say_ready()
         try:
-            await stopping.wait()
+            await self._stopping.wait()
             await self._hand_over()
         finally:
             await grpc.stop(0.5)
             await self._http.stop()
             self._node.stop()
+        if self._failure is not None:
+            raise self._failure
 
     def _say_ready(self) -> None:
         told = {
@@ -177,7 +189,7 @@ class Server:
                 len(machine.state.workers),
                 sum(worker.alive for worker in machine.state.workers.values()),
                 len(machine.state.applications),
-                len(machine.state.shuffles),
+                machine.state.shuffle_count,
                 machine.state.array_bytes,
                 machine.state.answers.size,
             )
@@ -231,8 +243,7 @@ def _raft_settings(config: Config, own: configuration.Peer, secret: bytes) -> Ra
 
 
 async def _run(config: Config, own: configuration.Peer, secret: bytes) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    server = Server(config, own, secret)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    await Server(config, own, secret).run(stopping)
+        asyncio.get_running_loop().add_signal_handler(number, server.stop)
+    await server.run()

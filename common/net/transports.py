@@ -206,4 +206,6 @@ def _from_grpc(error: Any, address: str) -> HoldfastError:
         return RetryError(f"master {address} cannot be reached: {details}")
     if error.code() is StatusCode.RESOURCE_EXHAUSTED and "message" in details:
         return ProtocolError(f"master {address}: {details}", status=Status.TOO_LARGE)
+    if error.code() is StatusCode.RESOURCE_EXHAUSTED:
+        return RetryError(f"master {address} is busy: {details}", status=Status.BUSY)
     return HoldfastError(f"master {address}: {error.code().name}: {details}")

@@ -156,7 +156,7 @@ def _register_shuffle(state: State, body: cmd.RegisterShuffle) -> Answer:
     key = body.key
     if key.instance not in state.applications:
         return _gone(key.instance)
-    known = state.shuffles.get(key)
+    known = state.shuffle(key)
     if known is not None:
         return _same_shape(known, body)
     refusal = _generation_problem(state, key) or _shuffle_bounds(state, body)
@@ -188,7 +188,7 @@ def _same_shape(known: Shuffle, body: cmd.RegisterShuffle) -> Answer:
 
 def _generation_problem(state: State, key: ShuffleKey) -> Answer | None:
     """Generations open one after another, each once the one before is committed or dropped; none comes back."""
-    highest = state.heads.get((key.instance, key.shuffle))
+    highest = state.head(key.instance, key.shuffle)
     if highest is None:
         return None
     if key.generation <= highest:
@@ -197,7 +197,7 @@ def _generation_problem(state: State, key: ShuffleKey) -> Answer | None:
         )
     if key.generation != highest + 1:
         return _refuse(Status.GENERATION_CLOSED, f"the next generation of {key} is {highest + 1}")
-    before = state.shuffles.get(ShuffleKey(key.instance, key.shuffle, Generation(highest)))
+    before = state.shuffle(ShuffleKey(key.instance, key.shuffle, Generation(highest)))
     if before is not None and not before.committed_ms:
         return _refuse(Status.GENERATION_CLOSED, f"generation {highest} is open; push into it, or commit it first")
     return None
@@ -213,9 +213,13 @@ def _shuffle_bounds(state: State, body: cmd.RegisterShuffle) -> Answer | None:
         return _refuse(
             Status.BAD_REQUEST, f"copies are 1 or {COPIES_MAX}, ack is 0, 1 or 2, and there is an assignment"
         )
-    if len(state.shuffles) >= bounds.SHUFFLES_MAX or len(state.heads) >= bounds.HEADS_MAX:
+    below = state.below[body.key.instance]
+    own, heads = len(below.shuffles), len(below.heads)
+    if own >= bounds.SHUFFLES_PER_APPLICATION_MAX or heads >= bounds.HEADS_PER_APPLICATION_MAX:
+        return _refuse(Status.NO_ROOM, f"the application has {own} shuffles and had {heads}; go on in a new instance")
+    if state.shuffle_count >= bounds.SHUFFLES_MAX or state.head_count >= bounds.HEADS_MAX:
         return _refuse(
-            Status.NO_ROOM, f"{len(state.shuffles)} shuffles are registered; unregister or forget some first"
+            Status.NO_ROOM, f"{state.shuffle_count} shuffles are registered; unregister or forget some first"
         )
     return _array_room(state, len(body.assignment))
 
@@ -240,7 +244,7 @@ def _commit(state: State, body: cmd.Commit) -> Answer:
 def _commit_with(state: State, body: cmd.Commit) -> Answer:
     if body.key.instance not in state.applications:
         return _gone(body.key.instance)
-    shuffle = state.shuffles.get(body.key)
+    shuffle = state.shuffle(body.key)
     if shuffle is None:
         return _no_such(state, body.key)
     if shuffle.committed_ms:
@@ -276,7 +280,7 @@ def _commit_with(state: State, body: cmd.Commit) -> Answer:
 
 
 def _no_such(state: State, key: ShuffleKey) -> Answer:
-    if (key.instance, key.shuffle) not in state.heads:
+    if state.head(key.instance, key.shuffle) is None:
         return _refuse(Status.UNKNOWN_SHUFFLE, f"shuffle {key.shuffle} of {key} was never registered")
     return _refuse(Status.UNKNOWN_GENERATION, f"{key} is not open: it was dropped, or never registered")
 

@@ -11,8 +11,11 @@ APPLICATIONS_MAX = 10_000
 LEASES_PER_APPLICATION_MAX = 1_000
 #: Shuffle generations alive at once; a record without arrays is about 500 bytes.
 SHUFFLES_MAX = 200_000
-#: (instance, shuffle) pairs whose highest generation is remembered, so that none is used twice.
-HEADS_MAX = 1_000_000
+#: Of one application: they are dropped by one command, which may not hold up the log for more than a few milliseconds.
+SHUFFLES_PER_APPLICATION_MAX = 20_000
+#: Shuffles whose highest generation is remembered, so that none is used twice: of all and of one application.
+HEADS_MAX = 500_000
+HEADS_PER_APPLICATION_MAX = 50_000
 #: Instances that are gone and must not come back; the oldest are forgotten first (instances are random).
 GONE_MAX = 20_000
 #: Assignments and winners of all shuffles together: what a master holds in memory and writes to snapshots.

@@ -1,7 +1,9 @@
 """The replicated state: tables of immutable records, indexes derived from them, and what must hold between them.
 
 Rules: only apply.py changes it, through the methods here, which keep the indexes in step. The tables (`Tables`) are
-what a snapshot holds; indexes are rebuilt from them. No clock: `time_ms` is the largest command time seen.
+what a snapshot holds; indexes are rebuilt from them. No clock: `time_ms` is the largest command time seen. A picture
+for a snapshot is taken between two commands and must be quick; so it shares the shuffles below each application, and
+the next command that changes some of them makes a copy of its own first.
 """
 
 from __future__ import annotations
@@ -10,14 +12,22 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast.common.ids import ShuffleKey
+from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.master.core.answers import AnswerTable
 from holdfast.master.core.records import Application, Client, Shuffle, Upload, Worker
 
 
 @dataclass(slots=True)
+class Below:
+    """What is below one application: its shuffles, and the highest generation ever opened of each."""
+
+    shuffles: dict[ShuffleKey, Shuffle] = field(default_factory=dict)
+    heads: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Tables:
-    """Everything that is replicated. A shallow copy of each table is a consistent picture."""
+    """Everything that is replicated."""
 
     time_ms: int = 0
     #: Place in the log of the last command applied, and numbers given so far.
@@ -26,9 +36,8 @@ class Tables:
     applications_made: int = 0
     workers: dict[int, Worker] = field(default_factory=dict)
     applications: dict[bytes, Application] = field(default_factory=dict)
-    shuffles: dict[ShuffleKey, Shuffle] = field(default_factory=dict)
-    #: Highest generation ever opened of each shuffle of a living application.
-    heads: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    #: By instance, for exactly the applications.
+    below: dict[bytes, Below] = field(default_factory=dict)
     #: Instances that were dropped, oldest first, with the time.
     gone: dict[bytes, int] = field(default_factory=dict)
     uploads: dict[bytes, Upload] = field(default_factory=dict)
@@ -47,12 +56,13 @@ class State:
         self.applications_made = tables.applications_made
         self.workers = tables.workers
         self.applications = tables.applications
-        self.shuffles = tables.shuffles
-        self.heads = tables.heads
+        self.below = tables.below
         self.gone = tables.gone
         self.uploads = tables.uploads
         self.answers = AnswerTable()
         self.answers.restore(tables.clients, tables.forgotten_index)
+        #: Instances whose `below` is in no picture.
+        self._owned: set[bytes] = set()
         self._index()
 
     def _index(self) -> None:
@@ -61,17 +71,14 @@ class State:
         self.worker_by_directory = {
             directory.id: worker.id for worker in self.workers.values() for directory in worker.directories
         }
-        self.shuffles_of: dict[bytes, dict[ShuffleKey, None]] = {instance: {} for instance in self.applications}
-        for key in self.shuffles:
-            self.shuffles_of[key.instance][key] = None
-        self.heads_of: dict[bytes, dict[int, None]] = {instance: {} for instance in self.applications}
-        for instance, shuffle in self.heads:
-            self.heads_of[instance][shuffle] = None
-        self.array_bytes = sum(shuffle.array_bytes for shuffle in self.shuffles.values())
+        self.shuffle_count = sum(len(below.shuffles) for below in self.below.values())
+        self.head_count = sum(len(below.heads) for below in self.below.values())
+        self.array_bytes = sum(shuffle.array_bytes for shuffle in self.every_shuffle())
         self.upload_bytes = sum(upload.array_bytes for upload in self.uploads.values())
 
     def capture(self) -> Tables:
         """Return a picture that later commands do not change."""
+        self._owned.clear()
         return Tables(
             time_ms=self.time_ms,
             index=self.index,
@@ -79,15 +86,14 @@ class State:
             applications_made=self.applications_made,
             workers=self.workers.copy(),
             applications=self.applications.copy(),
-            shuffles=self.shuffles.copy(),
-            heads=self.heads.copy(),
+            below=self.below.copy(),
             gone=self.gone.copy(),
             uploads=self.uploads.copy(),
             clients=self.answers.clients.copy(),
             forgotten_index=self.answers.forgotten_index,
         )
 
-    # Changes, one per table.
+    # Changes.
 
     def put_worker(self, worker: Worker) -> None:
         """Add or replace a worker; directories that it gave up are free again."""
@@ -105,34 +111,34 @@ class State:
     def put_application(self, application: Application) -> None:
         """Add or replace an application."""
         self.applications[application.instance] = application
-        self.shuffles_of.setdefault(application.instance, {})
-        self.heads_of.setdefault(application.instance, {})
+        if application.instance not in self.below:
+            self.below[application.instance] = Below()
 
     def put_shuffle(self, shuffle: Shuffle) -> None:
         """Add or replace a generation of a shuffle of a living application."""
-        before = self.shuffles.get(shuffle.key)
+        below = self._own(shuffle.key.instance)
+        before = below.shuffles.get(shuffle.key)
         self.array_bytes += shuffle.array_bytes - (before.array_bytes if before else 0)
-        self.shuffles[shuffle.key] = shuffle
-        self.shuffles_of[shuffle.key.instance][shuffle.key] = None
-        head = (shuffle.key.instance, shuffle.key.shuffle)
-        self.heads[head] = max(self.heads.get(head, 0), shuffle.key.generation)
-        self.heads_of[shuffle.key.instance][shuffle.key.shuffle] = None
+        self.shuffle_count += before is None
+        below.shuffles[shuffle.key] = shuffle
+        head = below.heads.get(shuffle.key.shuffle)
+        self.head_count += head is None
+        below.heads[shuffle.key.shuffle] = max(head or 0, shuffle.key.generation)
 
     def drop_shuffle(self, key: ShuffleKey) -> None:
         """Remove a generation; that it existed is remembered."""
-        self.array_bytes -= self.shuffles.pop(key).array_bytes
-        del self.shuffles_of[key.instance][key]
+        self.array_bytes -= self._own(key.instance).shuffles.pop(key).array_bytes
+        self.shuffle_count -= 1
 
     def drop_application(self, instance: bytes) -> int:
         """Remove an application with everything below it; return how many shuffle generations went."""
         del self.applications[instance]
-        keys = self.shuffles_of.pop(instance)
-        for key in keys:
-            self.array_bytes -= self.shuffles.pop(key).array_bytes
-        for shuffle in self.heads_of.pop(instance):
-            del self.heads[(instance, shuffle)]
+        below = self.below.pop(instance)
+        self.array_bytes -= sum(shuffle.array_bytes for shuffle in below.shuffles.values())
+        self.shuffle_count -= len(below.shuffles)
+        self.head_count -= len(below.heads)
         self.gone[instance] = self.time_ms
-        return len(keys)
+        return len(below.shuffles)
 
     def put_upload(self, name: bytes, upload: Upload) -> None:
         """Add or replace the parts of an array."""
@@ -146,11 +152,43 @@ class State:
         if before is not None:
             self.upload_bytes -= before.array_bytes
 
+    def _own(self, instance: bytes) -> Below:
+        """Return what is below an application, to be changed: a copy of it if the last picture shows it."""
+        below = self.below[instance]
+        if instance not in self._owned:
+            below = self.below[instance] = Below(below.shuffles.copy(), below.heads.copy())
+            self._owned.add(instance)
+        return below
+
     # Questions.
+
+    def shuffle(self, key: ShuffleKey) -> Shuffle | None:
+        """Return the record of a generation."""
+        below = self.below.get(key.instance)
+        return below.shuffles.get(key) if below is not None else None
+
+    def head(self, instance: bytes, shuffle: int) -> int | None:
+        """Return the highest generation ever opened of a shuffle of a living application."""
+        below = self.below.get(instance)
+        return below.heads.get(shuffle) if below is not None else None
+
+    def every_shuffle(self) -> Iterator[Shuffle]:
+        """Yield every record, application by application."""
+        for below in self.below.values():
+            yield from below.shuffles.values()
 
     def generations(self, instance: bytes, shuffle: int) -> list[ShuffleKey]:
         """Return the living generations of a shuffle, lowest first."""
-        return sorted(key for key in self.shuffles_of.get(instance, ()) if key.shuffle == shuffle)
+        found = []
+        number = self.head(instance, shuffle)
+        # Generations open one after another and are dropped from the lowest, so the living ones end at the highest.
+        while number is not None and number >= 0:
+            key = ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(number))
+            if self.shuffle(key) is None:
+                break
+            found.append(key)
+            number -= 1
+        return found[::-1]
 
     def newest_named(self, name: str) -> Application | None:
         """Return the living application of that name that was created last."""
@@ -159,14 +197,15 @@ class State:
 
     def check(self) -> list[str]:
         """Derive everything again and return every breach of what must hold, as sentences; [] is good."""
-        return [*self._check_indexes(), *self._check_records(), *self.answers.check()]
+        return [*self._check_indexes(), *self._check_records(), *self._check_shuffles(), *self.answers.check()]
 
     def _check_indexes(self) -> Iterator[str]:
-        again = State(self.capture())
-        for name in ("worker_by_uid", "worker_by_name", "worker_by_directory", "shuffles_of", "heads_of"):
+        tables = self.capture()
+        again = State(tables)
+        for name in ("worker_by_uid", "worker_by_name", "worker_by_directory"):
             if getattr(again, name) != getattr(self, name):
                 yield f"the index {name} is not what the tables say"
-        for name in ("array_bytes", "upload_bytes"):
+        for name in ("array_bytes", "upload_bytes", "shuffle_count", "head_count"):
             if getattr(again, name) != getattr(self, name):
                 yield f"{name} is {getattr(self, name)}, the tables say {getattr(again, name)}"
 
@@ -180,12 +219,14 @@ class State:
                 yield f"application {application.name} has leases {holders}"
             if instance in self.gone:
                 yield f"application {application.name} is gone and there"
-        for key, shuffle in self.shuffles.items():
-            if key != shuffle.key or key.instance not in self.applications:
-                yield f"shuffle {key} has no application"
-            if bool(shuffle.committed_ms) != bool(shuffle.winners):
-                yield f"shuffle {key} is committed without winners, or has winners uncommitted"
-        for instance, number in self.heads:
-            living = self.generations(instance, number)
-            if living and living[-1].generation > self.heads[(instance, number)]:
-                yield f"shuffle {living[-1]} is above the highest generation"
+
+    def _check_shuffles(self) -> Iterator[str]:
+        if self.below.keys() != self.applications.keys():
+            yield "there are shuffles without an application, or the other way round"
+        for instance, below in self.below.items():
+            living = {key for number in below.heads for key in self.generations(instance, number)}
+            for key, shuffle in below.shuffles.items():
+                if key != shuffle.key or key.instance != instance or key not in living:
+                    yield f"shuffle {key} is in the wrong place, or not among the latest generations"
+                if bool(shuffle.committed_ms) != bool(shuffle.winners):
+                    yield f"shuffle {key} is committed without winners, or has winners uncommitted"

@@ -1,4 +1,4 @@
-"""The snapshot of the replicated state: a stream of length-prefixed protobuf records (docs/disk_format.md).
+"""The snapshot of the replicated state: a stream of length-prefixed protobuf records (docs/control_plane.md).
 
 Layout: "HFSTATE" and a version byte; then u32 little-endian length and a `Record` each, followed by the arrays that the
 record names, as they are; an `End` record with the number of records closes it. Raft's own file around it has the
@@ -16,7 +16,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from holdfast.master.core.records import Application, Client, Shuffle, Upload, Worker
-from holdfast.master.core.state import Tables
+from holdfast.master.core.state import Below, Tables
 from holdfast.master.machine.codec import VERSION, from_message, to_message
 from holdfast.master.proto import commands_pb2 as pb
 
@@ -93,13 +93,7 @@ def _records(tables: Tables) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
         yield pb.Record(worker=to_message(tables.workers[number])), ()
     for instance in sorted(tables.applications):
         yield pb.Record(application=to_message(tables.applications[instance])), ()
-    for key in sorted(tables.shuffles):
-        shuffle = tables.shuffles[key]
-        message = to_message(shuffle, without=("assignment", "winners"))
-        yield pb.Record(shuffle=message), (shuffle.assignment, shuffle.winners)
-    for instance, number in sorted(tables.heads):
-        head = pb.Head(instance=instance, shuffle=number, generation=tables.heads[(instance, number)])
-        yield pb.Record(head=head), ()
+        yield from _records_below(instance, tables.below[instance])
     for instance, moment in tables.gone.items():
         yield pb.Record(gone=pb.Gone(instance=instance, time_ms=moment)), ()
     for name in sorted(tables.uploads):
@@ -109,6 +103,15 @@ def _records(tables: Tables) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
         message = to_message(client)
         message.id = name
         yield pb.Record(client=message), ()
+
+
+def _records_below(instance: bytes, below: Below) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
+    for key in sorted(below.shuffles, key=lambda key: (key.shuffle, key.generation)):
+        shuffle = below.shuffles[key]
+        message = to_message(shuffle, without=("assignment", "winners"))
+        yield pb.Record(shuffle=message), (shuffle.assignment, shuffle.winners)
+    for number in sorted(below.heads):
+        yield pb.Record(head=pb.Head(instance=instance, shuffle=number, generation=below.heads[number])), ()
 
 
 def _load_header(tables: Tables, message: Any, _: list[bytes]) -> None:
@@ -122,20 +125,17 @@ def _load_worker(tables: Tables, message: Any, _: list[bytes]) -> None:
 
 def _load_application(tables: Tables, message: Any, _: list[bytes]) -> None:
     tables.applications[message.instance] = from_message(Application, message)
+    tables.below[message.instance] = Below()
 
 
 def _load_shuffle(tables: Tables, message: Any, arrays: list[bytes]) -> None:
     assignment, winners = arrays
     shuffle = from_message(Shuffle, message, assignment=assignment, winners=winners)
-    if shuffle.key.instance not in tables.applications:
-        raise ValueError("its application is missing")
-    tables.shuffles[shuffle.key] = shuffle
+    _below(tables, shuffle.key.instance).shuffles[shuffle.key] = shuffle
 
 
 def _load_head(tables: Tables, message: Any, _: list[bytes]) -> None:
-    if message.instance not in tables.applications:
-        raise ValueError("its application is missing")
-    tables.heads[(message.instance, message.shuffle)] = message.generation
+    _below(tables, message.instance).heads[message.shuffle] = message.generation
 
 
 def _load_gone(tables: Tables, message: Any, _: list[bytes]) -> None:
@@ -148,6 +148,13 @@ def _load_upload(tables: Tables, message: Any, arrays: list[bytes]) -> None:
 
 def _load_client(tables: Tables, message: Any, _: list[bytes]) -> None:
     tables.clients[message.id] = from_message(Client, message)
+
+
+def _below(tables: Tables, instance: bytes) -> Below:
+    below = tables.below.get(instance)
+    if below is None:
+        raise ValueError("its application is missing")
+    return below
 
 
 _LOADERS = {

@@ -11,12 +11,11 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.version import VERSION
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.records import Application, Shuffle, Worker
-from holdfast.master.core.state import State, Tables
+from holdfast.master.core.state import Below, State, Tables
 from holdfast.master.machine import snapshot
 from holdfast.master.raft import RaftStatus
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.masters import Masters
-from holdfast.master.service.registry import Registry
 
 _LIMIT_DEFAULT, _LIMIT_MAX = 1_000, 10_000
 _U32 = struct.Struct("<I")
@@ -28,10 +27,9 @@ _LOOKS = 5
 class Admin:
     """Handlers of the service Admin."""
 
-    def __init__(self, leader: Leader, masters: Masters, registry: Registry) -> None:
+    def __init__(self, leader: Leader, masters: Masters) -> None:
         self._leader = leader
         self._masters = masters
-        self._registry = registry
         self._hashed: tuple[int, bytes] = (-1, b"")
 
     async def status(self, request: pb.StatusRequest) -> pb.StatusReply:
@@ -56,7 +54,7 @@ class Admin:
             workers=len(tables.workers),
             workers_alive=sum(worker.alive for worker in tables.workers.values()),
             applications=len(tables.applications),
-            shuffles=len(tables.shuffles),
+            shuffles=sum(len(below.shuffles) for below in tables.below.values()),
             masters=self._masters.infos(status, self._leader.serving),
             faults=self._faults(),
             version=VERSION,
@@ -73,12 +71,12 @@ class Admin:
 
         def read(state: State) -> tuple[list[Shuffle], int, dict[bytes, Application]]:
             if request.instance:
-                keys = state.shuffles_of.get(request.instance, {})
-                found = [state.shuffles[key] for key in itertools.islice(keys, limit)]
-                total = len(keys)
+                below = state.below.get(request.instance, Below())
+                found = list(itertools.islice(below.shuffles.values(), limit))
+                total = len(below.shuffles)
             else:
-                found = list(itertools.islice(state.shuffles.values(), limit))
-                total = len(state.shuffles)
+                found = list(itertools.islice(state.every_shuffle(), limit))
+                total = state.shuffle_count
             return found, total, {each.key.instance: state.applications[each.key.instance] for each in found}
 
         shuffles, total, applications = await self._leader.confirmed(read)
@@ -111,7 +109,7 @@ class Admin:
         return [f"{name}={getattr(faults, name)}" for name in ("disk_delay", "clock_offset")]
 
     def _worker(self, worker: Worker) -> pb.WorkerInfo:
-        report = self._registry.reports.get(worker.id)
+        report = self._leader.reports.get(worker.id)
         silent = self._leader.liveness.worker_silence(self._leader.now_ns(), worker.id, worker.incarnation)
         info = pb.WorkerInfo(
             worker=worker.id,

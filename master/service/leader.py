@@ -14,6 +14,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -43,10 +44,20 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The last heartbeat of a worker."""
+
+    incarnation: int
+    heartbeat: pb.HeartbeatRequest
+
+
 class Leader:
     """The leading side of this master, and the refusal to lead while it does not."""
 
-    def __init__(self, config: Config, node: RaftNode[Machine]) -> None:
+    def __init__(self, config: Config, node: RaftNode[Machine], fail: Callable[[BaseException], None]) -> None:
+        """`fail` ends the process: what was not foreseen is not lived with."""
+        self._fail = fail
         self.config = config
         self.node = node
         self.waiters = Waiters()
@@ -56,6 +67,8 @@ class Leader:
         )
         self._addresses = {peer.name: str(peer.http) for peer in config.master.peers}
         self.proposer = Proposer(node, self.now_ms, self.http_of)
+        #: last heartbeats by worker number, heard in this leadership; only of workers that the state knows
+        self.reports: dict[int, Report] = {}
         self.serving = False
         #: set while this master does not lead
         self.followed = asyncio.Event()
@@ -87,13 +100,19 @@ class Leader:
         if leads:
             self.followed.clear()
             self.liveness.lead(self.now_ns())
+            self.reports.clear()
             self._tick = asyncio.get_running_loop().create_task(self._run())
+            self._tick.add_done_callback(self._ended)
         else:
             self.followed.set()
             if self._tick is not None:
                 self._tick.cancel()
                 self._tick = None
             self.waiters.wake((b"",))
+
+    def _ended(self, tick: asyncio.Task[None]) -> None:
+        if not tick.cancelled() and (error := tick.exception()) is not None:
+            self._fail(error)
 
     async def _run(self) -> None:
         """The leader's rhythm: look who was silent, propose what changed."""

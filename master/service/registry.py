@@ -7,8 +7,6 @@ of shuffles.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
@@ -16,7 +14,7 @@ from holdfast.master.core.bounds import DIRECTORIES_MAX
 from holdfast.master.core.records import Directory, Worker
 from holdfast.master.core.state import State
 from holdfast.master.placement.ring import Candidate
-from holdfast.master.service.leader import Leader, key_of
+from holdfast.master.service.leader import Leader, Report, key_of
 
 #: Counters that a heartbeat may carry; they are shown to people as they are.
 _COUNTERS_MAX = 256
@@ -24,21 +22,11 @@ _COUNTERS_MAX = 256
 _KEYS_MAX = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The last heartbeat of a worker."""
-
-    incarnation: int
-    heartbeat: pb.HeartbeatRequest
-
-
 class Registry:
     """Handlers of the service Registry."""
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
-        #: last heartbeats by worker number; only of workers that the state knows
-        self.reports: dict[int, Report] = {}
 
     async def register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         """Take note of a worker's start; return its number."""
@@ -61,7 +49,7 @@ class Registry:
         first = pb.HeartbeatRequest(
             worker=answer.value, incarnation=request.incarnation, directories=request.directories
         )
-        self.reports[answer.value] = Report(request.incarnation, first)
+        self._leader.reports[answer.value] = Report(request.incarnation, first)
         return pb.RegisterWorkerReply(
             worker=answer.value,
             incarnation=request.incarnation,
@@ -87,7 +75,7 @@ class Registry:
         if worker is None:
             return pb.HeartbeatReply(reregister=True, raft_index=index)
         self._leader.liveness.heard_worker(self._leader.now_ns(), worker.id, worker.incarnation)
-        self.reports[worker.id] = Report(request.incarnation, request)
+        self._leader.reports[worker.id] = Report(request.incarnation, request)
         return pb.HeartbeatReply(raft_index=index)
 
     async def check_shuffles(self, request: pb.CheckShufflesRequest) -> pb.CheckShufflesReply:
@@ -97,7 +85,7 @@ class Registry:
         keys = [key_of(key) for key in request.keys]
 
         def read(state: State) -> tuple[list[bool], bool, int]:
-            return [key in state.shuffles for key in keys], request.worker in state.workers, state.index
+            return [state.shuffle(key) is not None for key in keys], request.worker in state.workers, state.index
 
         known, registered, index = await self._leader.confirmed(read)
         reply = pb.CheckShufflesReply(
@@ -116,7 +104,7 @@ class Registry:
         return [Candidate(worker.id, worker.host) for worker in alive if self._takes_data(worker)]
 
     def _takes_data(self, worker: Worker) -> bool:
-        report = self.reports.get(worker.id)
+        report = self._leader.reports.get(worker.id)
         if report is None or report.incarnation != worker.incarnation:
             return True  # a new leader has not heard it yet; the worker refuses what it cannot take
         return any(each.healthy and each.free_bytes > 0 for each in report.heartbeat.directories)

@@ -147,7 +147,7 @@ class Shuffles:
         loop = asyncio.get_running_loop()
         end = loop.time() + min(request.wait_ms, LONG_POLL_MS_MAX) / 1000
         await self._leader.renew(key.instance, request.holder)
-        shuffle = self._leader.peek(lambda state: state.shuffles.get(key))
+        shuffle = self._leader.peek(lambda state: state.shuffle(key))
         while shuffle is None or not shuffle.committed_ms:
             left = end - loop.time()
             if shuffle is not None and left > 0:
@@ -179,9 +179,9 @@ class Shuffles:
 
         def read(state: State) -> tuple[Shuffle | None, bool, bool]:
             return (
-                state.shuffles.get(key),
+                state.shuffle(key),
                 key.instance in state.applications,
-                (key.instance, key.shuffle) in state.heads,
+                state.head(key.instance, key.shuffle) is not None,
             )
 
         found, alive, known = await self._leader.confirmed(read)
@@ -195,7 +195,7 @@ class Shuffles:
 
     def _placed(self, key: ShuffleKey, request: pb.RegisterShuffleRequest, copies: int) -> cmd.RegisterShuffle:
         """Return the command; a shuffle that is registered keeps its assignment."""
-        known = self._leader.peek(lambda state: state.shuffles.get(key))
+        known = self._leader.peek(lambda state: state.shuffle(key))
         if known is not None:
             assignment, placed = known.assignment, known.copies
         else:

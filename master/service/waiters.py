@@ -18,7 +18,8 @@ class Waiters:
     """Futures by the key they wait for."""
 
     def __init__(self) -> None:
-        self._waiting: dict[ShuffleKey, set[asyncio.Future[None]]] = {}
+        #: by instance and shuffle: what happens to one generation may concern another
+        self._waiting: dict[tuple[bytes, int], set[asyncio.Future[None]]] = {}
         self.count = 0
 
     async def wait(self, key: ShuffleKey, seconds: float) -> None:
@@ -26,31 +27,29 @@ class Waiters:
         if self.count >= WAITERS_MAX:
             raise RetryError(f"{WAITERS_MAX} calls are waiting on this master; try again", status=Status.BUSY)
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(key, set()).add(woken)
+        place = (key.instance, key.shuffle)
+        self._waiting.setdefault(place, set()).add(woken)
         self.count += 1
         try:
             await asyncio.wait((woken,), timeout=seconds)
         finally:
             self.count -= 1
-            waiting = self._waiting.get(key, set())
+            waiting = self._waiting[place]
             waiting.discard(woken)
             if not waiting:
-                self._waiting.pop(key, None)
+                del self._waiting[place]
 
     def wake(self, changed: Iterable[ShuffleKey | bytes]) -> None:
-        """Wake who waits for a key: named itself, by its instance, or by b"" for all.
-
-        A key with a later generation wakes the earlier ones too: they may have been dropped with it.
-        """
+        """Wake who waits for a shuffle: by a key of it, by its instance, or by b"" for all."""
         for subject in changed:
-            for key, waiting in self._waiting.items():
-                if _concerns(subject, key):
-                    for woken in waiting:
-                        if not woken.done():
-                            woken.set_result(None)
+            if isinstance(subject, ShuffleKey):
+                self._wake((subject.instance, subject.shuffle))
+                continue
+            for place in list(self._waiting):
+                if not subject or subject == place[0]:
+                    self._wake(place)
 
-
-def _concerns(subject: ShuffleKey | bytes, key: ShuffleKey) -> bool:
-    if isinstance(subject, ShuffleKey):
-        return (subject.instance, subject.shuffle) == (key.instance, key.shuffle)
-    return not subject or subject == key.instance
+    def _wake(self, place: tuple[bytes, int]) -> None:
+        for woken in self._waiting.get(place, ()):
+            if not woken.done():
+                woken.set_result(None)

@@ -99,7 +99,7 @@ def test_life_of_an_application():
         (commit(), S.APPLICATION_GONE),
         (cmd.Unregister(key()), S.APPLICATION_GONE),
     )
-    assert not log.state.shuffles
+    assert log.state.shuffle_count == 0
 
 
 def test_attach_by_name_takes_the_newest():
@@ -144,7 +144,7 @@ def test_shuffle_is_registered_once():
         (shuffle(copies_wanted=2), S.CONFLICT),
         (shuffle(ack=2), S.CONFLICT),
     )
-    assert log.state.shuffles[key()].assignment == shuffle().assignment
+    assert log.state.shuffle(key()).assignment == shuffle().assignment
 
 
 def test_generations_open_one_after_another():
@@ -174,7 +174,7 @@ def test_unregister_keeps_later_generations():
         (shuffle(key(2, 0)), S.OK),
         (cmd.Unregister(key(1, 0)), (S.OK, 1)),
     )
-    assert set(log.state.shuffles) == {key(1, 1), key(2, 0)}
+    assert {each.key for each in log.state.every_shuffle()} == {key(1, 1), key(2, 0)}
 
 
 def test_commit_is_final():
@@ -199,7 +199,7 @@ def test_commit_fits_the_maps_that_were_registered():
     """A known number of maps must be met; an unknown one is filled in."""
     play((application(), S.OK), (shuffle(maps=3), S.OK), (commit(maps=2), S.CONFLICT))
     log = play((application(), S.OK), (shuffle(maps=0), S.OK), (commit(maps=2), S.OK))
-    assert log.state.shuffles[key()].maps == 2
+    assert log.state.shuffle(key()).maps == 2
 
 
 def test_large_commit_comes_in_parts():
@@ -214,7 +214,7 @@ def test_large_commit_comes_in_parts():
         (cmd.Part(b"up", 0, 3, b"win"), S.CONFLICT),
         (commit(winners=b"", upload=b"up"), S.OK),
     )
-    assert log.state.shuffles[key()].winners == b"winners"
+    assert log.state.shuffle(key()).winners == b"winners"
     assert (log.state.uploads, log.state.upload_bytes) == ({}, 0)
 
 
@@ -245,13 +245,14 @@ def test_forget_drops_at_once():
         (cmd.Forget(b"", "app", False, 0), (S.OK, 2)),
     )
     assert not log.state.applications
-    assert not log.state.heads
+    assert log.state.head_count == 0
 
 
 def test_bounds_are_refusals(monkeypatch):
     """Past each bound a command is NO_ROOM and changes nothing; what is there goes on."""
     for name in ("WORKERS_MAX", "APPLICATIONS_MAX", "SHUFFLES_MAX", "LEASES_PER_APPLICATION_MAX"):
         monkeypatch.setattr(bounds, name, 1)
+    monkeypatch.setattr(bounds, "SHUFFLES_PER_APPLICATION_MAX", 5)
     play(
         (worker(1), S.OK),
         (worker(2), S.NO_ROOM),
@@ -263,6 +264,21 @@ def test_bounds_are_refusals(monkeypatch):
         (shuffle(key(1)), S.OK),
         (shuffle(key(2)), S.NO_ROOM),
         (shuffle(key(1)), S.OK),
+    )
+
+
+def test_shuffles_of_one_application_are_bounded(monkeypatch):
+    """Living shuffles and those it ever had have a bound each, so that dropping the application stays quick."""
+    monkeypatch.setattr(bounds, "SHUFFLES_PER_APPLICATION_MAX", 1)
+    monkeypatch.setattr(bounds, "HEADS_PER_APPLICATION_MAX", 2)
+    play(
+        (application(), S.OK),
+        (shuffle(key(1)), S.OK),
+        (shuffle(key(2)), S.NO_ROOM),
+        (cmd.Unregister(key(1)), S.OK),
+        (shuffle(key(2)), S.OK),
+        (cmd.Unregister(key(2)), S.OK),
+        (shuffle(key(3)), S.NO_ROOM),
     )
 
 
@@ -296,4 +312,4 @@ def test_time_never_runs_back():
     log.call(C1, 1, application())
     log.time_ms -= 500_000
     log.do(shuffle())
-    assert log.state.shuffles[key()].created_ms == 1_000_000
+    assert log.state.shuffle(key()).created_ms == 1_000_000
