@@ -1,30 +1,19 @@
-"""CPU and memory of a server process, from /proc."""
+"""CPU and memory of a server process."""
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path
+import psutil
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 #: Mappings that are not counted as memory of the process: pages of the index that the kernel may drop any time.
 _INDEX_SUFFIX = ".mdb"
-_MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+ *(.*)$")
 
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far, all threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
 
 
 def pss_bytes(pid: int) -> int:
     """Proportional set size without mappings of LMDB files: shared pages count by the share of each process."""
-    total = 0
-    counted = True
-    for line in Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8", errors="replace").splitlines():
-        if mapping := _MAPPING.match(line):
-            counted = not mapping[1].removesuffix(" (deleted)").endswith(_INDEX_SUFFIX)
-        elif counted and line.startswith("Pss:"):
-            total += int(line.split()[1]) * 1024
-    return total
+    return sum(mapping.pss for mapping in psutil.Process(pid).memory_maps() if not mapping.path.endswith(_INDEX_SUFFIX))
