@@ -1,8 +1,9 @@
 """Turns received bytes into frames without a copy of the body; knows nothing of sockets.
 
 Rules: lengths are checked before anything is allocated, the checksum before a frame is believed. Small frames are read
-many at a time through one small buffer; the rest of a body goes from the kernel straight into memory of the pool. While
-the pool has none, `starved` tells how much is wanted, and the reader takes nothing until `supply`. Called by frames.py.
+many at a time through one small buffer; the rest of a body, or of a long meta, goes from the kernel straight into
+memory of the pool. While the pool has none, `starved` tells how much is wanted, and the reader takes nothing until
+`supply`. Called by frames.py.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class FrameReader:
         self._body: Body | None = None
         #: set once HELLO was accepted; before, only that one small frame is allowed
         self.greeted = False
-        #: body bytes that the pool could not give; reading pauses until supply()
+        #: bytes that the pool could not give; reading pauses until supply()
         self.starved = 0
 
     def buffer(self) -> memoryview:
@@ -64,10 +65,10 @@ class FrameReader:
             self._filled += count
         return self._frames()
 
-    def supply(self, body: Body) -> Iterator[Frame]:
+    def supply(self, memory: Body) -> Iterator[Frame]:
         """Go on with the memory that was wanted; yields frames as `received` does."""
         self.starved = 0
-        self._use_body(body)
+        self._use(memory)
         return self._frames()
 
     @property
@@ -76,7 +77,7 @@ class FrameReader:
         return self._header is not None or self._filled > self._start
 
     def discard(self) -> None:
-        """Give the unfinished body back; the connection is gone."""
+        """Give memory of the pool back: of a meta that is copied, or of what will never be finished."""
         if self._body is not None:
             self._large = None
             self._body.release()
@@ -111,7 +112,8 @@ class FrameReader:
         if self._large is not None:
             if not self._large_done():
                 return False
-            meta, self._large = bytes(self._large), None
+            meta = bytes(self._large)
+            self.discard()
         elif self._filled - self._start >= size:
             meta = bytes(self._small[self._start : self._start + size])
             self._start += size
@@ -119,17 +121,21 @@ class FrameReader:
             self._shift()
             return False
         else:
-            self._into(memoryview(bytearray(size)))
+            self._want(size)
             return False
         check_meta(self._raw, header, meta)
         self._meta = meta
         if header.body_bytes:
-            body = self._pool.take(header.body_bytes)
-            if body is None:
-                self.starved = header.body_bytes
-            else:
-                self._use_body(body)
+            self._want(header.body_bytes)
         return True
+
+    def _want(self, size: int) -> None:
+        """Take memory of the pool for a long meta or a body, or wait for it."""
+        memory = self._pool.take(size)
+        if memory is None:
+            self.starved = size
+        else:
+            self._use(memory)
 
     def _large_done(self) -> bool:
         return self._large is None or self._target == len(self._large)
@@ -141,16 +147,12 @@ class FrameReader:
         self._header = self._meta = self._body = self._large = None
         return frame
 
-    def _use_body(self, body: Body) -> None:
-        self._body = body
-        self._into(body.view)
-
-    def _into(self, memory: memoryview) -> None:
+    def _use(self, memory: Body) -> None:
         """Make `memory` the target, and move what the small buffer already holds of it."""
         have = min(len(memory), self._filled - self._start)
-        memory[:have] = self._small[self._start : self._start + have]
+        memory.view[:have] = self._small[self._start : self._start + have]
         self._start += have
-        self._large, self._target = memory, have
+        self._body, self._large, self._target = memory, memory.view, have
 
     def _shift(self) -> None:
         """Move the unfinished rest to the front of the small buffer, so that there is room behind it."""

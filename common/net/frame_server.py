@@ -24,7 +24,7 @@ HELLO_SECONDS = 5.0
 #: A connection that stopped in the middle of a frame is closed after two of these.
 SWEEP_SECONDS = 10.0
 #: Connections at a time; an executor has a handful.
-CONNECTIONS_MAX = 8_192
+CONNECTIONS_MAX = 4_096
 
 
 class Handler(Protocol):

@@ -35,6 +35,9 @@ QUEUED_ITEMS_HIGH = 2_048
 QUEUED_ITEMS_LOW = 512
 #: One connection sends at most this much before the others of the loop get their turn.
 TURN_BYTES = 4 * MIB
+#: Answers that a peer does not take: past this its requests are not read.
+HELD_BYTES_HIGH = 256 * KIB
+HELD_BYTES_LOW = 64 * KIB
 #: Buffers in one sendmsg (the kernel takes 1,024).
 GATHER_MAX = 64
 #: Kernel buffers per socket; see docs/adr/0007-data-plane.md for what was measured.
@@ -83,6 +86,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._out: socket.socket | None = None
         self._queue: deque[memoryview | FileRange] = deque()
         self._watching = False
+        self._corked = False
         self._paused = 0
         self._waiter: Waiter | None = None
         self._linger: asyncio.TimerHandle | None = None
@@ -145,6 +149,15 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.queued_bytes += body.count
         self._flush()
 
+    def cork(self) -> None:
+        """Queue without sending until `uncork`: many small frames leave in one call."""
+        self._corked = True
+
+    def uncork(self) -> None:
+        """Send what was queued."""
+        self._corked = False
+        self._flush()
+
     def _put(self, part: memoryview) -> None:
         if self._out is None or not part.nbytes:
             return
@@ -156,7 +169,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Send until the queue is empty, the kernel takes no more, or our turn is over."""
         if self._out is None:
             return
-        if not self._watching:
+        if not self._watching and not self._corked:
             try:
                 self._send_some(self._out)
             except (BlockingIOError, InterruptedError):
@@ -168,7 +181,7 @@ class FrameConnection(asyncio.BufferedProtocol):
                 self._loop.add_writer(self._out.fileno(), self._writable)
                 self._watching = True
         self.crowded = self.queued_bytes >= QUEUED_BYTES_HIGH or len(self._queue) >= QUEUED_ITEMS_HIGH
-        if self.held_bytes >= QUEUED_BYTES_HIGH and self._answers_only:
+        if self.held_bytes >= HELD_BYTES_HIGH and self._answers_only:
             self._pause(CROWDED)
 
     def _writable(self) -> None:
@@ -184,7 +197,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         if not self._queue:
             self._loop.remove_writer(self._out.fileno())
             self._watching = False
-        if self.held_bytes <= QUEUED_BYTES_LOW:
+        if self.held_bytes <= HELD_BYTES_LOW:
             self._resume(CROWDED)
         if self.crowded and self.queued_bytes <= QUEUED_BYTES_LOW and len(self._queue) <= QUEUED_ITEMS_LOW:
             self.crowded = False

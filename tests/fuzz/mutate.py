@@ -50,15 +50,29 @@ class Mutator:
             parts.append(self._mutate(frame) if self.chance.random() < rate else frame)
         return b"".join(parts)
 
+    def opened(self) -> tuple[bytes, Callable[[int], bytes]]:
+        """HELLO and MAP_OPEN as they should be, and what follows once the handle is known, spoilt."""
+        content = self._content()
+        rate = self.chance.choice([0.0, 0.1, 0.5])
+
+        def follow(handle: int) -> bytes:
+            frames = [self._mutate(f) if self.chance.random() < rate else f for f in self._writing(content, handle)]
+            if self.chance.random() < 0.2:
+                self.chance.shuffle(frames)
+            return b"".join(frames[1:])
+
+        return self._hello + self._writing(content, 0)[0], follow
+
+    def _content(self) -> MapContent:
+        self._maps += 1
+        return make_content(file_key(self._shuffle, self._maps), partitions=4, regions=2, batch_bytes=50)
+
     def _story(self) -> list[bytes]:
         """What a writer and a reader would send: open, push, seal, abort, read."""
-        self._maps += 1
-        content = make_content(file_key(self._shuffle, self._maps), partitions=4, regions=2, batch_bytes=50)
-        return [*self._writing(content), *self._reading(self._sealed.key)]
+        return [*self._writing(self._content(), self.chance.randrange(1, 200)), *self._reading(self._sealed.key)]
 
-    def _writing(self, content: MapContent) -> list[bytes]:
+    def _writing(self, content: MapContent, handle: int) -> list[bytes]:
         opening = MapOpen(file=content.key, incarnation=Incarnation(0), partitions=content.partitions)
-        handle = self.chance.randrange(1, 200)
         pushes = [
             encode_frame(FrameType.MAP_PUSH, 10 + at, frame.meta(handle), len(frame.body)) + frame.body
             for at, frame in enumerate(content.frames)

@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,21 +120,31 @@ async def _fuzz_worker(mutator: Mutator, cluster: LocalCluster, frames: int, rep
         while report.frames < frames:
             report.frames += FRAMES_PER_CONNECTION
             report.connections += 1
-            sent = mutator.conversation(FRAMES_PER_CONNECTION)
-            await _converse(host, int(port), sent, report)
+            if mutator.chance.random() < 0.5:
+                await _converse(host, int(port), mutator.conversation(FRAMES_PER_CONNECTION), report=report)
+            else:
+                await _converse(host, int(port), *mutator.opened(), report=report)
 
     await asyncio.gather(*(keep_talking() for _ in range(CONNECTIONS_AT_ONCE)))
 
 
-async def _converse(host: str, port: int, sent: bytes, report: Report) -> None:
-    """Send a conversation, say that nothing follows, and judge everything that comes back."""
+async def _converse(
+    host: str, port: int, sent: bytes, follow: Callable[[int], bytes] | None = None, *, report: Report
+) -> None:
+    """Send a conversation, say that nothing follows, and judge everything that comes back.
+
+    `follow` makes what comes after the answer to a MAP_OPEN, from its handle.
+    """
     try:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             reader, writer = await asyncio.open_connection(host, port)
             writer.write(sent)
-            if writer.can_write_eof():
-                writer.write_eof()
-            received = await _read_all(reader)
+            received = b""
+            if follow is not None:
+                received = await _read_answers(reader, 2)
+                writer.write(follow(int.from_bytes(received[-4:], "little")))
+            writer.write_eof()
+            received += await _read_all(reader)
             writer.close()
     except TimeoutError:
         report.problems.append(f"no end within {ANSWER_SECONDS_MAX} s after {sent[:200].hex()}…")
@@ -141,6 +152,15 @@ async def _converse(host: str, port: int, sent: bytes, report: Report) -> None:
         report.problems.append(f"could not converse: {error}")
     else:
         _judge(received, report)
+
+
+async def _read_answers(reader: asyncio.StreamReader, count: int) -> bytes:
+    """The first answers of a conversation, which are not spoilt."""
+    received = b""
+    for _ in range(count):
+        raw = await reader.readexactly(HEADER_BYTES)
+        received += raw + await reader.readexactly(decode_header(raw).meta_bytes)
+    return received
 
 
 async def _read_all(reader: asyncio.StreamReader) -> bytes:

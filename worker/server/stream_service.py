@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterator
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import Incarnation
+from holdfast.common.limits import KIB
 from holdfast.common.messages import DataFlag, StreamCredit, StreamData, StreamOpen, StreamOpened
 from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.net.frames import TURN_BYTES, FileRange
@@ -27,6 +29,9 @@ _log = logging.getLogger(__name__)
 
 #: Frames that one connection may queue before the others of the loop get their turn.
 TURN_FRAMES = 64
+#: Bodies up to this are copied through memory (docs/adr/0007-data-plane.md), while a connection holds little of them.
+SMALL_BYTES = 16 * KIB
+SMALL_HELD_BYTES_MAX = 128 * KIB
 
 
 class _Source:
@@ -121,6 +126,13 @@ class StreamService:
         """Queue frames of this connection's streams until enough waits to be sent, then leave the loop to others."""
         if connection in self._scheduled:
             return
+        connection.cork()
+        try:
+            self._pump(connection)
+        finally:
+            connection.uncork()
+
+    def _pump(self, connection: ServerConnection) -> None:
         size = frames = 0
         while not connection.crowded and not connection.closed:
             turn = self.streams.turn(connection.number)
@@ -165,8 +177,7 @@ class StreamService:
             stream=stream, sequence=source.sequence, file=piece.file, region=piece.region, flags=flags, runs=runs
         )
         source.sequence += 1
-        body = FileRange(piece.fileno, piece, offset, size)
-        connection.send_range(FrameType.STREAM_DATA, source.header.request_id, data.encode(), body)
+        self._send_body(connection, source.header.request_id, data, piece, offset, size)
         self._counters.stream_frames += 1
         self._counters.stream_bytes += size
         if connection.closed:  # sending failed; lost() has forgotten or will forget everything
@@ -175,6 +186,19 @@ class StreamService:
         if source.piece is None:
             self._forget(connection, stream)
         return size
+
+    @staticmethod
+    def _send_body(
+        connection: ServerConnection, request_id: int, data: StreamData, piece: Piece, offset: int, size: int
+    ) -> None:
+        """Send a frame: a small one through memory, many in one call; others by sendfile."""
+        if size <= SMALL_BYTES and connection.held_bytes < SMALL_HELD_BYTES_MAX:
+            body = os.pread(piece.fileno, size, offset)
+            if len(body) == size:  # a file that was cut is left to sendfile, which ends the connection
+                connection.send(FrameType.STREAM_DATA, request_id, data.encode(), body, response=True)
+                return
+        file_range = FileRange(piece.fileno, piece, offset, size)
+        connection.send_range(FrameType.STREAM_DATA, request_id, data.encode(), file_range)
 
     def _send_end(self, connection: ServerConnection, stream: int, source: _Source) -> None:
         """End a stream that has nothing to send."""
