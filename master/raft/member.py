@@ -190,6 +190,11 @@ class Member:
         """A payload from an authenticated peer; raises WireError if unreadable."""
         self.gate.received(peer, payload)
 
+    def hearing(self, peer: str) -> None:
+        """The leader is in the middle of a large message: it lives, although its heartbeats wait behind it."""
+        if self.raft.role == library.FOLLOWER and self.raft.leader_id == peer:
+            self.raft.postpone_election()
+
     def connected(self, peer: str) -> None:
         """A connection stands."""
         self.gate.connected(peer)

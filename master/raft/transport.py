@@ -56,6 +56,9 @@ class Handler(Protocol):
     def received(self, peer: str, payload: bytes) -> None:
         """A payload; raises WireError to have the connection closed."""
 
+    def hearing(self, peer: str) -> None:
+        """Part of a large payload."""
+
 
 class Link:
     """One connection, from its first byte on."""
@@ -274,8 +277,9 @@ class Transport:
     def _accept(self) -> None:
         try:
             sock, _address = self._listener.accept()
-        except OSError:
-            return  # the connection ended before it was accepted
+        except OSError as error:  # it ended before it was accepted, or there are no descriptors left
+            self._note(None, f"cannot be accepted: {error}")
+            return
         if len(self._strangers) >= MAX_STRANGERS:
             sock.close()
             return
@@ -373,6 +377,8 @@ class Transport:
                 return
             link.incoming += data
             self._frames(link)
+            if len(link.incoming) >= _READ_BYTES and link.session and link.handshake.peer:
+                self._handler.hearing(link.handshake.peer)
             if not link.open or len(data) < _READ_BYTES:
                 return
 

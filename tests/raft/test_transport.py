@@ -31,6 +31,10 @@ class Recorder:
         """Note."""
         self.events.append(("disconnected", peer))
 
+    def hearing(self, peer: str) -> None:
+        """Note."""
+        self.events.append(("hearing", peer))
+
     def received(self, peer: str, payload: bytes) -> None:
         """Note, and refuse what begins with "bad"."""
         if payload.startswith(b"bad"):
@@ -104,6 +108,15 @@ def test_messages_pass_in_order(pair: Pair) -> None:
         right.send("m1", payload)
     pair.run(lambda: len(recorder(left).payloads) == len(recorder(right).payloads) == len(payloads))
     assert recorder(left).payloads == recorder(right).payloads == payloads
+
+
+def test_a_large_payload_is_heard_before_it_is_whole(pair: Pair) -> None:
+    """While megabytes are on their way the receiver is told that their sender lives."""
+    left, right = two(pair)
+    pair.run(lambda: left.is_connected("m2") and right.is_connected("m1"))
+    right.send("m1", bytes(8 << 20))
+    pair.run(lambda: recorder(left).payloads)
+    assert ("hearing", "m2") in recorder(left).events
 
 
 @pytest.mark.parametrize(
