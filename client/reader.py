@@ -19,7 +19,17 @@ from holdfast.client.addresses import Addresses
 from holdfast.client.assemble import Assembler
 from holdfast.client.compress import Buffer, decompress
 from holdfast.client.core.check import FileCheck, IncompleteError, writes_to
-from holdfast.client.core.fetch import AskMasters, CloseStream, Complete, Effect, Failed, Fetch, OpenStream, WorkerState
+from holdfast.client.core.fetch import (
+    RETURN_GRACE_NS,
+    AskMasters,
+    CloseStream,
+    Complete,
+    Effect,
+    Failed,
+    Fetch,
+    OpenStream,
+    WorkerState,
+)
 from holdfast.client.runtime import Runtime, runtime
 from holdfast.common.batch import MORE, Batch, parse_batches
 from holdfast.common.checksum import partition_seed
@@ -187,6 +197,7 @@ class RangeReader:
         begin: PartitionId,
         end: PartitionId,
         maps: Iterable[MapId] | None = None,
+        return_grace: float = RETURN_GRACE_NS / 1e9,
     ) -> None:
         """`maps`: only these, whether they wrote to the range or not; by default all that did."""
         self._shuffle = shuffle
@@ -197,7 +208,7 @@ class RangeReader:
             maps = [MapId(index) for index, winner in enumerate(winners) if writes_to(winner, begin, end)]
         self._winners: dict[MapId, MapWinner] = {map_id: winners[map_id] for map_id in maps}
         self._name = _range_name(shuffle, begin, end)
-        self._core = Fetch(self._winners, where=self._name)
+        self._core = Fetch(self._winners, where=self._name, grace_ns=int(return_grace * 1e9))
         self._files: dict[MapId, _File] = {}
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._open: dict[int, _Reading] = {}
@@ -386,12 +397,14 @@ def _range_name(shuffle: MapShuffle, begin: int, end: int) -> str:
     return f"shuffle {shuffle.key}, {partitions}"
 
 
-def read_partitions(shuffle: MapShuffle, manifest: Manifest, partitions: Iterable[int]) -> Iterator[Record]:
+def read_partitions(
+    shuffle: MapShuffle, manifest: Manifest, partitions: Iterable[int], return_grace: float
+) -> Iterator[Record]:
     """Yield the records of these partitions, contiguous ones together, in the order given."""
     for begin, end in ranges(partitions):
         if not 0 <= begin < end <= shuffle.partitions:
             raise ValueError(f"partitions {begin} to {end - 1} of a shuffle with {shuffle.partitions}")
-        yield from RangeReader(shuffle, manifest, PartitionId(begin), PartitionId(end))
+        yield from RangeReader(shuffle, manifest, PartitionId(begin), PartitionId(end), return_grace=return_grace)
 
 
 def ranges(partitions: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -33,6 +33,8 @@ from holdfast.common.proto import holdfast_pb2 as pb
 MANIFEST_CARRIED_BYTES_MAX = 256 * KIB
 #: Manifests that a process keeps.
 _MANIFESTS_MAX = 8
+#: How long a worker may be gone before a file of which it has the only copy is called lost; as worker.return_grace.
+RETURN_GRACE_SECONDS = 30.0
 #: How long reader() waits for the commit.
 COMMIT_WAIT_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
@@ -92,13 +94,14 @@ class MapShuffle:
         self._call("Shuffles/Commit", request)
         self._manifest = Manifest(array, self.addresses)
 
-    def reader(self, partitions: Iterable[int]) -> Iterator[Record]:
+    def reader(self, partitions: Iterable[int], *, return_grace: float = RETURN_GRACE_SECONDS) -> Iterator[Record]:
         """Yield every record of these partitions as (partition, map, payload), verified; a range is read at once.
 
         Records of one map and partition come in the order they were written. Raises CorruptError or DataLostError,
         naming shuffle, partition, map, attempt, epoch and worker, where the data is not exactly what was written.
+        return_grace: seconds that the last worker with a file may be gone before the file is called lost.
         """
-        return read_partitions(self, self.manifest(), partitions)
+        return read_partitions(self, self.manifest(), partitions, return_grace)
 
     def read_broadcast(self, map_id: int) -> list[Buffer]:
         """Return the payloads of a map's broadcast region; raises ConflictError if it has none."""

@@ -298,7 +298,8 @@ class Fetch:
         cause = next((file.cause for file in self._files.values() if worker in file.copies), "")
         text = (
             f"{self._where}: worker {worker} holds {files} files that are wanted. The masters call it alive, but "
-            f"it could not be read from here for {waited_ns // 10**9} s: {cause}. Is its data address reachable from this host?"
+            f"it could not be read from here for {waited_ns // 10**9} s: {cause}. "
+            "Is its data address reachable from this host?"
         )
         return GiveUpError(text, status=Status.UNAVAILABLE)
 

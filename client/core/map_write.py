@@ -233,7 +233,7 @@ class MapWrite:
         return self.over or epoch != self.epoch
 
     def _ask_again(self, state: _Copy, status: Status) -> bool:
-        """A seal is asked again where the worker may come back with it: a few times, or for long if it is the only one."""
+        """A seal is asked again where the worker may come back with it: a few times, or long if it is the only one."""
         alone = len(self._assignment.workers) <= len(self._copies)
         return status in (Status.UNAVAILABLE, Status.BUSY) and (alone or state.seal_failures < 4)
 

@@ -1,8 +1,8 @@
 """`shuffle` and `attach`: DataFrames whose rows went through MAP partitions, on classic and Connect sessions alike.
 
-Rules: only DataFrame operations (mapInArrow), no JVM access, so both kinds of session work. The map stage runs inside the
-call and its collected reports name the winning attempts; what is returned reads committed data and nothing else, so it can
-be evaluated any number of times, retried and speculated without a map being run again. Runs in the driver.
+Rules: only DataFrame operations (mapInArrow), no JVM access, so both kinds of session work. The map stage runs inside
+the call and its collected reports name the winning attempts; what is returned reads committed data and nothing else, so
+it can be evaluated any number of times, retried and speculated without a map being run again. Runs in the driver.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _NUMBER = "holdfast_partition"
 _CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 #: Attribute of a returned DataFrame that names its shuffle.
 _SHUFFLE_ATTRIBUTE = "_holdfast_shuffle"
-#: Spark takes a result for small, and would send it whole to every executor of a join, below a threshold that is 10 MiB by
-#: default; estimates are honest up to this size and at least this beyond it.
+#: Spark takes a result for small, and would send it whole to every executor of a join, below a threshold that is 10 MiB
+#: by default; estimates are honest up to this size and at least this beyond it.
 ESTIMATE_BYTES_MAX = 64 * MIB
 
 
@@ -49,8 +49,8 @@ def shuffle(
 ) -> DataFrame:
     """Send the rows of `df` through Holdfast and return a DataFrame of `num_partitions` partitions that reads them.
 
-    With `cols`, each row lands in the partition where `df.repartition(num_partitions, *cols)` puts it; without, rows are
-    dealt out evenly. The map stage runs now, the returned DataFrame reads what it wrote: as often as wanted, until
+    With `cols`, each row lands in the partition where `df.repartition(num_partitions, *cols)` puts it; without, rows
+    are dealt out evenly. The map stage runs now, the returned DataFrame reads what it wrote: as often as wanted, until
     the session is closed or the shuffle forgotten. Rows keep the order they had within their map.
 
     copies: 1 or 2, on different hosts. compression: "lz4", "zstd" or "none"; what does not shrink is left alone.
@@ -79,15 +79,15 @@ def shuffle(
 def attach(spark: SparkSession, session: Session, shuffle_id: int) -> DataFrame:
     """Return a DataFrame that reads a shuffle another driver wrote; `shuffle_id` is what shuffle_id() told there.
 
-    `session` is usually Session(endpoints, app=NAME, attach=True): the data stays while that session is open, even if
-    the driver that wrote it ends. Raises ConflictError if the shuffle was not written by `shuffle`.
+    `session` is usually Session(endpoints, app=NAME, attach=True): the data stays while that session is open, even
+    if the driver that wrote it ends. Raises ConflictError if the shuffle was not written by `shuffle`.
     """
     found = session.open_shuffle(shuffle_id)
     return _result(spark, found, read_header(found))
 
 
 def shuffle_id(df: DataFrame) -> int:
-    """Return the number of the shuffle behind a DataFrame that `shuffle` or `attach` returned (not one made from it)."""
+    """Return the number of the shuffle behind a DataFrame that `shuffle` or `attach` returned (none made from it)."""
     found = getattr(df, _SHUFFLE_ATTRIBUTE, None) if _SHUFFLE_ATTRIBUTE in vars(df) else None
     if found is None:
         raise ConfigError("shuffle_id takes the DataFrame that shuffle() or attach() returned")
@@ -130,8 +130,9 @@ def _result(spark: SparkSession, found: MapShuffle, header: Header) -> DataFrame
 def _rows_per_partition(partitions: int, columns: int, header: Header) -> int:
     """How many input rows stand for a partition.
 
-    Spark guesses the result's size from the number of input rows and the width of the declared columns (20 bytes for a string,
-    8 for the row). With one input row per partition it would take gigabytes for a few kilobytes and broadcast them in joins.
+    Spark guesses the result's size from the number of input rows and the width of the declared columns (20 bytes for a
+    string, 8 for the row). With one input row per partition it would take gigabytes for a few kilobytes and broadcast
+    them in joins.
     """
     width_min = 8 + 4 * columns
     rows = min(header.size_bytes, ESTIMATE_BYTES_MAX) // width_min

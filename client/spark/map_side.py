@@ -1,8 +1,8 @@
 """The map task of `shuffle`: Arrow batches in, one sealed map file out.
 
-Rules: rows are gathered to about a region, sorted by partition in one pass (a stable radix sort of the partition numbers and
-one take per column), cut into records and serialised as Arrow IPC messages without schema while the writer sends the ones
-before. The partition number is the first column, computed by Spark, or dealt out in turn here if there is none.
+Rules: rows are gathered to about a region, sorted by partition in one pass (a stable radix sort of the partition
+numbers and one take per column), cut into records and serialised as Arrow IPC messages without schema while the writer
+sends the ones before. The partition number is the first column, computed by Spark, or dealt out in turn here.
 Runs in Spark's Python workers; made by api.py.
 """
 
@@ -21,12 +21,12 @@ from holdfast.client.shuffle import MapShuffle
 from holdfast.common.batch import Codec
 from holdfast.common.limits import KIB, MIB
 
-#: Rows are sorted and sent when so many bytes are gathered: half a region, so that what Arrow adds always fits, and the
-#: task holds about three times this.
+#: Rows are sorted and sent when so many bytes are gathered: half a region, so what Arrow adds always fits. The task
+#: holds about three times this.
 GATHER_BYTES = 32 * MIB
-#: A record is cut when it is larger, so that a reader can work on one while the next is on its way.
+#: A record is cut when it is larger, so that a reader works on one while the next is on its way.
 RECORD_BYTES = 1 * MIB
-#: What a map task returns to the driver: a MapStatus, the Arrow schema of its rows ("" if there were none), their number.
+#: What a map task returns to the driver: a MapStatus, the Arrow schema of its rows (empty if there were none), totals.
 REPORT_SCHEMA = "status binary, schema binary, row_count bigint, size_bytes bigint"
 
 Batches = Iterable[pa.RecordBatch]

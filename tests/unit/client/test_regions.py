@@ -58,7 +58,11 @@ def batches_of(frames: list[Frame]) -> list[tuple[int, Batch]]:
 def winner_of(writer: Regions) -> MapWinner:
     totals = writer.totals()
     return MapWinner(
-        attempt=AttemptId(5), epoch=Epoch(0), workers=(WorkerId(1),), batches=totals.batches, size_bytes=totals.size_bytes,
+        attempt=AttemptId(5),
+        epoch=Epoch(0),
+        workers=(WorkerId(1),),
+        batches=totals.batches,
+        size_bytes=totals.size_bytes,
         partitions=writer.bitmap(),
     )
 
@@ -72,7 +76,10 @@ def test_a_map_of_one_region_has_no_empty_batches() -> None:
     writer = regions()
     frames = list(writer.region([(1, b"a"), (1, b"b"), (4, b"c")], final=True))
     assert [(p, bytes(b.payload), b.totals is not None) for p, b in batches_of(frames)] == [
-        (1, b"a", False), (1, b"b", True), (4, b"c", True)]
+        (1, b"a", False),
+        (1, b"b", True),
+        (4, b"c", True),
+    ]
     assert frames[-1].flags == PushFlag.END
     assert writer.totals().batches == 3
 
@@ -134,7 +141,9 @@ def test_a_broadcast_region_stands_alone() -> None:
     (frame,) = writer.broadcast([b"one", b"two"])
     assert frame.flags == PushFlag.BROADCAST | PushFlag.END
     assert [(p, bytes(b.payload), bool(b.totals)) for p, b in batches_of([frame])] == [
-        (BROADCAST_PARTITION, b"one", False), (BROADCAST_PARTITION, b"two", True)]
+        (BROADCAST_PARTITION, b"one", False),
+        (BROADCAST_PARTITION, b"two", True),
+    ]
     assert not any(writer.bitmap())
     with pytest.raises(ValueError, match="one broadcast region"):
         list(writer.broadcast([b"three"]))
@@ -257,8 +266,14 @@ def test_what_should_not_be_there_is_noticed() -> None:
 def test_writes_to_is_the_bitmap(bits: int, begin: int, length: int) -> None:
     """A file is asked for exactly if a bit of the range is set."""
     end = min(begin + length, PARTITIONS)
-    winner = MapWinner(attempt=AttemptId(1), epoch=Epoch(0), workers=(WorkerId(1),), batches=0, size_bytes=0,
-                       partitions=bits.to_bytes(2, "little"))
+    winner = MapWinner(
+        attempt=AttemptId(1),
+        epoch=Epoch(0),
+        workers=(WorkerId(1),),
+        batches=0,
+        size_bytes=0,
+        partitions=bits.to_bytes(2, "little"),
+    )
     wanted = any(bits >> partition & 1 for partition in range(begin, end))
     assert writes_to(winner, PartitionId(begin), PartitionId(end)) == wanted
 
@@ -305,8 +320,14 @@ def test_damaged_compressed_payloads_are_corrupt() -> None:
 
 
 def status(map_id: int, attempt: int = 1, partitions: int = PARTITIONS) -> MapStatus:
-    winner = MapWinner(attempt=AttemptId(attempt), epoch=Epoch(2), workers=(WorkerId(1), WorkerId(2)), batches=3,
-                       size_bytes=99, partitions=bytes((partitions + 7) // 8))
+    winner = MapWinner(
+        attempt=AttemptId(attempt),
+        epoch=Epoch(2),
+        workers=(WorkerId(1), WorkerId(2)),
+        batches=3,
+        size_bytes=99,
+        partitions=bytes((partitions + 7) // 8),
+    )
     return MapStatus(MapId(map_id), partitions, winner)
 
 

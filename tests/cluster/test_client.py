@@ -1,0 +1,371 @@
+"""The client against real masters and workers: what is written is read, whoever is killed in between."""
+
+import multiprocessing
+import os
+import pickle
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.client import Codec, MapShuffle, MapStatus, Session
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.common.errors import (
+    ApplicationGoneError,
+    ConfigError,
+    ConflictError,
+    CorruptError,
+    DataLostError,
+    GiveUpError,
+    RetryError,
+)
+from holdfast.common.ids import BROADCAST_PARTITION
+from holdfast.common.limits import MIB
+
+PARTITIONS = 10
+#: Per partition, how often each (map, payload) is there.
+Contents = dict[int, Counter[tuple[int, bytes]]]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One cluster for the tests that leave it as they found it: all servers running."""
+    with local_cluster(masters=3, workers=2, dir=tmp_path_factory.mktemp("client") / "cluster") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def session(shared: LocalCluster) -> Iterator[Session]:
+    """A session of the shared cluster."""
+    with Session(shared.endpoints, app="tests") as opened:
+        yield opened
+
+
+def random_regions(seed: int, regions: int = 3, size_max: int = 200_000) -> list[list[tuple[int, bytes]]]:
+    """Regions of random partitions with payloads from one byte to `size_max`."""
+    rng = random.Random(seed)
+    sizes = [1, 100, 5_000, size_max]
+    return [
+        sorted((rng.randrange(PARTITIONS), rng.randbytes(rng.choice(sizes))) for _ in range(rng.randrange(1, 12)))
+        for _ in range(regions)
+    ]
+
+
+def write(shuffle: MapShuffle, map_id: int, attempt: int, regions: Sequence[list[tuple[int, bytes]]]) -> MapStatus:
+    with shuffle.writer(map_id, attempt) as writer:
+        for region in regions[:-1]:
+            writer.write_region(region)
+        return writer.close(regions[-1])
+
+
+def contents(maps: dict[int, Sequence[list[tuple[int, bytes]]]]) -> Contents:
+    """What a reader must get, as a multiset per partition."""
+    found: Contents = defaultdict(Counter)
+    for map_id, regions in maps.items():
+        for partition, payload in (part for region in regions for part in region):
+            found[partition][map_id, payload] += 1
+    return found
+
+
+def read(shuffle: MapShuffle, partitions: Iterable[int] = range(PARTITIONS)) -> Contents:
+    found: Contents = defaultdict(Counter)
+    for record in shuffle.reader(partitions):
+        found[record.partition][record.map, bytes(record.payload)] += 1
+    return found
+
+
+def fill(session: Session, maps: int = 4, **options: int) -> tuple[MapShuffle, Contents]:
+    """A committed shuffle with random contents."""
+    shuffle = session.register_map_shuffle(PARTITIONS, **options)
+    data = {map_id: random_regions(map_id) for map_id in range(maps)}
+    shuffle.commit([write(shuffle, map_id, 100 + map_id, regions) for map_id, regions in data.items()])
+    return shuffle, contents(data)
+
+
+def restart(cluster: LocalCluster, *workers: int) -> None:
+    for index in workers:
+        cluster.workers[index].kill()
+    for index in workers:
+        cluster.workers[index].start()
+
+
+def test_what_is_written_is_read(session: Session) -> None:
+    """All partitions at once, one by one and in odd ranges: the same multiset, from both workers."""
+    shuffle, wanted = fill(session)
+    assert read(shuffle) == wanted
+    one_by_one: Contents = defaultdict(Counter)
+    for partition in range(PARTITIONS):
+        one_by_one.update(read(shuffle, [partition]))
+    assert one_by_one == wanted
+    assert read(shuffle, [7, 2, 3, 4]) == {
+        partition: wanted[partition] for partition in (2, 3, 4, 7) if partition in wanted
+    }
+    winners = shuffle.manifest().winners.maps
+    assert {worker for winner in winners for worker in winner.workers} == {1, 2}, "maps are spread over the ring"
+
+
+def test_empty_maps_and_empty_shuffles(session: Session) -> None:
+    """A map without output, a shuffle of such maps and one without maps read as nothing."""
+    shuffle = session.register_map_shuffle(PARTITIONS)
+    shuffle.commit([write(shuffle, 0, 1, [[]]), write(shuffle, 1, 2, [[(3, b"x")]])])
+    assert read(shuffle) == {3: Counter({(1, b"x"): 1})}
+    nothing = session.register_map_shuffle(PARTITIONS)
+    nothing.commit([])
+    assert read(nothing) == {}
+
+
+def test_large_payloads_and_compression(session: Session) -> None:
+    """Payloads above a batch, compressible and not, come back as they were written, broadcast ones too."""
+    shuffle = session.register_map_shuffle(2)
+    noise, text = random.Random(1).randbytes(20 * MIB), b"holdfast " * 3_000_000
+    everybody = [b"for everybody", text[:1000]]
+    with shuffle.writer(0, 1, codec=Codec.LZ4) as writer:
+        writer.write_broadcast(everybody)
+        writer.write_region([(0, text), (1, noise)])
+        status = writer.close([(0, b"end")])
+    assert status.winner.size_bytes < 25 * MIB
+    shuffle.commit([status])
+    records = [(record.partition, bytes(record.payload)) for record in shuffle.reader([0, 1])]
+    wanted = [(BROADCAST_PARTITION, payload) for payload in everybody] + [(0, text), (0, b"end"), (1, noise)]
+    assert sorted(records) == sorted(wanted)
+    assert [bytes(payload) for payload in shuffle.read_broadcast(0)] == everybody
+
+
+def test_a_loser_is_never_read(session: Session) -> None:
+    """Two attempts of one map are sealed; only the one in the commit is ever delivered."""
+    shuffle = session.register_map_shuffle(PARTITIONS)
+    loser = write(shuffle, 0, 1, [[(p, b"loser") for p in range(PARTITIONS)]])
+    winner = write(shuffle, 0, 2, [[(p, b"winner") for p in range(0, PARTITIONS, 2)]])
+    with pytest.raises(ConflictError, match="two attempts"):
+        shuffle.commit([loser, winner])
+    shuffle.commit([winner])
+    assert read(shuffle) == {p: Counter({(0, b"winner"): 1}) for p in range(0, PARTITIONS, 2)}
+    shuffle.commit([winner])
+    with pytest.raises(ConflictError):
+        shuffle.commit([loser])
+
+
+def test_an_aborted_attempt_leaves_nothing(session: Session) -> None:
+    """An exception inside the writer's block aborts; another attempt of the map can follow at once."""
+    shuffle = session.register_map_shuffle(PARTITIONS)
+    with pytest.raises(ZeroDivisionError), shuffle.writer(0, 1) as writer:  # noqa: PT012 - the block is the matter
+        writer.write_region([(0, b"half")])
+        _ = 1 // 0
+    shuffle.commit([write(shuffle, 0, 2, [[(0, b"whole")]])])
+    assert read(shuffle) == {0: Counter({(0, b"whole"): 1})}
+
+
+def test_kill_between_write_and_read(shared: LocalCluster, session: Session) -> None:
+    """Both workers are killed with -9 after the commit and restarted: nothing is lost, no map runs again."""
+    shuffle, wanted = fill(session)
+    restart(shared, 0, 1)
+    assert read(shuffle) == wanted
+
+
+def test_reader_waits_for_a_restarting_worker(shared: LocalCluster, session: Session) -> None:
+    """A reader that starts while a worker is down gets its data once the worker is back."""
+    shuffle, wanted = fill(session)
+    for worker in shared.workers:
+        worker.kill()
+    found: list[Contents] = []
+    reading = threading.Thread(target=lambda: found.append(read(shuffle)), daemon=True)
+    reading.start()
+    for worker in shared.workers:
+        worker.start()
+    reading.join(60)
+    assert found == [wanted]
+
+
+def test_kill_in_the_middle_of_a_write(shared: LocalCluster, session: Session) -> None:
+    """The worker of a half-written map is killed and restarted; the writer sends all again and the task never knows."""
+    shuffle = session.register_map_shuffle(PARTITIONS)
+    regions = random_regions(5, regions=6, size_max=3_000_000)
+    with shuffle.writer(0, 1, spool_bytes=4 * MIB) as writer:
+        for index, region in enumerate(regions[:-1]):
+            writer.write_region(region)
+            if index == 2:
+                restart(shared, 0, 1)
+        status = writer.close(regions[-1])
+    assert status.winner.epoch > 0
+    shuffle.commit([status])
+    assert read(shuffle) == contents({0: regions})
+
+
+def test_kill_in_the_middle_of_a_read(shared: LocalCluster, session: Session) -> None:
+    """After the first record both workers are killed and restarted; the rest comes, nothing twice."""
+    shuffle = session.register_map_shuffle(2)
+    data = {m: [[(0, random.Random(m).randbytes(3 * MIB)) for _ in range(8)]] for m in range(2)}
+    shuffle.commit([write(shuffle, m, m, regions) for m, regions in data.items()])
+    found: Counter[tuple[int, bytes]] = Counter()
+    for record in shuffle.reader([0]):
+        if not found:
+            restart(shared, 0, 1)
+        found[record.map, bytes(record.payload)] += 1
+    assert found == contents(data)[0]
+
+
+def test_two_copies_survive_a_worker(tmp_path: Path) -> None:
+    """With two copies one worker can be killed for good: readers use the other copy."""
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="copies") as session,
+    ):
+        shuffle, wanted = fill(session, copies=2)
+        assert all(len(set(winner.workers)) == 2 for winner in shuffle.manifest().winners.maps)
+        cluster.workers[0].kill()
+        assert read(shuffle) == wanted
+
+
+def test_flipped_bytes_never_become_rows(shared: LocalCluster, session: Session) -> None:
+    """A byte flipped in a data file is a CorruptError that names shuffle, partition, map, attempt, epoch and worker."""
+    marker = random.Random(9).randbytes(5000)
+    shuffle = session.register_map_shuffle(PARTITIONS)
+    shuffle.commit([write(shuffle, 0, 77, [[(2, b"good"), (4, marker), (6, b"good too")]])])
+    path, offset = _find(shared.directory, marker[1000:1100])
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 0x10]))
+    with pytest.raises(CorruptError) as caught:
+        read(shuffle, [4])
+    for word in (str(shuffle.key), "partition 4", "map 0", "attempt 77", "epoch 0", "worker"):
+        assert word in str(caught.value)
+
+
+def _find(directory: Path, needle: bytes) -> tuple[Path, int]:
+    for path in directory.rglob("*"):
+        if path.is_file() and path.suffix != ".mdb":
+            offset = path.read_bytes().find(needle)
+            if offset >= 0:
+                return path, offset
+    raise AssertionError("the payload is in no file")
+
+
+def test_another_session_attaches(shared: LocalCluster) -> None:
+    """A second session reads by the shuffle's number, with a lease of its own that outlives the first session."""
+    with Session(shared.endpoints, app="attached") as first:
+        shuffle, wanted = fill(first)
+        second = Session(shared.endpoints, app="attached", attach=True)
+    with second:
+        assert second.instance == first.instance
+        assert second.cluster_id == first.cluster_id != ""
+        assert read(second.open_shuffle(shuffle.key.shuffle)) == wanted
+        own, more = fill(second)
+        assert read(own) == more
+
+
+def test_nothing_is_left_to_attach_to(shared: LocalCluster) -> None:
+    """An unknown application and a closed one are APPLICATION_GONE, with a hint."""
+    with pytest.raises(ApplicationGoneError):
+        Session(shared.endpoints, app="never heard of", attach=True)
+    with Session(shared.endpoints, app="closed") as session:
+        shuffle = session.register_map_shuffle(1)
+    with pytest.raises(ApplicationGoneError):
+        shuffle.commit([])
+
+
+def test_an_unregistered_shuffle_is_gone(session: Session) -> None:
+    """After unregister the masters know nothing of the shuffle."""
+    shuffle, _ = fill(session, maps=1)
+    shuffle.unregister()
+    with pytest.raises(GiveUpError, match="dropped"):
+        session.open_shuffle(shuffle.key.shuffle)
+
+
+def test_a_shuffle_travels(session: Session) -> None:
+    """A pickled MapShuffle writes and reads in a forked child and in a fresh process; the parent goes on meanwhile."""
+    shuffle = session.register_map_shuffle(PARTITIONS)
+    parent = write(shuffle, 0, 1, [[(0, b"parent")]])
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_write_in_child, args=(shuffle, sender))
+    child.start()
+    status = MapStatus.from_bytes(receiver.recv_bytes())
+    child.join(30)
+    assert child.exitcode == 0
+    shuffle.commit([parent, status])
+    code = (
+        "import pickle, sys\n"
+        "shuffle = pickle.load(sys.stdin.buffer)\n"
+        "print(sorted((r.map, bytes(r.payload)) for r in shuffle.reader([0])))\n"
+        "print('grpc' in sys.modules)\n"
+    )
+    fresh = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(shuffle), capture_output=True, check=True)
+    assert fresh.stdout.decode().splitlines() == ["[(0, b'parent'), (1, b'child')]", "False"]
+
+
+def _write_in_child(shuffle: MapShuffle, sender: "multiprocessing.connection.Connection") -> None:
+    with shuffle.writer(1, 2) as writer:
+        sender.send_bytes(writer.close([(0, b"child")]).to_bytes())
+
+
+def test_a_session_stays_in_its_process(session: Session) -> None:
+    """A forked child neither uses nor ends its parent's session."""
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=_use_session, args=(session,))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 7
+    assert session.register_map_shuffle(1).partitions == 1
+
+
+def _use_session(session: Session) -> None:
+    session.close()
+    try:
+        session.register_map_shuffle(1)
+    except ConfigError:
+        os._exit(7)
+
+
+def test_wrong_arguments_say_what_is_right(shared: LocalCluster, session: Session) -> None:
+    """Mistakes are ConfigErrors before anything is sent."""
+    for wrong in (0, -1, 10**7):
+        with pytest.raises(ConfigError, match="partitions"):
+            session.register_map_shuffle(wrong)
+    with pytest.raises(ConfigError, match="copies"):
+        session.register_map_shuffle(1, copies=3)
+    with pytest.raises(ConfigError, match="app"):
+        Session(shared.endpoints)
+    with pytest.raises(ConfigError, match="endpoint"):
+        Session("no port", app="x")
+    shuffle, _ = fill(session, maps=1)
+    with pytest.raises(ValueError, match="partitions"):
+        list(shuffle.reader([PARTITIONS]))
+
+
+def test_the_leader_may_die_at_any_time(shared: LocalCluster, session: Session) -> None:
+    """Register, commit and a first read of the manifest go on over a leader killed with -9."""
+    shuffle = session.register_map_shuffle(PARTITIONS)
+    status = write(shuffle, 0, 1, [[(1, b"x")]])
+    leader = shared.leader()
+    leader.kill()
+    shuffle.commit([status])
+    again = session.open_shuffle(shuffle.key.shuffle)
+    assert read(again) == {1: Counter({(0, b"x"): 1})}
+    leader.start()
+
+
+def test_a_stopped_worker_is_left(tmp_path: Path) -> None:
+    """A worker that is gone for good fails the read as DataLost after the grace, naming what to do."""
+    quick = {"lease": {"worker": "1s", "heartbeat": "200ms"}}
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", settings=quick) as cluster,
+        Session(cluster.endpoints, app="lost") as session,
+    ):
+        shuffle, _ = fill(session, maps=1)
+        cluster.workers[0].kill()
+        with pytest.raises(DataLostError, match="Start the worker again"):
+            list(shuffle.reader(range(PARTITIONS), return_grace=0.1))
+
+
+def test_no_master_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Endpoints where nobody listens: RetryError that names them and a command."""
+    monkeypatch.setattr("holdfast.client.session.START_SECONDS", 1.0)
+    with pytest.raises(RetryError, match="holdfast status"):
+        Session("127.0.0.1:1", app="nobody")
