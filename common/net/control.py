@@ -72,6 +72,9 @@ class ControlClient:
         self._leader = ""  # its HTTP address
         self._known = dict.fromkeys(self.endpoints, "")  # HTTP address -> gRPC address
         self._search: asyncio.Task[str] | None = None
+        #: tries under way: at which master, since when
+        self._waiting: dict[asyncio.Future[bytes], tuple[str, float]] = {}
+        self._watch: asyncio.Task[None] | None = None
         self._numbers = _Numbers(b"", 0)
         self._closed = False
 
@@ -88,8 +91,9 @@ class ControlClient:
         if self._pid != os.getpid():
             return
         self._closed = True
-        if self._search is not None:
-            self._search.cancel()
+        for task in (self._search, self._watch):
+            if task is not None:
+                task.cancel()
         await self._transport.close()
         await self._http.close()
 
@@ -190,23 +194,30 @@ class ControlClient:
                 raise RetryError(f"master {leader} cannot be reached")
             address = self._known[leader]
         loop = asyncio.get_running_loop()
-        timeout = max(end - loop.time(), 0.01)
-        sent = asyncio.ensure_future(self._transport.call(address, method.path, request, timeout))
-        wait = _WATCH_MIN_S
+        begun = loop.time()
+        answered = self._transport.call(address, method.path, request, max(end - begun, 0.01))
+        self._waiting[answered] = (leader, begun)
+        if self._watch is None or self._watch.done():
+            self._watch = loop.create_task(self._watch_leaders())
         try:
-            while True:
-                done, _ = await asyncio.wait((sent,), timeout=wait)
-                if done:
-                    return sent.result()
-                if await self._moved(leader):
-                    raise RetryError(f"master {leader} does not answer and does not lead any more")
-                wait = min(wait * 1.5, _WATCH_MAX_S)
+            return await answered
         finally:
-            if not sent.done():
-                sent.cancel()
-                await asyncio.wait((sent,))
-            if not sent.cancelled():
-                sent.exception()  # whatever it was, the next try decides
+            del self._waiting[answered]
+
+    async def _watch_leaders(self) -> None:
+        """While calls wait long for their answers, ask whether their master still leads; end their tries if not."""
+        loop = asyncio.get_running_loop()
+        wait = _WATCH_MIN_S
+        while self._waiting:
+            await asyncio.sleep(wait)
+            late = {leader for leader, begun in self._waiting.values() if loop.time() - begun >= _WATCH_MIN_S}
+            for leader in late:
+                if await self._moved(leader):
+                    gone = RetryError(f"master {leader} does not answer and does not lead any more")
+                    for answered, (asked, _) in list(self._waiting.items()):
+                        if asked == leader and not answered.done():
+                            answered.set_exception(gone)
+            wait = min(wait * 1.5, _WATCH_MAX_S) if late else _WATCH_MIN_S
 
     async def _moved(self, leader: str) -> bool:
         """Ask one other master whether somebody else leads now; learn who."""

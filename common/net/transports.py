@@ -26,6 +26,7 @@ from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB
 from holdfast.common.net.methods import LEADER_KEY, LOWEST_KEY, STATUS_KEY
 
 _HEAD_BYTES_MAX = 16 * KIB
+_OK = 200
 #: Idle HTTP connections kept per master.
 _IDLE_MAX = 32
 
@@ -46,14 +47,14 @@ _GRPC_OPTIONS = (
 )
 
 
-_Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
 class Transport(Protocol):
     """What control.py needs of a way to a master."""
 
-    async def call(self, address: str, path: str, request: bytes, timeout_s: float) -> bytes:
-        """Make one try at the master at `address`; return the reply's bytes or raise a HoldfastError."""
+    def call(self, address: str, path: str, request: bytes, timeout_s: float) -> asyncio.Future[bytes]:
+        """Begin one try at the master at `address`. The future gets the reply's bytes or a HoldfastError.
+
+        Whoever gives the call up resolves or cancels the future; the connection is not used again then.
+        """
 
     async def close(self) -> None:
         """Drop all connections."""
@@ -66,21 +67,33 @@ class GrpcTransport:
         self._calls: dict[tuple[str, str], Any] = {}
         self._channels: dict[str, Any] = {}
 
-    async def call(self, address: str, path: str, request: bytes, timeout_s: float) -> bytes:
-        """Make one try at the master at `address`, a gRPC address."""
-        from grpc import RpcError
-
-        try:
-            reply: bytes = await self._method(address, path)(request, timeout=timeout_s)
-        except RpcError as error:
-            raise _from_grpc(error, address) from error
-        return reply
+    def call(self, address: str, path: str, request: bytes, timeout_s: float) -> asyncio.Future[bytes]:
+        """Begin one try at the master at `address`, a gRPC address."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[bytes] = loop.create_future()
+        task = loop.create_task(self._run(address, path, request, timeout_s, answered))
+        answered.add_done_callback(lambda _: task.cancel())
+        return answered
 
     async def close(self) -> None:
         """Close the channels; calls under way fail."""
         channels, self._channels, self._calls = self._channels, {}, {}
         for channel in channels.values():
             await channel.close()
+
+    async def _run(
+        self, address: str, path: str, request: bytes, timeout_s: float, answered: asyncio.Future[bytes]
+    ) -> None:
+        from grpc import RpcError
+
+        try:
+            reply = await self._method(address, path)(request, timeout=timeout_s)
+        except RpcError as error:
+            if not answered.done():
+                answered.set_exception(_from_grpc(error, address))
+            return
+        if not answered.done():
+            answered.set_result(reply)
 
     def _method(self, address: str, path: str) -> Any:
         found = self._calls.get((address, path))
@@ -99,52 +112,143 @@ class HttpTransport:
 
     def __init__(self) -> None:
         self._idle: dict[str, list[_Connection]] = {}
+        self._opening: set[asyncio.Task[None]] = set()
 
-    async def call(self, address: str, path: str, request: bytes, timeout_s: float) -> bytes:
-        """Make one try at the master at `address`, an HTTP address."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._exchange(address, path, request)
-        except TimeoutError:
-            raise RetryError(f"master {address} did not answer within {timeout_s:.2f} s") from None
-        except (OSError, EOFError, asyncio.LimitOverrunError) as error:
-            raise RetryError(f"master {address} cannot be reached: {str(error) or type(error).__name__}") from error
+    def call(self, address: str, path: str, request: bytes, timeout_s: float) -> asyncio.Future[bytes]:
+        """Begin one try at the master at `address`, an HTTP address."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[bytes] = loop.create_future()
+        timer = loop.call_later(timeout_s, _time_out, answered, address, timeout_s)
+        answered.add_done_callback(lambda _: timer.cancel())
+        head = f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/proto\r\n"
+        data = f"{head}Content-Length: {len(request)}\r\n\r\n".encode("ascii") + request
+        kept = self._idle.setdefault(address, [])
+        if kept:
+            kept.pop().begin(data, answered)
+        else:
+            opening = loop.create_task(self._open(address, data, answered))
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+        return answered
 
     async def close(self) -> None:
         """Close idle connections; one with a call under way closes when it is done."""
         idle, self._idle = self._idle, {}
-        for _, writer in (each for kept in idle.values() for each in kept):
-            writer.close()
+        for connection in [each for kept in idle.values() for each in kept]:
+            connection.close()
+        for opening in self._opening:
+            opening.cancel()
 
-    async def _exchange(self, address: str, path: str, request: bytes) -> bytes:
-        kept = self._idle.setdefault(address, [])
-        reader, writer = _living(kept) or await _connect(address)
+    async def _open(self, address: str, data: bytes, answered: asyncio.Future[bytes]) -> None:
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        idle = self._idle
         try:
-            head = (
-                f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/proto\r\n"
-                f"Content-Length: {len(request)}\r\n\r\n"
+            _, connection = await loop.create_connection(
+                lambda: _Connection(address, idle.setdefault(address, [])), host.strip("[]"), int(port)
             )
-            writer.write(head.encode("ascii") + request)
-            await writer.drain()
-            status, headers = _parse_head(await reader.readuntil(b"\r\n\r\n"))
-            size = int(headers.get("content-length", "-1"))
-            if not 0 <= size <= CONTROL_MESSAGE_BYTES_MAX:
-                raise ProtocolError(f"{address} answered without a sane Content-Length; is it a Holdfast master?")
-            body = await reader.readexactly(size)
-        except BaseException:
-            writer.close()
-            raise
-        if (
-            headers.get("connection", "").lower() == "close"
-            or self._idle.get(address) is not kept
-            or len(kept) >= _IDLE_MAX
-        ):
-            writer.close()
+        except OSError as error:
+            _fail(answered, RetryError(f"master {address} cannot be reached: {error}"))
+            return
+        if answered.done():
+            connection.close()
         else:
-            kept.append((reader, writer))
-        if status != 200:
-            raise refusal(headers, _message(body) or f"HTTP status {status}")
-        return body
+            connection.begin(data, answered)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection to a master: sends a request, gathers its answer, and is idle again."""
+
+    def __init__(self, address: str, idle: list[_Connection]) -> None:
+        self._address = address
+        self._idle = idle
+        self._answered: asyncio.Future[bytes] | None = None
+        self._received = bytearray()
+        #: where the answer's body begins and ends in what was received, once its head is there
+        self._body = (0, 0)
+        self._status = 0
+        self._headers: dict[str, str] = {}
+
+    def begin(self, data: bytes, answered: asyncio.Future[bytes]) -> None:
+        """Send a request; nothing else is under way."""
+        self._answered = answered
+        answered.add_done_callback(self._ended)
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hear from asyncio."""
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Hear from asyncio; an idle connection is forgotten, a call under way fails."""
+        if self in self._idle:
+            self._idle.remove(self)
+        if self._answered is not None:
+            _fail(self._answered, RetryError(f"master {self._address} cannot be reached: {error or 'it hung up'}"))
+
+    def data_received(self, data: bytes) -> None:
+        """Hear from asyncio."""
+        if self._answered is None:
+            self.close()  # nothing was asked
+            return
+        self._received += data
+        try:
+            if not self._body[1] and not self._read_head():
+                return
+        except (ProtocolError, ValueError) as error:
+            _fail(self._answered, ProtocolError(f"{self._address} does not answer like a Holdfast master: {error}"))
+            return
+        start, end = self._body
+        if len(self._received) >= end:
+            self._finish(bytes(memoryview(self._received)[start:end]))
+
+    def _read_head(self) -> bool:
+        end = self._received.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._received) > _HEAD_BYTES_MAX:
+                raise ProtocolError("the head of its answer does not end")
+            return False
+        self._status, self._headers = _parse_head(bytes(self._received[:end]))
+        size = int(self._headers.get("content-length", "-1"))
+        if not 0 <= size <= CONTROL_MESSAGE_BYTES_MAX:
+            raise ProtocolError("no sane Content-Length")
+        self._body = (end + 4, end + 4 + size)
+        return True
+
+    def _finish(self, body: bytes) -> None:
+        answered, self._answered = self._answered, None
+        whole = len(self._received) == self._body[1]
+        self._received.clear()
+        self._body = (0, 0)
+        if whole and self._headers.get("connection", "").lower() != "close" and len(self._idle) < _IDLE_MAX:
+            self._idle.append(self)
+        else:
+            self._transport.close()
+        if answered is None or answered.done():
+            return
+        if self._status == _OK:
+            answered.set_result(body)
+        else:
+            answered.set_exception(refusal(self._headers, _message(body) or f"HTTP status {self._status}"))
+
+    def _ended(self, answered: asyncio.Future[bytes]) -> None:
+        """The call was given up before its answer came: what comes now would be taken for the next one's."""
+        if self._answered is answered:
+            self._answered = None
+            self.close()
+
+
+def _fail(answered: asyncio.Future[bytes], error: HoldfastError) -> None:
+    if not answered.done():
+        answered.set_exception(error)
+
+
+def _time_out(answered: asyncio.Future[bytes], address: str, seconds: float) -> None:
+    _fail(answered, RetryError(f"master {address} did not answer within {seconds:.2f} s"))
 
 
 def refusal(told: Mapping[str, str], message: str) -> HoldfastError:
@@ -159,21 +263,6 @@ def refusal(told: Mapping[str, str], message: str) -> HoldfastError:
         lowest = told.get(LOWEST_KEY, "")
         error.lowest = int(lowest) if lowest.isdigit() else 0
     return error
-
-
-def _living(kept: list[_Connection]) -> _Connection | None:
-    """Take the last connection that the master has not closed while it was idle."""
-    while kept:
-        reader, writer = kept.pop()
-        if not reader.at_eof() and not writer.is_closing():
-            return reader, writer
-        writer.close()
-    return None
-
-
-async def _connect(address: str) -> _Connection:
-    host, _, port = address.rpartition(":")
-    return await asyncio.open_connection(host.strip("[]"), int(port), limit=_HEAD_BYTES_MAX)
 
 
 def _message(body: bytes) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -22,6 +22,9 @@ from holdfast.master.proto import commands_pb2 as pb
 #: Version of the log's entries and of the snapshot's records.
 VERSION = 1
 
+#: Field `commands` of Entry, length-delimited.
+_COMMANDS_TAG = bytes([pb.Entry.COMMANDS_FIELD_NUMBER << 3 | 2])
+
 T = TypeVar("T")
 
 
@@ -31,10 +34,23 @@ class VersionError(Exception):
 
 def encode_entry(entry: cmd.Entry) -> bytes:
     """Return the bytes of one place of the log."""
-    message = pb.Entry(version=VERSION, time_ms=entry.time_ms)
-    for command in entry.commands:
-        message.commands.append(_command_message(command))
-    return message.SerializeToString()
+    return join_entry(entry.time_ms, [encode_command(command) for command in entry.commands])
+
+
+def encode_command(command: cmd.Command) -> bytes:
+    """Return the bytes of one command, for `join_entry`."""
+    return _command_message(command).SerializeToString()
+
+
+def join_entry(time_ms: int, commands: Sequence[bytes]) -> bytes:
+    """Return the bytes of an entry made of encoded commands.
+
+    Protobuf messages may be joined: the commands, written one by one with their lengths, are the repeated field.
+    """
+    pieces = [pb.Entry(version=VERSION, time_ms=time_ms).SerializeToString()]
+    for command in commands:
+        pieces += (_COMMANDS_TAG, _varint(len(command)), command)
+    return b"".join(pieces)
 
 
 def decode_entry(data: bytes) -> cmd.Entry:
@@ -52,11 +68,6 @@ def decode_entry(data: bytes) -> cmd.Entry:
     return cmd.Entry(message.time_ms, tuple([_command(each) for each in message.commands]))
 
 
-def command_size(command: cmd.Command) -> int:
-    """Return the bytes that a command takes in an entry, without the entry's own few."""
-    return _command_message(command).ByteSize() + 8
-
-
 def to_message(record: Any, without: Collection[str] = ()) -> Any:
     """Return the message of a record; fields in `without` are left out."""
     message_class, fields = _WRITERS[type(record)]
@@ -67,6 +78,15 @@ def from_message(kind: type[T], message: Message, **given: Any) -> T:
     """Return the record of a message; `given` are the fields that the message does not have."""
     values = {name: read(getattr(message, name)) for name, read in _READERS[kind] if name not in given}
     return kind(**values, **given)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
 
 
 def _command_message(command: cmd.Command) -> pb.Command:

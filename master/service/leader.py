@@ -89,6 +89,10 @@ class Leader:
         """Return the HTTP address of a master by name; "" for one that is not known."""
         return self._addresses.get(name or "", "")
 
+    def index(self) -> int:
+        """Return the place in the log of the last command applied here: what replies tell."""
+        return self.node.local(lambda machine: machine.state.index)
+
     # Leadership.
 
     def leadership(self, leads: bool, term: int) -> None:

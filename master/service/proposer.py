@@ -20,9 +20,9 @@ from functools import partial
 
 from holdfast.common.errors import HoldfastError, NotLeaderError, OutcomeUnknownError, RetryError, Status
 from holdfast.common.limits import COMMAND_PART_BYTES, KIB
-from holdfast.master.core.commands import Command, Entry
+from holdfast.master.core.commands import Command
 from holdfast.master.core.records import Answer
-from holdfast.master.machine.codec import command_size, encode_entry
+from holdfast.master.machine.codec import encode_command, join_entry
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import (
     Applied,
@@ -45,8 +45,7 @@ _ENTRY_BYTES = 256 * KIB
 
 @dataclass(slots=True)
 class _Waiting:
-    command: Command
-    size: int
+    command: bytes
     answered: asyncio.Future[Answer]
 
 
@@ -75,11 +74,11 @@ class Proposer:
         """Return the command's answer once it is applied. Raises NotLeaderError, OutcomeUnknownError or RetryError."""
         if len(self._queue) >= QUEUE_MAX:
             raise RetryError(f"{QUEUE_MAX} commands are waiting; try again", status=Status.BUSY)
-        size = command_size(command)
-        if size > COMMAND_PART_BYTES + 64 * KIB:
-            raise HoldfastError(f"a command of {size} bytes should have gone in parts")
+        data = encode_command(command)
+        if len(data) > COMMAND_PART_BYTES + 64 * KIB:
+            raise HoldfastError(f"a command of {len(data)} bytes should have gone in parts")
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(command, size, loop.create_future())
+        waiting = _Waiting(data, loop.create_future())
         self._queue.append(waiting)
         if not self._scheduled and self._under_way < _ENTRIES_MAX:
             self._scheduled = True
@@ -90,10 +89,10 @@ class Proposer:
         self._scheduled = False
         while self._queue and self._under_way < _ENTRIES_MAX:
             batch = self._next_batch()
-            entry = Entry(self._now_ms(), tuple([waiting.command for waiting in batch]))
+            entry = join_entry(self._now_ms(), [waiting.command for waiting in batch])
             self._under_way += 1
             try:
-                future = self._node.propose(encode_entry(entry))
+                future = self._node.propose(entry)
             except (CommandTooLarge, NodeStopped) as error:
                 self._under_way -= 1
                 _fail(batch, self._translate(error))
@@ -102,10 +101,10 @@ class Proposer:
 
     def _next_batch(self) -> list[_Waiting]:
         batch = [self._queue.popleft()]
-        size = batch[0].size
-        while self._queue and len(batch) < _ENTRY_COMMANDS_MAX and size + self._queue[0].size <= _ENTRY_BYTES:
+        size = len(batch[0].command)
+        while self._queue and len(batch) < _ENTRY_COMMANDS_MAX and size + len(self._queue[0].command) <= _ENTRY_BYTES:
             batch.append(self._queue.popleft())
-            size += batch[-1].size
+            size += len(batch[-1].command)
         return batch
 
     def _finish(self, batch: list[_Waiting], done: Future[Applied]) -> None:

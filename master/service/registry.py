@@ -54,7 +54,7 @@ class Registry:
             worker=answer.value,
             incarnation=request.incarnation,
             cluster_id=self._leader.config.cluster.id,
-            raft_index=self._leader.node.status().applied_index,
+            raft_index=self._leader.index(),
             heartbeat_ms=self._leader.config.lease.heartbeat.ms,
         )
 
@@ -71,7 +71,7 @@ class Registry:
             return worker if worker is not None and worker.incarnation == request.incarnation else None
 
         worker = await self._leader.find(read)
-        index = self._leader.node.status().applied_index
+        index = self._leader.index()
         if worker is None:
             return pb.HeartbeatReply(reregister=True, raft_index=index)
         self._leader.liveness.heard_worker(self._leader.now_ns(), worker.id, worker.incarnation)

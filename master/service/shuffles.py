@@ -69,7 +69,7 @@ class Shuffles:
         await self._leader.command("Shuffles/RegisterApplication", request, body)
         await self._leader.renew(request.instance, request.holder)
         return pb.RegisterApplicationReply(
-            cluster_id=self._leader.config.cluster.id, raft_index=self._index(), lease_ms=lease_ms
+            cluster_id=self._leader.config.cluster.id, raft_index=self._leader.index(), lease_ms=lease_ms
         )
 
     async def attach(self, request: pb.AttachRequest) -> pb.AttachReply:
@@ -81,7 +81,7 @@ class Shuffles:
         answer = await self._leader.command("Shuffles/Attach", request, body)
         application = await self._leader.renew(answer.subject, request.holder)
         return pb.AttachReply(
-            instance=application.instance, name=application.name, lease_ms=lease_ms, raft_index=self._index()
+            instance=application.instance, name=application.name, lease_ms=lease_ms, raft_index=self._leader.index()
         )
 
     async def renew_lease(self, request: pb.RenewLeaseRequest) -> pb.RenewLeaseReply:
@@ -91,7 +91,7 @@ class Shuffles:
             confirmed = await self._leader.confirmed(lambda state: state.applications.get(request.instance))
             if confirmed is None or confirmed.lease(request.holder) is None:
                 raise GiveUpError("this holder's lease ended; attach again", status=Status.APPLICATION_GONE)
-        return pb.RenewLeaseReply(raft_index=self._index())
+        return pb.RenewLeaseReply(raft_index=self._leader.index())
 
     async def detach(self, request: pb.DetachRequest) -> pb.DetachReply:
         """End a lease."""
@@ -113,7 +113,7 @@ class Shuffles:
         return pb.RegisterShuffleReply(
             assignment_array=shuffle.assignment,
             workers=self._addresses(shuffle.assignment),
-            raft_index=self._index(),
+            raft_index=self._leader.index(),
             copies=shuffle.copies,
         )
 
@@ -139,7 +139,7 @@ class Shuffles:
             await self._leader.command("Shuffles/Commit", request, body)
         else:
             await self._commit_in_parts(request, body)
-        return pb.CommitReply(raft_index=self._index())
+        return pb.CommitReply(raft_index=self._leader.index())
 
     async def get_manifest(self, request: pb.GetManifestRequest) -> pb.GetManifestReply:
         """Return the manifest of a committed generation, waiting for the commit at most `wait_ms`."""
@@ -161,7 +161,7 @@ class Shuffles:
             partitions=shuffle.partitions,
             winners_array=shuffle.winners,
             workers=self._addresses(shuffle.assignment),
-            raft_index=self._index(),
+            raft_index=self._leader.index(),
         )
 
     async def unregister_shuffle(self, request: pb.UnregisterShuffleRequest) -> pb.UnregisterShuffleReply:
@@ -170,9 +170,6 @@ class Shuffles:
         await self._leader.renew(key.instance, request.holder)
         answer = await self._leader.command("Shuffles/UnregisterShuffle", request, cmd.Unregister(key))
         return pb.UnregisterShuffleReply(dropped=answer.value)
-
-    def _index(self) -> int:
-        return self._leader.node.status().applied_index
 
     async def _shuffle(self, key: ShuffleKey) -> Shuffle:
         """Return the record of a generation. Raises what a confirmed leader says of one that is not there."""
