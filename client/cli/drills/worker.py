@@ -74,7 +74,10 @@ class _Drill:
                              *(self._until_cut(self._read_some) for _ in range(READERS)))  # fmt: skip
 
     async def _until_cut(self, action: Callable[[FrameClient], Coroutine[Any, Any, None]]) -> None:
-        client = await self.connect()
+        try:
+            client = await self.connect()
+        except RetryError:  # the kill was faster
+            return
         try:
             while not client.closed:
                 async with asyncio.timeout(_ANSWER_SECONDS_MAX):
