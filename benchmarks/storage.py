@@ -1,8 +1,8 @@
 """Measures the storage of a worker by itself: `python -m benchmarks.storage restart|write|read DIR`.
 
-restart makes DIR with sealed files (without syncing each, then by the rebuild whose time it states), drops the index from
-the page cache and times prepare + open in a new process. write times appends with all checks, for several batch sizes.
-read times opening single partitions.
+restart makes DIR with sealed files (without syncing each, then by the rebuild whose time it states), drops the index
+from the page cache and times prepare + open in a new process. write times appends with all checks, for several batch
+sizes. read times opening single partitions.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def read(directory: str, files: int) -> None:
         pieces = sum(1 for _ in plan.pieces())
         took = time.perf_counter() - start
         print(
-            f"partitions [{begin}, {end}) of {len(wanted)} files, {store.files} in the index: plan {planned * 1e3:.1f} ms, "
+            f"partitions [{begin}, {end}) of {len(wanted)} of {store.files} files: plan {planned * 1e3:.1f} ms, "
             f"with {pieces} pieces {took * 1e3:.1f} ms, {plan.total_bytes} bytes"
         )
     store.close()

@@ -1,11 +1,14 @@
 """Drives the storage of a worker without a server: write contents, read them back as the wire would bring them."""
 
+import contextlib
+import io
 import os
 from collections import defaultdict
 from pathlib import Path
 
 from holdfast.common.ids import MapFileKey
 from holdfast.common.messages import Ack, MapSealed
+from holdfast.worker.storage import check
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.store import DirectorySettings, MapFileWriter, Store, StoreSettings, prepare
 from tests.support.map_data import MapContent, Pieces
@@ -54,3 +57,20 @@ def read(store: Store, keys: list[MapFileKey], begin: int, end: int) -> Pieces:
         total += offset
     assert total == plan.total_bytes
     return dict(found)
+
+
+class CheckHere:
+    """Stands for the process that checks an index or lists data: the same function, in this process, when asked.
+
+    For tests that open hundreds of directories, where starting two interpreters for each would take most of the time.
+    """
+
+    def __init__(self, what: str, root: str) -> None:
+        self._arguments = what, root
+
+    def communicate(self) -> tuple[str, None]:
+        """What the process would have printed."""
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            check.main(*self._arguments)
+        return output.getvalue(), None

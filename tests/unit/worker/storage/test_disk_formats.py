@@ -83,7 +83,8 @@ def test_names_come_back():
 
 
 @pytest.mark.parametrize(
-    "name", ["m-01-2-3.map", "m-1-2.map", "m-4294967296-2-3.map", "m-1-2-3.map.bak", "m-1-2-3.1.fast.open", "x", "m-١-2-3.map"]
+    "name",
+    ["m-01-2-3.map", "m-1-2.map", "m-4294967296-2-3.map", "m-1-2-3.map.bak", "m-1-2-3.1.fast.open", "x", "m-١-2-3.map"],
 )
 def test_other_names_are_not_ours(name):
     """A name that we would not write is nobody's, so it is never taken for data or deleted."""

@@ -19,9 +19,7 @@ from holdfast.worker.storage.recovery import (
 )
 
 ALL_FILES = [Facts(*row) for row in itertools.product(Name, (False, True), Length, Footer)]
-ALL_DIRECTORIES = [
-    DirectoryFacts(*row) for row in itertools.product((False, True), Part, Part, (None, False, True))
-]
+ALL_DIRECTORIES = [DirectoryFacts(*row) for row in itertools.product((False, True), Part, Part, (None, False, True))]
 
 
 def possible(facts: Facts) -> bool:

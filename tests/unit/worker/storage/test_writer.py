@@ -5,7 +5,6 @@ import errno
 import pytest
 
 from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, RerouteError, Status
-from holdfast.common.ids import BROADCAST_PARTITION
 from holdfast.common.messages import Ack, FileTotals, PushFlag
 from holdfast.worker.storage.disk import Disk
 from tests.support.map_data import file_key, make_content, shuffle_key
@@ -64,19 +63,36 @@ def swapped(content):
     return 0, 0, [second, first], memoryview(one.body[cut : cut + second[1]] + one.body[:cut])
 
 
+def shifted(content):
+    """Batches under the next partition's number."""
+    region, flags, runs, body = frame(content)
+    return region, flags, [(partition + 1, size) for partition, size in runs], body
+
+
+def with_runs(runs_of):
+    """The first frame with other runs."""
+
+    def change(content):
+        region, flags, runs, body = frame(content)
+        return region, flags, runs_of(runs), body
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "status"),
     [
-        (swapped, Status.BAD_ORDER),
-        (lambda content: (1, *frame(content)[1:]), Status.BAD_ORDER),
-        (lambda content: (0, int(PushFlag.BROADCAST), *frame(content)[2:]), Status.BAD_FRAME),
-        (lambda content: (*frame(content)[:2], [(at + 1, size) for at, size in frame(content)[2]], frame(content)[3]), Status.CORRUPT),
-        (lambda content: (*frame(content)[:2], [(4_000, frame(content)[2][0][1])], frame(content)[3]), Status.BAD_FRAME),
-        (lambda content: (*frame(content)[:2], frame(content)[2][:-1], frame(content)[3]), Status.BAD_FRAME),
-        (lambda content: (*frame(content)[:3], frame(content)[3][:-1]), Status.BAD_FRAME),
-        (lambda content: frame(make_content(file_key(shuffle_key(), 1), batch_bytes=50)), Status.CORRUPT),
+        pytest.param(swapped, Status.BAD_ORDER, id="unsorted"),
+        pytest.param(lambda content: (1, *frame(content)[1:]), Status.BAD_ORDER, id="region out of turn"),
+        pytest.param(lambda one: (0, int(PushFlag.BROADCAST), *frame(one)[2:]), Status.BAD_FRAME, id="broadcast flag"),
+        pytest.param(shifted, Status.CORRUPT, id="misdirected"),
+        pytest.param(with_runs(lambda runs: [(4_000, runs[0][1])]), Status.BAD_FRAME, id="no such partition"),
+        pytest.param(with_runs(lambda runs: runs[:-1]), Status.BAD_FRAME, id="run missing"),
+        pytest.param(lambda one: (*frame(one)[:3], frame(one)[3][:-1]), Status.BAD_FRAME, id="cut"),
+        pytest.param(
+            lambda one: frame(make_content(file_key(shuffle_key(), 1), batch_bytes=50)), Status.CORRUPT, id="other map"
+        ),
     ],
-    ids=["unsorted", "region out of turn", "broadcast flag", "misdirected", "no such partition", "run missing", "cut", "other map"],
 )
 def test_wrong_frames_are_refused(store, change, status):
     """Each wrong frame gets its status, and none of it is written."""
@@ -174,7 +190,7 @@ class Failing(Disk):
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("step", ["write", "sync_data", "commit"])
 def test_a_failure_ends_the_copy_for_good(tmp_path, step, error):
-    """A write, sync or commit that fails makes the copy FAILED, after a restart too; other files go on unless the disk is bad."""
+    """A write, sync or commit that fails makes the copy FAILED, after a restart too; what else is there is served."""
     disk = Failing(error)
     store = open_store(tmp_path / "d", disk=disk)
     other = make_content(file_key(shuffle_key(), 1))
@@ -182,26 +198,35 @@ def test_a_failure_ends_the_copy_for_good(tmp_path, step, error):
     content = make_content(KEY)
     writer = store.begin(KEY, content.partitions, Ack.WRITTEN)
     disk.broken = {step}
-    with pytest.raises(RerouteError) as failed:
+
+    def finish():
         for one in content.frames:
             writer.append(one.region, one.flags, one.runs, memoryview(one.body))
         store.seal(KEY, content.totals).result(30)
+
+    with pytest.raises(RerouteError) as failed:
+        finish()
     disk.broken = set()
     assert failed.value.status is Status.FAILED_COPY
     assert store.directories()[0].healthy == (error == errno.ENOSPC)
-    for again in (store, None):
-        if again is None:
-            store.close()
-            store = open_store(tmp_path / "d", disk=disk)
-        for ask in (
-            lambda: store.begin(KEY, 8, Ack.WRITTEN),
-            lambda: store.seal(KEY, content.totals),
-            lambda: read(store, [KEY], 0, 8),
-        ):
-            with pytest.raises(RerouteError) as asked:
-                ask()
-            assert asked.value.status is Status.FAILED_COPY
-        assert read(store, [other.key], 0, 8) == other.pieces(0, 8)
+    refused_for_good(store, content, other)
+    store.close()
+    store = open_store(tmp_path / "d", disk=disk)
+    refused_for_good(store, content, other)
     assert store.forget([KEY.shuffle]) == 1
     assert write(store, content).totals == content.totals
     store.close()
+
+
+def refused_for_good(store, content, other):
+    """Whatever is asked of the failed file is FAILED_COPY; the other one is served."""
+    asks = (
+        lambda: store.begin(KEY, 8, Ack.WRITTEN),
+        lambda: store.seal(KEY, content.totals),
+        lambda: read(store, [KEY], 0, 8),
+    )
+    for ask in asks:
+        with pytest.raises(RerouteError) as refused:
+            ask()
+        assert refused.value.status is Status.FAILED_COPY
+    assert read(store, [other.key], 0, 8) == other.pieces(0, 8)
