@@ -46,6 +46,16 @@ QUERIES = {
 }
 #: The leader dies when this many times the bytes of `orders` are there of `lineitem`, which is five times as large.
 _KILL_AT = 2.0
+#: Spark sees a console appender and leaves the configuration alone; what goes wrong comes as an exception anyway.
+_LOGGING = """
+rootLogger.level = fatal
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c: %m%n
+"""
 
 
 @click.command()
@@ -148,7 +158,7 @@ def _spark(scratch: Path) -> "SparkSession":
 def _quiet(scratch: Path) -> Path:
     """A logging configuration that leaves the screen to the story."""
     file = scratch / "log4j2.properties"
-    file.write_text("rootLogger.level = fatal\n", encoding="ascii")
+    file.write_text(_LOGGING, encoding="ascii")
     return file
 
 
