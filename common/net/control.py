@@ -37,8 +37,10 @@ COMMANDS_AT_ONCE_MAX = 64
 DEADLINE_S_MAX = 600.0
 _PROBE_TIMEOUT_S = 0.5
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 0.5
-#: When a call is not answered, another master is asked who leads: after this, then ever more slowly.
-_WATCH_MIN_S, _WATCH_MAX_S = 0.25, 2.0
+#: While a call is not answered another master is asked who leads: this often for as long as an election may take, then
+#: ever more slowly, since what waits that long is a long poll.
+_WATCH_MIN_S, _WATCH_MAX_S = 0.15, 2.0
+_ELECTION_S = 2.0
 
 
 class ControlClient:
@@ -210,14 +212,16 @@ class ControlClient:
         wait = _WATCH_MIN_S
         while self._waiting:
             await asyncio.sleep(wait)
-            late = {leader for leader, begun in self._waiting.values() if loop.time() - begun >= _WATCH_MIN_S}
+            now = loop.time()
+            late = {leader for leader, begun in self._waiting.values() if now - begun >= _WATCH_MIN_S}
+            recent = any(now - begun < _ELECTION_S for _, begun in self._waiting.values())
             for leader in late:
                 if await self._moved(leader):
                     gone = RetryError(f"master {leader} does not answer and does not lead any more")
                     for answered, (asked, _) in list(self._waiting.items()):
                         if asked == leader and not answered.done():
                             answered.set_exception(gone)
-            wait = min(wait * 1.5, _WATCH_MAX_S) if late else _WATCH_MIN_S
+            wait = _WATCH_MIN_S if recent else min(wait * 1.5, _WATCH_MAX_S)
 
     async def _moved(self, leader: str) -> bool:
         """Ask one other master whether somebody else leads now; learn who."""
