@@ -118,7 +118,7 @@ class Index:
 
     # writing
 
-    def write(self, change: Callable[[lmdb.Transaction], None]) -> None:
+    def write(self, change: Callable[[lmdb.Transaction], object]) -> None:
         """Run `change` in one synced transaction; grows the map as needed and runs it again then.
 
         Raises NoRoomError if the map may not grow further, OSError or lmdb.Error if the disk fails.
@@ -132,7 +132,7 @@ class Index:
                 else:
                     return
 
-    def _write_once(self, change: Callable[[lmdb.Transaction], None]) -> None:
+    def _write_once(self, change: Callable[[lmdb.Transaction], object]) -> None:
         transaction = self._env.begin(write=True)
         try:
             change(transaction)

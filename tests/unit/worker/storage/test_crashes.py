@@ -1,6 +1,7 @@
 """Kill -9 between any two steps of a seal, a first start and a forget."""
 
 import os
+from functools import partial
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_killed_between_any_two_steps(tmp_path, arm_at, monkeypatch):
     for last in range(steps):
         root = tmp_path / str(last)
         with pytest.raises(DiedError) as died:
-            forked(lambda root=root, last=last: run(root, Dying(last), arm_at))
+            forked(partial(run, root, Dying(last), arm_at))
         assert died.value.exitcode == 9
         answered = (root / "answered").exists()
         (root / "answered").unlink(missing_ok=True)

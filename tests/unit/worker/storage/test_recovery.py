@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+from functools import partial
 
 import lmdb
 import pytest
@@ -242,7 +243,7 @@ def test_the_page_check_misses_nothing_that_liblmdb_would(root, tmp_path):
         copy.mkdir()
         (copy / "data.mdb").write_bytes(damaged)
         try:
-            same = forked(lambda copy=copy: everything(copy) == good)
+            same = forked(partial(everything, copy)) == good
         except DiedError as died:
             pytest.fail(f"liblmdb died of byte {at}, which the check let pass: {died}")
         assert same, f"byte {at} changed the records, and the check let it pass"
