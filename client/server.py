@@ -21,7 +21,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.net import process
 
 #: From exec to the readiness line; generous, since a loaded machine may start many servers at once.
-START_SECONDS_MAX = 30.0
+START_SECONDS_MAX = 60.0
 #: Between two looks at something that has no way to call us.
 LOOK_SECONDS = 0.005
 _LOG_TAIL_BYTES = 4096

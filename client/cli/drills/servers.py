@@ -16,7 +16,7 @@ from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
 
 #: Masters that stand still must agree after this; entries go out at once, so this is for a loaded machine.
-AGREE_SECONDS_MAX = 30.0
+AGREE_SECONDS_MAX = 60.0
 _LOOK_SECONDS = 0.02
 
 

@@ -23,8 +23,8 @@ from holdfast.common.proto import holdfast_pb2 as pb
 
 Answer = TypeVar("Answer", bound=Message)
 
-#: A command that is not answered within this is a broken promise: nothing may hang.
-COMMAND_SECONDS_MAX = 30.0
+#: A command that is not answered within this hangs. Not a latency: masters that start on a busy machine take their time.
+COMMAND_SECONDS_MAX = 120.0
 _PARTITIONS = 12
 #: Shuffles that a client leaves alive before it must drop some.
 _ALIVE_MAX = 12

@@ -34,7 +34,7 @@ WRITERS, READERS = 3, 2
 #: The longest that the tasks run before a kill; and between a start and the second kill.
 _RUN_SECONDS, _SECOND_KILL_SECONDS = 0.5, 1.0
 #: Any single question to the worker; it answers in milliseconds, so a longer wait is a hang.
-_ANSWER_SECONDS_MAX = 20.0
+_ANSWER_SECONDS_MAX = 30.0
 #: Rounds after which a shuffle is forgotten, so that deletion runs while the worker is killed, too.
 _ROUNDS_PER_SHUFFLE = 5
 _FILES_PER_READ = 4
