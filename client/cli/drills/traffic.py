@@ -23,7 +23,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 
 Answer = TypeVar("Answer", bound=Message)
 
-#: A command that is not answered within this hangs. Not a latency: masters that start on a busy machine take their time.
+#: A command not answered within this hangs. No latency: masters that start on a busy machine take their time.
 COMMAND_SECONDS_MAX = 120.0
 _PARTITIONS = 12
 #: Shuffles that a client leaves alive before it must drop some.
