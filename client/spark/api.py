@@ -98,6 +98,7 @@ def _run_maps(df: DataFrame, cols: Iterable[str | Column], plan: WritePlan) -> l
     """Run the map stage; returns one report per map, of the attempt that Spark counts."""
     columns = _columns(df)
     if plan.numbered:
+        _check_keys(df.select(*cols).schema)
         number = F.pmod(F.hash(*cols), F.lit(plan.shuffle.partitions)).cast("int")
         rows = df.select(number.alias(_NUMBER), "*").toDF(_NUMBER, *columns)
     else:
@@ -152,6 +153,15 @@ def _check(df: DataFrame, num_partitions: int, compression: str) -> None:
         raise ConfigError(f"`compression` is one of {', '.join(_CODECS)}, not {compression!r}")
     if not df.columns:
         raise ConfigError("a DataFrame without columns has nothing to shuffle")
+
+
+def _check_keys(keys: StructType) -> None:
+    for field in keys.fields:
+        if _any_type(field.dataType, _is_collated):
+            raise ConfigError(
+                f"key {field.name!r} has a collation: repartition would hash it by the collation, which Python cannot; "
+                "use an expression such as lower(column) as the key"
+            )
 
 
 def _forget(target: MapShuffle) -> None:

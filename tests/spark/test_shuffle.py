@@ -1,4 +1,4 @@
-"""`shuffle` on a real cluster and real Spark: every row comes back, where Spark would have put it, as often as asked."""
+"""`shuffle` on a real cluster and real Spark: every row comes back, where Spark would have put it, however often."""
 
 import datetime
 import decimal
@@ -24,6 +24,7 @@ from holdfast.client.spark import attach, shuffle, shuffle_id
 from holdfast.common.errors import ConfigError
 
 UTC = datetime.UTC
+MARCH = datetime.datetime(2024, 3, 10, tzinfo=UTC).replace(tzinfo=None)
 EVERY_TYPE: list[tuple[str, list[Any]]] = [
     ("boolean", [True, False, None]),
     ("tinyint", [-128, 127, None]),
@@ -37,8 +38,8 @@ EVERY_TYPE: list[tuple[str, list[Any]]] = [
     ("decimal(38,18)", [decimal.Decimal("-12345678901234567890.123456789012345678"), decimal.Decimal(0), None]),
     ("decimal(5,2)", [decimal.Decimal("999.99"), decimal.Decimal("-0.01"), None]),
     ("date", [datetime.date(1, 1, 1), datetime.date(9999, 12, 31), None]),
-    ("timestamp", [datetime.datetime(2024, 3, 10, 7, 30, 0, 123456), datetime.datetime(1970, 1, 2), None]),
-    ("timestamp_ntz", [datetime.datetime(2024, 3, 10, 2, 30), datetime.datetime(1900, 1, 1), None]),
+    ("timestamp", [datetime.datetime(2024, 3, 10, 7, 30, 0, 123456, UTC), datetime.datetime(1970, 1, 2, tzinfo=UTC), None]),
+    ("timestamp_ntz", [MARCH.replace(hour=2, minute=30), MARCH.replace(year=1900), None]),
     ("interval day to second", [datetime.timedelta(days=-3, microseconds=1), datetime.timedelta(0), None]),
     ("array<int>", [[], [1, None, 3], None]),
     ("array<array<string>>", [[["a"], None, []], [], None]),
@@ -62,15 +63,18 @@ def rows(df: DataFrame) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(map(repr, row)) for row in df.collect())
 
 
-@pytest.mark.parametrize(("kind", "values"), EVERY_TYPE, ids=[kind for kind, _ in EVERY_TYPE])
-def test_every_type_comes_back(spark: SparkSession, session: Session, kind: str, values: list[Any]) -> None:
+def test_every_type_comes_back(spark: SparkSession, session: Session) -> None:
     """Values at the edges and nulls of each type, with its schema, through the map side, the wire and back."""
-    schema = T.StructType([T.StructField("id", T.LongType(), False)]).add("value", kind)
-    df = spark.createDataFrame([(number, values[number % len(values)]) for number in range(7)], schema)
-    out = shuffle(df, 3, "id", session=session)
+    fields = ", ".join(f"v{index} {kind}" for index, (kind, _) in enumerate(EVERY_TYPE))
+    schema = T.StructType.fromDDL(f"id bigint not null, {fields}")
+    data = [(number, *(values[number % len(values)] for _, values in EVERY_TYPE)) for number in range(7)]
+    df = spark.createDataFrame(data, schema)
+    out = shuffle(df, 2, "id", session=session)
     assert out.schema == df.schema
-    assert rows(out) == rows(df)
-    assert out.rdd.getNumPartitions() == 3
+    assert out.rdd.getNumPartitions() == 2
+    found, wanted = (sorted(each.collect(), key=lambda row: row.id) for each in (out, df))
+    for index, (kind, _) in enumerate(EVERY_TYPE):
+        assert [repr(row[index + 1]) for row in found] == [repr(row[index + 1]) for row in wanted], kind
 
 
 def test_variant_comes_back(spark: SparkSession, session: Session) -> None:
@@ -94,7 +98,7 @@ def test_odd_names_and_metadata_come_back(spark: SparkSession, session: Session)
     assert rows(out) == rows(df)
 
 
-@pytest.mark.parametrize("partitions", [1, 7, 300])
+@pytest.mark.parametrize("partitions", [1, 7, 20])
 def test_rows_land_where_repartition_puts_them(spark: SparkSession, session: Session, partitions: int) -> None:
     """The same rows in the same partitions as df.repartition(n, cols), for keys of many types with nulls."""
     df = spark.range(0, 400, 1, 4).select(
@@ -259,14 +263,15 @@ def test_another_driver_attaches(spark: SparkSession, session: Session, cluster:
         endpoints, number = sys.argv[1:]
         spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
                  .config("spark.sql.session.timeZone", "Asia/Tokyo")
-                 .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate())
+                 .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+                 .getOrCreate())
         with Session(endpoints, app="spark tests", attach=True) as session:
             df = attach(spark, session, int(number))
             print("RESULT", df.agg(F.count("*"), F.sum("id"), F.sum(F.unix_micros("t"))).collect()[0], df.columns)
         """
     )
     arguments = [sys.executable, "-c", program, cluster.endpoints, str(shuffle_id(out))]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=180)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     total = 499 * 500 // 2
