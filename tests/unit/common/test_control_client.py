@@ -7,7 +7,7 @@ are in tests/cluster/test_masters.py; here stand scripts, since a real master ca
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -94,7 +94,7 @@ async def masters(leader: int | None = 0) -> AsyncIterator[tuple[list[Scripted],
             await each.stop()
 
 
-def run(story: Callable[[list[Scripted], ControlClient], object], leader: int | None = 0) -> None:
+def run(story: Callable[[list[Scripted], ControlClient], Awaitable[None]], leader: int | None = 0) -> None:
     async def body() -> None:
         async with masters(leader) as (three, client):
             await story(three, client)

@@ -1,6 +1,8 @@
 """Builds commands and states for the tests of the masters' core: short names, sensible defaults."""
 
-from holdfast.common.ids import ShuffleKey
+from typing import Any
+
+from holdfast.common.ids import AttemptId, Epoch, Generation, Instance, ShuffleId, ShuffleKey, WorkerId
 from holdfast.common.layouts import MapAssignment, MapWinner, MapWinners
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.apply import apply
@@ -19,7 +21,7 @@ C1, C2 = sixteen("c1"), sixteen("c2")
 
 
 def key(shuffle: int = 1, generation: int = 0, instance: bytes = I1) -> ShuffleKey:
-    return ShuffleKey(instance, shuffle, generation)
+    return ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(generation))
 
 
 def application(instance: bytes = I1, holder: bytes = H1, name: str = "app", lease_ms: int = 1000):
@@ -52,7 +54,9 @@ def shuffle(of: ShuffleKey | None = None, **changed: object):
         "copies": 1,
         "ack": 1,
     }
-    return cmd.RegisterShuffle(**{**fields, "assignment": MapAssignment((1, 2)).encode(), **changed})
+    return cmd.RegisterShuffle(
+        **{**fields, "assignment": MapAssignment((WorkerId(1), WorkerId(2))).encode(), **changed}
+    )
 
 
 def commit(of: ShuffleKey | None = None, digest: bytes = b"winners", **changed: object):
@@ -62,9 +66,9 @@ def commit(of: ShuffleKey | None = None, digest: bytes = b"winners", **changed: 
 
 def winners(worker: int, maps: int = 1, partitions: int = 4, attempt: int = 7, size: int = 10) -> bytes:
     one = MapWinner(
-        attempt=attempt,
-        epoch=0,
-        workers=(worker,),
+        attempt=AttemptId(attempt),
+        epoch=Epoch(0),
+        workers=(WorkerId(worker),),
         batches=1,
         size_bytes=size,
         partitions=b"\x01" + bytes((partitions - 1) // 8),
@@ -80,7 +84,7 @@ class Log:
         self.index = 0
         self.time_ms = 1_000_000
 
-    def do(self, body: cmd.Body, **call: object) -> Answer:
+    def do(self, body: cmd.Body, **call: Any) -> Answer:
         """Apply the next command; the state must hold together after it."""
         self.index += 1
         answer = apply(self.state, self.index, self.time_ms, cmd.Command(body, **call))

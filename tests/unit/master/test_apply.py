@@ -312,4 +312,4 @@ def test_time_never_runs_back():
     log.call(C1, 1, application())
     log.time_ms -= 500_000
     log.do(shuffle())
-    assert log.state.shuffle(key()).created_ms == 1_000_000
+    assert [each.created_ms for each in log.state.every_shuffle()] == [1_000_000]
