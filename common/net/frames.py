@@ -180,7 +180,10 @@ class FrameConnection(asyncio.BufferedProtocol):
             if self._queue:
                 self._loop.add_writer(self._out.fileno(), self._writable)
                 self._watching = True
-        self.crowded = self.queued_bytes >= QUEUED_BYTES_HIGH or len(self._queue) >= QUEUED_ITEMS_HIGH
+        if self.queued_bytes >= QUEUED_BYTES_HIGH or len(self._queue) >= QUEUED_ITEMS_HIGH:
+            self.crowded = True
+        elif not self._watching:
+            self.crowded = False  # else it stays until _writable meets the low mark, and says so
         if self.held_bytes >= HELD_BYTES_HIGH and self._answers_only:
             self._pause(CROWDED)
 

@@ -11,10 +11,13 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.server import Server
@@ -30,6 +33,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from tests.support.map_data import (
     Collector,
     MapContent,
+    Pieces,
     file_key,
     make_content,
     open_file,
@@ -67,7 +71,7 @@ class World:
         """One of the worker's counters."""
         return self.status()["counters"][name]
 
-    async def call(self, method: str, request: object) -> object:
+    async def call(self, method: str, request: Message) -> Any:
         """Call the masters."""
         async with ControlClient(self.cluster.endpoints) as control:
             return await control.call(method, request)
@@ -115,9 +119,9 @@ def world(shared: LocalCluster) -> World:
     return World(shared)
 
 
-def run(story: Callable[[], Awaitable[None]]) -> None:
+def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run a test's story on a loop of its own."""
-    asyncio.run(asyncio.wait_for(story(), 120))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(story(), 120))
 
 
 async def failure_of(asking: Awaitable[object]) -> Status | None:
@@ -152,7 +156,7 @@ def test_what_was_sealed_survives_kill_9(world: World, ack: Ack) -> None:
             assert client.hello.incarnation > before
             assert [await seal(client, content) for content in contents] == answers
             for begin, end in [(0, 8), (3, 4), (6, 8)]:
-                expected = {}
+                expected: Pieces = {}
                 for number, content in enumerate(contents):
                     expected |= content.pieces(begin, end, number)
                 assert await read_files(client, [content.key for content in contents], begin, end) == expected
@@ -312,7 +316,8 @@ def test_a_stream_sends_no_more_than_its_credit(world: World) -> None:
             stream = await client.open_stream(stream_request([content.key], 0, 8, 1_000), sink)
             given = 1_000
             while not sink.done.done():
-                await wait_until_async(lambda n=given: sink.bytes == n or sink.done.done(), "the bytes of the credit")
+                arrived = partial(lambda wanted: sink.bytes == wanted or sink.done.done(), given)
+                await wait_until_async(arrived, "the bytes of the credit")
                 await client.request(FrameType.PING)
                 assert sink.bytes <= given
                 given += 70_001
@@ -543,10 +548,9 @@ def test_heartbeats_carry_the_counters(world: World) -> None:
             return reply.workers[0]
 
         written = world.count("push_bytes")
-        for _ in range(100):
+        info = await listed()
+        while info.counters["push_bytes"] < written:  # the story's time limit is the deadline
             info = await listed()
-            if info.counters["push_bytes"] >= written:
-                break
         assert info.counters["stream_bytes"] >= content.totals.size_bytes
 
     run(story)

@@ -6,8 +6,10 @@ import os
 import random
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,9 +140,9 @@ async def world(budget: int = 64 * MIB) -> AsyncIterator[World]:
     assert pool.used_bytes == 0
 
 
-def run(story: Callable[[], Awaitable[None]]) -> None:
+def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run a test's story on a loop of its own."""
-    asyncio.run(asyncio.wait_for(story(), 60))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(story(), 60))
 
 
 async def next_frame(reader: asyncio.StreamReader) -> tuple[FrameHeader, bytes]:
@@ -370,11 +372,11 @@ def test_connecting_to_nobody_may_be_tried_again() -> None:
 
     async def story() -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            address = silent.getsockname()
+            host, port = silent.getsockname()
             with pytest.raises(RetryError, match="did not answer"):
-                await FrameClient.connect(*address, Hello(), BufferPool(64 * MIB), timeout_seconds=0.05)
+                await FrameClient.connect(host, port, Hello(), BufferPool(64 * MIB), timeout_seconds=0.05)
         with pytest.raises(RetryError, match="cannot connect"):
-            await FrameClient.connect(*address, Hello(), BufferPool(64 * MIB))
+            await FrameClient.connect(host, port, Hello(), BufferPool(64 * MIB))
 
     run(story)
 
@@ -426,8 +428,8 @@ def test_requests_in_flight_are_bounded() -> None:
             client = await it.client(inflight_max=2)
             tasks = [asyncio.create_task(client.request(FrameType.MAP_PUSH, b"", b"x")) for _ in range(5)]
             for done in range(5):
-                in_flight = min(2, 5 - done)
-                await wait_until_async(lambda n=in_flight: len(it.echo.kept) == n, "requests in flight")
+                in_flight = partial(lambda wanted: len(it.echo.kept) == wanted, min(2, 5 - done))
+                await wait_until_async(in_flight, "requests in flight")
                 it.echo.release_one()
             await asyncio.gather(*tasks)
             client.abort()
@@ -453,6 +455,27 @@ def test_a_full_pool_pauses_reading_and_goes_on_in_order() -> None:
             assert len({connection.number for connection in it.server.connections}) == 8
             for client in clients:
                 client.abort()
+
+    run(story)
+
+
+def test_a_long_meta_takes_its_memory_from_the_pool() -> None:
+    """A meta beyond the small buffer waits for the budget as a body does, and gives its memory back once it is read."""
+
+    async def story() -> None:
+        async with world(budget=FRAME_BODY_BYTES_MAX) as it:
+            it.echo.keep = True
+            first, second = await it.client(), await it.client()
+            await first.start(FrameType.MAP_PUSH, b"", bytes(FRAME_BODY_BYTES_MAX))
+            await wait_until_async(lambda: len(it.echo.kept) == 1, "the first body")
+            meta = os.urandom(FRAME_META_BYTES_MAX)
+            waiting = await second.start(FrameType.PING, meta)
+            await wait_until_async(lambda: it.pool.waiting == 1, "the meta to wait")
+            it.echo.release_one()
+            assert (await waiting).meta == meta
+            assert it.pool.used_bytes == 0
+            first.abort()
+            second.abort()
 
     run(story)
 
@@ -609,6 +632,34 @@ def test_a_reader_that_does_not_read_costs_bounded_memory() -> None:
     run(story)
 
 
+@pytest.mark.parametrize("corked", [False, True])
+def test_a_crowded_connection_always_calls_back(corked: bool) -> None:
+    """Who finds a connection crowded is told when it is not, also if more was sent in between; else it never was."""
+
+    async def story() -> None:
+        async with world() as it:
+            reader, writer = await it.raw()
+            writer.write(GREETING)
+            await next_frame(reader)
+            connection = it.echo.connection
+            if corked:
+                connection.cork()
+            while not connection.crowded:
+                connection.send(FrameType.PING, 5, b"", bytes(MIB), response=True)
+            if corked:
+                connection.uncork()
+            was_crowded = connection.crowded
+            connection.send(FrameType.PING, 6, b"last", response=True)
+            received = 0
+            while received < connection.bytes_out or connection.queued_bytes:
+                received += len(await reader.read(MIB))
+            assert it.echo.writable_calls == int(was_crowded)
+            assert not connection.crowded
+            writer.close()
+
+    run(story)
+
+
 def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One connection too many is told BUSY; the others stay."""
     monkeypatch.setattr(frame_server, "CONNECTIONS_MAX", 1)
@@ -635,8 +686,9 @@ def test_a_client_takes_no_garbage() -> None:
             writer.close()
 
         server = await asyncio.start_server(talk, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
         with pytest.raises(ProtocolError):
-            await FrameClient.connect(*server.sockets[0].getsockname(), Hello(), BufferPool(64 * MIB))
+            await FrameClient.connect(host, port, Hello(), BufferPool(64 * MIB))
         server.close()
         await server.wait_closed()
 
@@ -646,4 +698,4 @@ def test_a_client_takes_no_garbage() -> None:
         encode_frame(FrameType.PING, 1, response=True),
         encode_frame(FrameType.HELLO, 1, b"xx", response=True),
     ):
-        run(lambda answer=answer: story(answer))
+        run(partial(story, answer))

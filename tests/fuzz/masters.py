@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import urllib.request
+from typing import Any
 
 import grpc.aio
 from google.protobuf import json_format
@@ -46,7 +47,7 @@ def draw(chance: random.Random, kind: type[Message], depth: int = 0) -> Message:
     return message
 
 
-def _scalar(chance: random.Random, kind: int, field: object) -> object:
+def _scalar(chance: random.Random, kind: int, field: Any) -> object:
     """A value of a scalar field."""
     top = {field.CPPTYPE_UINT32: 2**32 - 1, field.CPPTYPE_INT32: 2**31 - 1}.get(kind, 2**63 - 1)
     if kind == field.CPPTYPE_STRING and field.type == field.TYPE_BYTES:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import lmdb
@@ -53,15 +52,26 @@ class Registration:
         """Stay registered until cancelled. `masters`: the HTTP endpoints."""
         client = await _control_client(masters)
         try:
-            while True:
-                try:
-                    await self._register(client)
-                    await self._stay(client)
-                except HoldfastError as error:
-                    _log.warning("not registered", extra={"status": error.status.name, "why": str(error)})
-                    await asyncio.sleep(PAUSE_SECONDS)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._again_and_again("register", lambda: self._be_registered(client)))
+                # Deleting much takes long, and heartbeats must not wait for it.
+                tasks.create_task(self._again_and_again("forget", lambda: self._forget_unknown(client)))
         finally:
             await client.close()
+
+    async def _again_and_again(self, what: str, step: Callable[[], Awaitable[float]]) -> None:
+        """Take a step, wait as many seconds as it says, and so on; whatever it raises, the data port goes on."""
+        while True:
+            pause = PAUSE_SECONDS
+            try:
+                pause = await step()
+            except HoldfastError as error:
+                _log.warning(
+                    "the masters do not help", extra={"to": what, "status": error.status.name, "why": str(error)}
+                )
+            except Exception:  # noqa: BLE001 - whatever it is, logged, and no reason to stop serving data
+                _log.exception("unforeseen", extra={"to": what})
+            await asyncio.sleep(pause)
 
     # Registering.
 
@@ -129,23 +139,24 @@ class Registration:
 
     # Staying.
 
-    async def _stay(self, client: ControlClient) -> None:
-        """Beat, and ask what may go, until the masters want us to register again."""
-        check_at = time.monotonic()
+    async def _be_registered(self, client: ControlClient) -> float:
+        """Register, then beat until the masters want us to register again."""
+        await self._register(client)
         while True:
-            if time.monotonic() >= check_at:
-                await self._forget_unknown(client)
-                check_at = time.monotonic() + CHECK_SECONDS
-            try:
-                reply = await client.call("Registry/Heartbeat", self._heartbeat(), deadline_s=REGISTER_SECONDS)
-            except HoldfastError as error:
-                if error.status in (Status.UNKNOWN_WORKER, Status.STALE_INCARNATION, Status.INCARNATION_TOO_LOW):
-                    return
-                raise
-            self._standing.saw(RaftIndex(reply.raft_index))
-            if reply.reregister:
-                return
             await asyncio.sleep(self._heartbeat_seconds)
+            if not await self._beat(client):
+                return 0.0
+
+    async def _beat(self, client: ControlClient) -> bool:
+        """Send one heartbeat; False if the masters do not know this incarnation."""
+        try:
+            reply = await client.call("Registry/Heartbeat", self._heartbeat(), deadline_s=REGISTER_SECONDS)
+        except HoldfastError as error:
+            if error.status in (Status.UNKNOWN_WORKER, Status.STALE_INCARNATION, Status.INCARNATION_TOO_LOW):
+                return False
+            raise
+        self._standing.saw(RaftIndex(reply.raft_index))
+        return not reply.reregister
 
     def _heartbeat(self) -> pb.HeartbeatRequest:
         return pb.HeartbeatRequest(
@@ -159,7 +170,10 @@ class Registration:
 
     # Forgetting.
 
-    async def _forget_unknown(self, client: ControlClient) -> None:
+    async def _forget_unknown(self, client: ControlClient) -> float:
+        """Ask about everything on disk and delete what may go; returns when to ask again."""
+        if not self._standing.registered:
+            return PAUSE_SECONDS
         problems: list[str] = []
         for asked in batches(self._store.shuffles()):
             highest = self._standing.raft_index
@@ -183,6 +197,7 @@ class Registration:
             self._standing.saw(RaftIndex(reply.raft_index))
             await self._delete(verdict.delete, asked)
         self._standing.problems = tuple(problems)
+        return CHECK_SECONDS
 
     async def _delete(self, unknown: Sequence[ShuffleKey], asked: Sequence[ShuffleKey]) -> None:
         """Delete unknown shuffles, and what earlier incarnations left unsealed of all that was asked about."""

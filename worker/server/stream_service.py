@@ -131,15 +131,17 @@ class StreamService:
             self._pump(connection)
         finally:
             connection.uncork()
+        # A connection that is crowded calls back. One that has sent what was queued does not, so we call ourselves.
+        more = not connection.crowded and self.streams.turn(connection.number) is not None
+        if more and connection not in self._scheduled:
+            self._pump_later(connection, 0.0)
 
     def _pump(self, connection: ServerConnection) -> None:
+        """One turn of the connection."""
         size = frames = 0
-        while not connection.crowded and not connection.closed:
+        while frames < TURN_FRAMES and size < TURN_BYTES and not connection.crowded and not connection.closed:
             turn = self.streams.turn(connection.number)
             if turn is None:
-                return
-            if frames == TURN_FRAMES or size >= TURN_BYTES:
-                self._pump_later(connection, 0.0)
                 return
             sent = self._send_next(connection, turn.stream, turn.allowance)
             size += sent

@@ -263,16 +263,15 @@ def test_random_stories_keep_the_invariants(seed: int) -> None:
     for now in range(400):
         file = key(chance.randrange(4), epoch=chance.randrange(2))
         connection = chance.randrange(3)
-        event: Event = chance.choice(
-            [
-                opening(file, connection),
-                PushAsked(connection, "p", chance.randrange(1, 40)),
-                SealAsked("s", file, TOTALS),
-                AbortAsked("a", file),
-                ConnectionLost(connection, now * 10**9),
-                Tick(now * 10**9),
-            ]
-        )
+        choices: list[Event] = [
+            opening(file, connection),
+            PushAsked(connection, "p", chance.randrange(1, 40)),
+            SealAsked("s", file, TOTALS),
+            AbortAsked("a", file),
+            ConnectionLost(connection, now * 10**9),
+            Tick(now * 10**9),
+        ]
+        event = chance.choice(choices)
         if running and chance.random() < 0.3:
             ending = running.pop(0)
             good = chance.random() < 0.7
