@@ -642,6 +642,7 @@ def test_a_crowded_connection_always_calls_back(corked: bool) -> None:
             writer.write(GREETING)
             await next_frame(reader)
             connection = it.echo.connection
+            received = connection.bytes_out
             if corked:
                 connection.cork()
             while not connection.crowded:
@@ -650,7 +651,6 @@ def test_a_crowded_connection_always_calls_back(corked: bool) -> None:
                 connection.uncork()
             was_crowded = connection.crowded
             connection.send(FrameType.PING, 6, b"last", response=True)
-            received = 0
             while received < connection.bytes_out or connection.queued_bytes:
                 received += len(await reader.read(MIB))
             assert it.echo.writable_calls == int(was_crowded)
