@@ -90,6 +90,7 @@ class StorageDirectory:
             ack=ack,
             incarnation=incarnation,
             on_failed=self._on_failed,
+            on_grown=self._sealer.write_back,
         )
         with self._guard:
             self.tables.writers[key] = writer

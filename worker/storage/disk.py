@@ -8,9 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
+_SYNC_FILE_RANGE_WRITE = 2
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int]:
+    """sync_file_range(2), which the os module does not have."""
+    import ctypes
+
+    call = ctypes.CDLL(None).sync_file_range
+    call.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    call.restype = ctypes.c_int
+    return call
 
 
 class Disk:
@@ -32,6 +45,11 @@ class Disk:
     def sync_data(self, fd: int) -> None:
         """Bring a file's bytes and length to the disk. Never called again on a file for which it failed."""
         os.fdatasync(fd)
+
+    def start_write_back(self, fd: int, offset: int, length: int) -> None:
+        """Ask the kernel to begin writing a range to the disk. Promises nothing; errors are left to sync_data."""
+        # Only with the flag WRITE: the ones that wait would take a write error away from the fdatasync that must see it.
+        _sync_file_range()(fd, offset, length, _SYNC_FILE_RANGE_WRITE)
 
     def sync_folder(self, path: Path) -> None:
         """Bring the names in a folder to the disk."""

@@ -19,8 +19,6 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import lmdb
-
 from holdfast.common.errors import HoldfastError
 from holdfast.common.messages import MapSealed
 from holdfast.worker.storage.answers import failed_copy
@@ -110,6 +108,13 @@ class Sealer:
         """Start the seal of a finished file; the job's future gets the answer."""
         self._pool.submit(self._seal, job)
 
+    def write_back(self, writer: MapFileWriter, offset: int, length: int) -> None:
+        """Have the kernel begin to write a part of an unsealed file to the disk."""
+        self._pool.submit(self._write_back, writer, offset, length)
+
+    def _write_back(self, writer: MapFileWriter, offset: int, length: int) -> None:
+        self._disk.start_write_back(writer.handle.fd, offset, length)
+
     def sync(self, writer: MapFileWriter) -> Future[None]:
         """Bring what is written so far to the disk. Asks that wait together share one sync."""
         with self._lock:
@@ -170,7 +175,7 @@ class Sealer:
             try:
                 self._folders.sync({job.writer.sealed_path.parent for job in jobs})
                 self._index.put_files([job.record for job in jobs])
-            except (OSError, lmdb.Error, HoldfastError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
                 for job in jobs:
                     self._give_up(job, error)
                 continue

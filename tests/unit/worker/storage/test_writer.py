@@ -1,6 +1,7 @@
 """What a map file takes and refuses."""
 
 import errno
+from itertools import pairwise
 
 import pytest
 
@@ -230,3 +231,27 @@ def refused_for_good(store, content, other):
             ask()
         assert refused.value.status is Status.FAILED_COPY
     assert read(store, [other.key], 0, 8) == other.pieces(0, 8)
+
+
+def test_big_files_start_write_back_early(tmp_path, monkeypatch):
+    """The kernel is asked for every part of a big file once, in order; nothing is asked for a small one."""
+    monkeypatch.setattr("holdfast.worker.storage.writer.WRITE_BACK_BYTES", 10_000)
+    asked = []
+
+    class Watched(Disk):
+        """Notes what is asked of the kernel."""
+
+        def start_write_back(self, fd, offset, length):
+            asked.append((offset, length))
+            super().start_write_back(fd, offset, length)
+
+    store = open_store(tmp_path / "d", disk=Watched(), sync_threads=1)
+    write(store, make_content(file_key(shuffle_key(), 1), partitions=1, regions=1, batch_bytes=100))
+    assert not asked
+    content = make_content(KEY, partitions=4, regions=20, batch_bytes=2_000)
+    write(store, content)
+    assert len(asked) > 5
+    assert all(one[0] + one[1] == two[0] for one, two in pairwise(asked))
+    assert asked[0][0] == 0
+    assert read(store, [KEY], 0, 4) == content.pieces(0, 4)
+    store.close()
