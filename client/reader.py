@@ -9,11 +9,12 @@ to its end. Called through MapShuffle.reader.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import queue
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.client.addresses import Addresses
 from holdfast.client.assemble import Assembler
@@ -95,7 +96,13 @@ class _Silent(NamedTuple):
     error: HoldfastError
 
 
-_Event = _Data | _Ended | _Broken | _Damaged | _Workers | _Silent
+class _Crashed(NamedTuple):
+    """A mistake of ours on the loop: it must end the iteration, not leave it waiting."""
+
+    error: BaseException
+
+
+_Event = _Data | _Ended | _Broken | _Damaged | _Workers | _Silent | _Crashed
 
 
 class _Stream:
@@ -251,6 +258,8 @@ class RangeReader:
                 self._do(self._core.workers_known(event.states, time.monotonic_ns()))
             case _Silent():
                 self._do(self._core.masters_silent(event.error, time.monotonic_ns()))
+            case _Crashed():
+                raise event.error
 
     def _on_data(self, event: _Data) -> Iterator[Record]:
         reading = self._open.get(event.stream)
@@ -339,7 +348,7 @@ class RangeReader:
                 case CloseStream():
                     self._close(effect.stream)
                 case AskMasters():
-                    asyncio.run_coroutine_threadsafe(self._ask_masters(effect), self._runtime.loop)
+                    self._spawn(self._ask_masters(effect))
                 case Complete():
                     self._complete = True
                 case Failed():
@@ -354,7 +363,15 @@ class RangeReader:
         request = StreamOpen(
             shuffle=self._shuffle.key, begin=self._begin, end=self._end, credit_bytes=CREDIT_BYTES, files=files
         )
-        asyncio.run_coroutine_threadsafe(self._open_stream(sink, effect.worker, request), self._runtime.loop)
+        self._spawn(self._open_stream(sink, effect.worker, request))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        future = asyncio.run_coroutine_threadsafe(work, self._runtime.loop)
+        future.add_done_callback(self._ended)
+
+    def _ended(self, future: concurrent.futures.Future[None]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._events.put(_Crashed(error))
 
     async def _open_stream(self, sink: _Stream, worker: WorkerId, request: StreamOpen) -> None:
         try:

@@ -162,6 +162,10 @@ class Regions:
         self, partition: int, writer: BatchWriter, payload: Buffer, *, last: bool
     ) -> Iterator[tuple[int, tuple[Buffer, ...]]]:
         """Yield the batches of one payload: one, unless it is too long for that."""
+        if isinstance(payload, memoryview) and payload.itemsize != 1:
+            payload = payload.cast("B")
+        if len(payload) > REGION_BYTES_MAX:
+            raise ValueError(f"a payload has at most {REGION_BYTES_MAX} bytes, not {len(payload)}")
         codec, sent = self._compressor.compress(payload)
         if len(sent) <= _PIECE_BYTES_MAX:
             yield partition, _whole(writer, sent, last=last, more=False, codec=codec)

@@ -113,14 +113,13 @@ class MapShuffle:
 
     def manifest(self) -> Manifest:
         """Return what was committed, waiting up to COMMIT_WAIT_SECONDS for it; kept in this process."""
-        if self._manifest is None:
-            self._manifest = _manifests.get(self.key)
-        if self._manifest is None:
-            self._manifest = runtime().run(self._fetch_manifest())
-            _manifests[self.key] = self._manifest
+        found = _manifests.get(self.key)
+        if found is None:
+            found = _manifests[self.key] = self._manifest or runtime().run(self._fetch_manifest())
             while len(_manifests) > _MANIFESTS_MAX:
                 _manifests.popitem(last=False)
-        return self._manifest
+        self._manifest = found
+        return found
 
     def unregister(self) -> None:
         """Forget the shuffle: workers delete its files."""
@@ -147,7 +146,10 @@ class MapShuffle:
             return Manifest(reply.winners_array, known_addresses(reply.workers))
 
     def _call(self, method: str, request: Any) -> Any:
-        return runtime().run(runtime().control(self.ticket.endpoints).call(method, request))
+        try:
+            return runtime().run(runtime().control(self.ticket.endpoints).call(method, request))
+        except HoldfastError as error:
+            raise type(error)(explain(error, self.ticket.endpoints), status=error.status) from error
 
     def _key(self) -> pb.ShuffleKey:
         return key_message(self.key)

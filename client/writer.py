@@ -184,7 +184,7 @@ class _Sender:
                     self._queues[effect.copy].put_nowait(effect)
                 case Open():
                     self._queues[effect.copy] = asyncio.Queue()  # bounded by the core's window
-                    self._tasks[effect.copy] = asyncio.create_task(self._serve_copy(effect))
+                    self._tasks[effect.copy] = self._spawn(self._serve_copy(effect))
                 case Seal():
                     self._spawn(self._seal(effect))
                 case Abandon():
@@ -282,7 +282,7 @@ class _Sender:
         except (HoldfastError, TimeoutError):
             return  # it is gone or stopping; it drops unsealed files by itself
 
-    def _settle_outcome(self, *, written: Written | None = None, error: HoldfastError | None = None) -> None:
+    def _settle_outcome(self, *, written: Written | None = None, error: BaseException | None = None) -> None:
         for task in self._tasks.values():
             if task is not asyncio.current_task():
                 task.cancel()
@@ -302,10 +302,18 @@ class _Sender:
             self._settled_frames = settled
             self.settled.set()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A mistake of ours must end the attempt: a task that is silently gone would leave the caller waiting."""
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._do(self._core.aborted())
+            self._settle_outcome(error=error)
 
     def _key(self, epoch: Epoch) -> MapFileKey:
         return MapFileKey(self._shuffle.key, self._map, self._attempt, epoch)

@@ -38,7 +38,10 @@ EVERY_TYPE: list[tuple[str, list[Any]]] = [
     ("decimal(38,18)", [decimal.Decimal("-12345678901234567890.123456789012345678"), decimal.Decimal(0), None]),
     ("decimal(5,2)", [decimal.Decimal("999.99"), decimal.Decimal("-0.01"), None]),
     ("date", [datetime.date(1, 1, 1), datetime.date(9999, 12, 31), None]),
-    ("timestamp", [datetime.datetime(2024, 3, 10, 7, 30, 0, 123456, UTC), datetime.datetime(1970, 1, 2, tzinfo=UTC), None]),
+    (
+        "timestamp",
+        [datetime.datetime(2024, 3, 10, 7, 30, 0, 123456, UTC), datetime.datetime(1970, 1, 2, tzinfo=UTC), None],
+    ),
     ("timestamp_ntz", [MARCH.replace(hour=2, minute=30), MARCH.replace(year=1900), None]),
     ("interval day to second", [datetime.timedelta(days=-3, microseconds=1), datetime.timedelta(0), None]),
     ("array<int>", [[], [1, None, 3], None]),
@@ -89,7 +92,10 @@ def test_variant_comes_back(spark: SparkSession, session: Session) -> None:
 def test_odd_names_and_metadata_come_back(spark: SparkSession, session: Session) -> None:
     """Names with dots, blanks, in two cases and twice, nullability and column metadata are the original's."""
     df = spark.range(3).select(
-        F.col("id").alias("a.b"), F.col("id").alias("A b"), F.lit("x").alias("same"), F.lit("y").alias("same"),
+        F.col("id").alias("a.b"),
+        F.col("id").alias("A b"),
+        F.lit("x").alias("same"),
+        F.lit("y").alias("same"),
         F.col("id").alias("m", metadata={"unit": "s"}),
     )
     out = shuffle(df, 2, session=session)
@@ -188,11 +194,14 @@ def _logged(df: DataFrame, log: str) -> DataFrame:
     return df.mapInArrow(run, df.schema)
 
 
-def test_workers_killed_between_write_and_read(spark: SparkSession, session: Session, cluster: LocalCluster,
-                                               tmp_path: Path) -> None:
+def test_workers_killed_between_write_and_read(
+    spark: SparkSession, session: Session, cluster: LocalCluster, tmp_path: Path
+) -> None:
     """kill -9 of every worker after the map stage, restart, read: equal rows, no map run again."""
-    df = _logged(spark.range(0, 2000, 1, 4).select("id", F.sha2(F.col("id").cast("string"), 256).alias("s")),
-                 str(tmp_path / "maps"))
+    df = _logged(
+        spark.range(0, 2000, 1, 4).select("id", F.sha2(F.col("id").cast("string"), 256).alias("s")),
+        str(tmp_path / "maps"),
+    )
     out = shuffle(df, 4, "id", session=session)
     for worker in cluster.workers:
         worker.kill()
