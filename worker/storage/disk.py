@@ -48,7 +48,7 @@ class Disk:
 
     def start_write_back(self, fd: int, offset: int, length: int) -> None:
         """Ask the kernel to begin writing a range to the disk. Promises nothing; errors are left to sync_data."""
-        # Only with the flag WRITE: the ones that wait would take a write error away from the fdatasync that must see it.
+        # Only with the flag WRITE: those that wait would take a write error away from the fdatasync that must see it.
         _sync_file_range()(fd, offset, length, _SYNC_FILE_RANGE_WRITE)
 
     def sync_folder(self, path: Path) -> None:
