@@ -27,8 +27,8 @@ STREAMS_MAX = 4
 #: How long a worker may be gone before data of which it has the only copy is called lost. The masters' own
 #: setting is worker.return_grace; this is its default.
 RETURN_GRACE_NS = 30_000_000_000
-#: How many graces a worker that the masters call alive may be out of our reach: a broken network must not hang a task.
-GRACES_MAX = 4
+#: How long a worker that the masters call alive may be out of our reach: a broken network must not hang a task.
+REACH_NS = 120_000_000_000
 
 #: Answers that say the data is not there or not right; the rest of the statuses end the read at once.
 _ANSWERS = frozenset(
@@ -205,7 +205,7 @@ class Fetch:
                 failed = self._drop_worker(worker, waited_ns > self._grace_ns)
                 if failed is not None:
                     return failed
-            elif waited_ns > self._grace_ns * GRACES_MAX:
+            elif waited_ns > max(REACH_NS, self._grace_ns):
                 return self._stop(self._out_of_reach(worker, waited_ns))
         self._waiting.clear()
         return self._continue()

@@ -1,7 +1,7 @@
 """The reader's core as stories: which files are asked of which worker, and when the read ends."""
 
 from holdfast.client.core.fetch import (
-    GRACES_MAX,
+    REACH_NS,
     TRIES_MAX,
     AskMasters,
     CloseStream,
@@ -167,7 +167,7 @@ def test_a_living_worker_out_of_reach_is_not_waited_for_for_ever() -> None:
     core = fetch((1,))
     core.started()
     core.stream_failed(0, LOST, 0)
-    (failed,) = core.workers_known({WorkerId(1): WorkerState.ALIVE}, GRACE * GRACES_MAX + 1)
+    (failed,) = core.workers_known({WorkerId(1): WorkerState.ALIVE}, REACH_NS + 1)
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, GiveUpError)
     assert "reachable" in str(failed.error)
