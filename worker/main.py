@@ -30,7 +30,7 @@ from holdfast.worker.server.data_server import DataServer
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.http import serve_http
 from holdfast.worker.server.map_service import MapService
-from holdfast.worker.server.standing import KeptStanding, Place, Standing
+from holdfast.worker.server.standing import KeptStanding, Place, Standing, directory_paths
 from holdfast.worker.server.status import Status, resident_bytes
 from holdfast.worker.server.stream_service import StreamService
 from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
@@ -54,12 +54,12 @@ def main(arguments: list[str] | None = None) -> None:
         config = _read(path)
         store = prepare(_store_settings(config), Faults.of(config.faults).disk()).open()
     except (ConfigError, OSError) as error:
-        print(f"holdfast worker: {error}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
+        sys.stderr.write(f"holdfast worker: {error}\n")
         sys.exit(2)
     try:
         asyncio.run(Worker(config, store).run())
     except OSError as error:
-        print(f"holdfast worker: {error}", file=sys.stderr)  # noqa: T201 - the one sentence that a person looks for
+        sys.stderr.write(f"holdfast worker: {error}\n")
         sys.exit(2)
     finally:
         store.close()
@@ -100,7 +100,7 @@ class Worker:
         counters, faults = Counters(), Faults.of(config.faults)
         standing = Standing(config.cluster.id, config.worker.name, store.incarnation)
         maps = MapService(store, standing, counters, faults)
-        kept = KeptStanding.read(_paths(store))
+        kept = KeptStanding.read(directory_paths(store))
         standing.worker, standing.raft_index = kept.worker, kept.raft_index
         maps.accept(kept.worker != NO_WORKER, "the masters do not know this worker yet")
         server = DataServer(standing, maps, StreamService(store, standing, counters, faults))
@@ -175,11 +175,8 @@ def _say_ready(standing: Standing, place: Place) -> None:
         "incarnation": standing.incarnation,
         "pid": os.getpid(),
     }
-    print(json.dumps(line), flush=True)  # noqa: T201 - whoever started us waits for it
-
-
-def _paths(store: Store) -> list[Path]:
-    return [Path(directory.path) for directory in store.directories()]
+    sys.stdout.write(json.dumps(line) + "\n")  # whoever started us waits for it
+    sys.stdout.flush()
 
 
 async def _tick(status: Status) -> None:
@@ -190,7 +187,7 @@ async def _tick(status: Status) -> None:
         status.data.tick()
         now = KeptStanding.of(status.standing)
         if now != kept:
-            await asyncio.to_thread(now.write, _paths(status.store))
+            await asyncio.to_thread(now.write, directory_paths(status.store))
             kept = now
 
 
@@ -205,4 +202,4 @@ async def _finish(status: Status) -> None:
     except TimeoutError:
         _log.warning("ending with seals on their way", extra={"seals": status.data.maps.files.seals})
     await status.frames.close(ending)
-    await asyncio.to_thread(KeptStanding.of(status.standing).write, _paths(status.store))
+    await asyncio.to_thread(KeptStanding.of(status.standing).write, directory_paths(status.store))

@@ -1,160 +1,24 @@
 """Framed connections over real sockets: what arrives, what is refused, what is bounded."""
 
 import asyncio
-import contextlib
 import os
 import random
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status, UnknownStreamError
-from holdfast.common.frame import HEADER_BYTES, FrameHeader, FrameType, check_meta, decode_header, encode_frame
-from holdfast.common.ids import Generation, Incarnation, Instance, PartitionId, ShuffleId, ShuffleKey, WorkerId
+from holdfast.common.errors import ProtocolError, RetryError, Status, UnknownStreamError
+from holdfast.common.frame import HEADER_BYTES, FrameType, encode_frame
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, FRAME_META_BYTES_MAX, MIB
-from holdfast.common.messages import DataFlag, Hello, HelloOk, StreamData, StreamOpen, StreamOpened
-from holdfast.common.net import frame_server, frames
-from holdfast.common.net.buffers import Body, BufferPool
-from holdfast.common.net.frame_client import FrameClient, StreamSink
-from holdfast.common.net.frame_server import FrameServer, ServerConnection, serve
-from holdfast.common.net.frames import FileRange
+from holdfast.common.messages import Hello
+from holdfast.common.net import frame_server
+from holdfast.common.net.buffers import BufferPool
+from holdfast.common.net.frame_client import FrameClient
+from tests.support.frame_world import GREETING, OPENING, Recorder, next_frame, run, world
 from tests.support.waiting import wait_until_async
-
-OPENING = StreamOpen(
-    shuffle=ShuffleKey(Instance(bytes(16)), ShuffleId(1), Generation(0)),
-    begin=PartitionId(0),
-    end=PartitionId(1),
-    credit_bytes=0,
-    files=[],
-)
-
-
-class Echo:
-    """Answers a PING with its meta, a MAP_PUSH with the first and last byte and the length of its body."""
-
-    def __init__(self) -> None:
-        self.kept: list[tuple[ServerConnection, FrameHeader, Body]] = []
-        #: keep bodies instead of answering
-        self.keep = False
-        #: keep requests without answering
-        self.mute = False
-        self.lost_connections = 0
-        self.writable_calls = 0
-        self.seen = 0
-        self.connection: ServerConnection
-
-    def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
-        """Refuse clusters called "other"."""
-        if hello.cluster_id == "other":
-            raise ProtocolError("this is another cluster", status=Status.WRONG_CLUSTER)
-        self.connection = connection
-        return HelloOk(worker=WorkerId(3), incarnation=Incarnation(4))
-
-    def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
-        """Answer, or keep."""
-        self.seen += 1
-        if body is not None and self.keep:
-            self.kept.append((connection, header, body))
-        elif body is not None:
-            self.answer(connection, header, body)
-        elif header.type == FrameType.MAP_ABORT:
-            connection.refuse(header, RetryError("not now", status=Status.BUSY))
-        elif header.type == FrameType.STREAM_OPEN:
-            connection.reply(header, StreamOpened(stream=1, total_bytes=0).encode())
-        elif not self.mute:
-            connection.reply(header, meta)
-
-    def answer(self, connection: ServerConnection, header: FrameHeader, body: Body) -> None:
-        """Release a body and say what it was."""
-        said = b"%d %d %d" % (body.view[0], body.view[-1], len(body))
-        body.release()
-        connection.reply(header, said)
-
-    def release_one(self) -> None:
-        """Answer the oldest kept body."""
-        self.answer(*self.kept.pop(0))
-
-    def writable(self, connection: ServerConnection) -> None:
-        """Count."""
-        self.writable_calls += 1
-
-    def lost(self, connection: ServerConnection) -> None:
-        """Count."""
-        self.lost_connections += 1
-
-
-class Recorder(StreamSink):
-    """Keeps what a stream brought."""
-
-    def __init__(self) -> None:
-        self.frames: list[tuple[StreamData, bytes]] = []
-        self.error: HoldfastError | None = None
-
-    def data(self, data: StreamData, body: Body | None) -> None:
-        """Copy and release."""
-        self.frames.append((data, bytes(body.view) if body is not None else b""))
-        if body is not None:
-            body.release()
-
-    def failed(self, error: HoldfastError) -> None:
-        """Keep the error."""
-        assert self.error is None
-        self.error = error
-
-
-class World:
-    """A server, its pool and its clients."""
-
-    def __init__(self, echo: Echo, server: FrameServer) -> None:
-        self.echo = echo
-        self.server = server
-        self.pool = server.pool
-
-    async def client(self, cluster: str = "mine", inflight_max: int = 64) -> FrameClient:
-        """A connected client with a pool of its own."""
-        hello = Hello(cluster_id=cluster)
-        return await FrameClient.connect(*self.server.address, hello, BufferPool(64 * MIB), inflight_max=inflight_max)
-
-    async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A bare connection."""
-        return await asyncio.open_connection(*self.server.address)
-
-
-@contextlib.asynccontextmanager
-async def world(budget: int = 64 * MIB) -> AsyncIterator[World]:
-    """A server that ends with the test and has all its memory back."""
-    echo = Echo()
-    pool = BufferPool(budget)
-    server = await serve("127.0.0.1", 0, echo, pool)
-    try:
-        yield World(echo, server)
-    finally:
-        await server.close()
-        for _, _, body in echo.kept:
-            body.release()
-    assert pool.used_bytes == 0
-
-
-def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a test's story on a loop of its own."""
-    asyncio.run(asyncio.wait_for(story(), 60))
-
-
-async def next_frame(reader: asyncio.StreamReader) -> tuple[FrameHeader, bytes]:
-    """Read one frame without body from a bare connection."""
-    raw = await reader.readexactly(HEADER_BYTES)
-    header = decode_header(raw)
-    meta = await reader.readexactly(header.meta_bytes)
-    check_meta(raw, header, meta)
-    return header, meta
-
-
-GREETING = encode_frame(FrameType.HELLO, 1, Hello(cluster_id="mine").encode())
 
 
 def test_requests_find_their_answers() -> None:
@@ -207,7 +71,6 @@ def test_bytes_may_come_in_any_portions(step: int) -> None:
             for start in range(0, len(sent), step):
                 writer.write(sent[start : start + step])
                 await writer.drain()
-                await asyncio.sleep(0)
             answers = [await next_frame(reader) for _ in range(4)]
             assert [header.request_id for header, _ in answers] == [1, 2, 3, 4]
             assert [meta for _, meta in answers[1:]] == [b"hello", b"0 249 250", b""]
@@ -419,166 +282,6 @@ def test_a_lost_connection_fails_everything_at_once() -> None:
     run(story)
 
 
-def test_requests_in_flight_are_bounded() -> None:
-    """No more than inflight_max requests are sent before one is answered."""
-
-    async def story() -> None:
-        async with world() as it:
-            it.echo.keep = True
-            client = await it.client(inflight_max=2)
-            tasks = [asyncio.create_task(client.request(FrameType.MAP_PUSH, b"", b"x")) for _ in range(5)]
-            for done in range(5):
-                in_flight = partial(lambda wanted: len(it.echo.kept) == wanted, min(2, 5 - done))
-                await wait_until_async(in_flight, "requests in flight")
-                it.echo.release_one()
-            await asyncio.gather(*tasks)
-            client.abort()
-
-    run(story)
-
-
-def test_a_full_pool_pauses_reading_and_goes_on_in_order() -> None:
-    """Bodies beyond the budget stay in the sockets; each release lets the longest waiting connection go on."""
-
-    async def story() -> None:
-        async with world(budget=FRAME_BODY_BYTES_MAX) as it:
-            it.echo.keep = True
-            clients = [await it.client() for _ in range(8)]
-            body = bytes(4 * MIB)
-            tasks = [asyncio.create_task(client.request(FrameType.MAP_PUSH, b"", body)) for client in clients]
-            await wait_until_async(lambda: len(it.echo.kept) == 4 and it.pool.waiting == 4, "a full pool and a line")
-            for _ in range(8):
-                await wait_until_async(lambda: bool(it.echo.kept), "a body")
-                it.echo.release_one()
-            assert [reply.meta for reply in await asyncio.gather(*tasks)] == [b"0 0 4194304"] * 8
-            assert it.pool.used_bytes_peak <= FRAME_BODY_BYTES_MAX
-            assert len({connection.number for connection in it.server.connections}) == 8
-            for client in clients:
-                client.abort()
-
-    run(story)
-
-
-def test_a_long_meta_takes_its_memory_from_the_pool() -> None:
-    """A meta beyond the small buffer waits for the budget as a body does, and gives its memory back once it is read."""
-
-    async def story() -> None:
-        async with world(budget=FRAME_BODY_BYTES_MAX) as it:
-            it.echo.keep = True
-            first, second = await it.client(), await it.client()
-            await first.start(FrameType.MAP_PUSH, b"", bytes(FRAME_BODY_BYTES_MAX))
-            await wait_until_async(lambda: len(it.echo.kept) == 1, "the first body")
-            meta = os.urandom(FRAME_META_BYTES_MAX)
-            waiting = await second.start(FrameType.PING, meta)
-            await wait_until_async(lambda: it.pool.waiting == 1, "the meta to wait")
-            it.echo.release_one()
-            assert (await waiting).meta == meta
-            assert it.pool.used_bytes == 0
-            first.abort()
-            second.abort()
-
-    run(story)
-
-
-def test_who_leaves_the_line_does_not_stop_it() -> None:
-    """A connection that dies while it waits for memory lets those behind it go on."""
-
-    async def story() -> None:
-        async with world(budget=FRAME_BODY_BYTES_MAX) as it:
-            it.echo.keep = True
-            first, second, third = [await it.client() for _ in range(3)]
-            await first.start(FrameType.MAP_PUSH, b"", bytes(10 * MIB))
-            await wait_until_async(lambda: len(it.echo.kept) == 1, "the first body")
-            await second.start(FrameType.MAP_PUSH, b"", bytes(10 * MIB))
-            await wait_until_async(lambda: it.pool.waiting == 1, "the second to wait")
-            await third.start(FrameType.MAP_PUSH, b"", bytes(1 * MIB))
-            await wait_until_async(lambda: it.pool.waiting == 2, "the third to wait")
-            second.abort()  # not noticed while its connection is not read; it gives back what it is granted
-            it.echo.release_one()
-            await wait_until_async(lambda: len(it.echo.kept) == 1, "the third body")
-            assert it.echo.kept[0][2].view.nbytes == MIB
-            first.abort()
-            third.abort()
-
-    run(story)
-
-
-def test_who_stops_in_the_middle_of_a_body_loses_its_connection() -> None:
-    """Two sweeps without a byte end a connection that holds memory; one that is merely idle stays."""
-
-    async def story() -> None:
-        async with world() as it:
-            idle = await it.client()
-            reader, writer = await it.raw()
-            writer.write(GREETING + encode_frame(FrameType.MAP_PUSH, 2, b"", MIB) + bytes(1_000))
-            await next_frame(reader)
-            await wait_until_async(lambda: it.pool.used_bytes >= MIB, "the body to be begun")
-            it.server.sweep()
-            it.server.sweep()
-            header, reason = await next_frame(reader)
-            assert header.type == FrameType.CLOSING
-            assert b"stopped" in reason
-            assert it.pool.used_bytes == 0
-            assert (await idle.request(FrameType.PING)).meta == b""
-            writer.close()
-            idle.abort()
-
-    run(story)
-
-
-def test_ranges_of_files_arrive_between_frames_in_order(tmp_path: Path) -> None:
-    """Frames sent from memory and from a file keep their order and content, whatever the sizes."""
-    content = os.urandom(5 * MIB)
-    path = tmp_path / "data"
-    path.write_bytes(content)
-
-    async def story() -> None:
-        async with world() as it:
-            client = await it.client()
-            sink = Recorder()
-            await client.open_stream(OPENING, sink)
-            chance = random.Random(2)
-            expected = []
-            with path.open("rb") as file:
-                for sequence in range(60):
-                    offset, size = chance.randrange(4 * MIB), chance.choice([1, 100, 65_536, MIB])
-                    data = StreamData(stream=1, sequence=sequence, file=0, region=0, flags=0, runs=[(0, size)])
-                    it.echo.connection.send_range(
-                        FrameType.STREAM_DATA, 2, data.encode(), FileRange(file.fileno(), file, offset, size)
-                    )
-                    expected.append(content[offset : offset + size])
-                end = StreamData(stream=1, sequence=60, file=0, region=0, flags=DataFlag.END, runs=[])
-                it.echo.connection.send(FrameType.STREAM_DATA, 2, end.encode(), response=True)
-                await wait_until_async(lambda: len(sink.frames) == 61, "all frames")
-            assert [body for _, body in sink.frames[:-1]] == expected
-            assert not client.sinks
-            assert it.echo.writable_calls > 0
-            client.abort()
-
-    run(story)
-
-
-def test_a_file_that_is_too_short_ends_the_connection(tmp_path: Path) -> None:
-    """A cut frame cannot be repaired: the reader sees a lost connection, not other bytes."""
-    path = tmp_path / "data"
-    path.write_bytes(b"short")
-
-    async def story() -> None:
-        async with world() as it:
-            client = await it.client()
-            sink = Recorder()
-            await client.open_stream(OPENING, sink)
-            data = StreamData(stream=1, sequence=0, file=0, region=0, flags=0, runs=[(0, 100)])
-            with path.open("rb") as file:
-                body = FileRange(file.fileno(), file, 0, 100)
-                it.echo.connection.send_range(FrameType.STREAM_DATA, 2, data.encode(), body)
-                await wait_until_async(lambda: sink.error is not None, "the stream to fail")
-            assert isinstance(sink.error, RetryError)
-            assert not sink.frames
-
-    run(story)
-
-
 def test_a_stream_can_fail_by_status() -> None:
     """A refused credit and a data frame with a status end the stream with the typed error, and only that stream."""
 
@@ -597,79 +300,6 @@ def test_a_stream_can_fail_by_status() -> None:
             assert broke.error.status == Status.DISK_FAILED
             assert third.error is None
             assert list(client.sinks) == [4]
-            client.abort()
-
-    run(story)
-
-
-def test_a_reader_that_does_not_read_costs_bounded_memory() -> None:
-    """Answers that nobody takes stop the reading of requests; once they are taken everything is answered."""
-
-    async def story() -> None:
-        async with world() as it:
-            reader, writer = await it.raw()
-            writer.write(GREETING)
-            await next_frame(reader)
-            meta = bytes(100_000)
-            requests = 300
-
-            async def ask() -> None:
-                for number in range(requests):
-                    writer.write(encode_frame(FrameType.PING, 2 + number, meta))
-                    await writer.drain()
-
-            asking = asyncio.create_task(ask())
-            connection = it.echo.connection
-            await wait_until_async(lambda: connection.held_bytes >= frames.HELD_BYTES_HIGH, "answers to pile up")
-            seen = it.echo.seen
-            assert connection.held_bytes < frames.HELD_BYTES_HIGH + MIB
-            assert seen < requests
-            for _ in range(requests):
-                assert len((await next_frame(reader))[1]) == len(meta)
-            await asking
-            writer.close()
-
-    run(story)
-
-
-@pytest.mark.parametrize("corked", [False, True])
-def test_a_crowded_connection_always_calls_back(corked: bool) -> None:
-    """Who finds a connection crowded is told when it is not, also if more was sent in between; else it never was."""
-
-    async def story() -> None:
-        async with world() as it:
-            reader, writer = await it.raw()
-            writer.write(GREETING)
-            await next_frame(reader)
-            connection = it.echo.connection
-            received = connection.bytes_out
-            if corked:
-                connection.cork()
-            while not connection.crowded:
-                connection.send(FrameType.PING, 5, b"", bytes(MIB), response=True)
-            if corked:
-                connection.uncork()
-            was_crowded = connection.crowded
-            connection.send(FrameType.PING, 6, b"last", response=True)
-            while received < connection.bytes_out or connection.queued_bytes:
-                received += len(await reader.read(MIB))
-            assert it.echo.writable_calls == int(was_crowded)
-            assert not connection.crowded
-            writer.close()
-
-    run(story)
-
-
-def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One connection too many is told BUSY; the others stay."""
-    monkeypatch.setattr(frame_server, "CONNECTIONS_MAX", 1)
-
-    async def story() -> None:
-        async with world() as it:
-            client = await it.client()
-            with pytest.raises(RetryError, match="try later"):
-                await it.client()
-            assert (await client.request(FrameType.PING, b"x")).meta == b"x"
             client.abort()
 
     run(story)

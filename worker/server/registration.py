@@ -19,7 +19,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.core.forgetting import batches, judge
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
-from holdfast.worker.server.standing import Place, Standing
+from holdfast.worker.server.standing import KeptStanding, Place, Standing, directory_paths
 from holdfast.worker.storage.store import Store
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ class Registration:
         standing.worker = WorkerId(reply.worker)
         standing.saw(RaftIndex(reply.raft_index))
         standing.registered = True
+        # Whoever takes files remembers over a restart that it may; masters need not be asked first then.
+        await asyncio.to_thread(KeptStanding.of(standing).write, directory_paths(self._store))
         self._heartbeat_seconds = max(reply.heartbeat_ms, 100) / 1_000
         self._server.maps.accept(True)
         _log.info("registered", extra={"worker": standing.worker, "incarnation": standing.incarnation})

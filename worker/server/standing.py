@@ -16,6 +16,7 @@ from pathlib import Path
 from holdfast.common.checksum import crc32c
 from holdfast.common.ids import NO_WORKER, Incarnation, RaftIndex, WorkerId
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +60,11 @@ class Standing:
         """Keep the highest Raft index."""
         if index > self.raft_index:
             self.raft_index = index
+
+
+def directory_paths(store: Store) -> list[Path]:
+    """Where a worker keeps its standing."""
+    return [Path(directory.path) for directory in store.directories()]
 
 
 @dataclass(frozen=True, slots=True)

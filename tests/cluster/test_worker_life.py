@@ -1,0 +1,230 @@
+"""A worker and the masters, its end, its numbers and its faults, in real processes."""
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.server import Server
+from holdfast.common.errors import RetryError, Status
+from holdfast.common.frame import FrameType
+from holdfast.common.limits import MIB
+from holdfast.common.messages import Hello, MapSealed
+from holdfast.common.net.buffers import BufferPool
+from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.proto import holdfast_pb2 as pb
+from tests.support.map_data import (
+    file_key,
+    make_content,
+    open_file,
+    push_all,
+    read_files,
+    seal,
+    shuffle_key,
+    write_file,
+)
+from tests.support.waiting import wait_until_async
+from tests.support.worker_world import HOLDER, World, failure_of, refused, run
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A cluster that the tests of this file share; they leave it running."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path_factory.mktemp("worker") / "cluster") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def world(shared: LocalCluster) -> World:
+    """An application of its own on the shared cluster."""
+    return World(shared)
+
+
+def test_data_is_served_and_taken_without_masters(tmp_path: Path) -> None:
+    """With every master dead a restarted worker that was registered before serves, and takes new files."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
+        world = World(cluster)
+
+        async def story() -> None:
+            shuffle = await world.new_shuffle()
+            old, new = make_content(file_key(shuffle, 1)), make_content(file_key(shuffle, 2))
+            async with world.client() as client:
+                await write_file(client, old)
+                number = client.hello.worker
+            standing = world.worker
+            await wait_until_async(lambda: _standing(cluster, standing), "the standing to be kept")
+            cluster.masters[0].kill()
+            world.restart()
+            async with world.client() as client:
+                assert client.hello.worker == number
+                await write_file(client, new)
+                assert await read_files(client, [old.key], 0, 8) == old.pieces(0, 8)
+            assert world.status()["registered"] == 0
+
+        run(story)
+
+
+def _standing(cluster: LocalCluster, worker: Server) -> bool:
+    return (cluster.directory / worker.name / "standing").exists()
+
+
+def test_a_worker_nobody_knows_takes_no_files(tmp_path: Path) -> None:
+    """Before the masters have ever accepted a worker it refuses new files with UNAVAILABLE."""
+    config = tmp_path / "worker.toml"
+    config.write_text(
+        '[cluster]\nid = "c"\n[worker]\nname = "w"\ndata_port = 0\nhttp_port = 0\nmasters = ["127.0.0.1:9"]\n'
+        f'directories = [{{ path = "{tmp_path / "d"}" }}]\n'
+    )
+    (tmp_path / "d").mkdir()
+    command = [sys.executable, "-m", "holdfast.worker", "--config", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout is not None
+            host, port = json.loads(process.stdout.readline())["data"].split(":")
+
+            async def story() -> None:
+                client = await FrameClient.connect(host, int(port), Hello(cluster_id="c"), BufferPool(64 * MIB))
+                assert await refused(open_file(client, make_content(file_key(shuffle_key())))) == Status.UNAVAILABLE
+                client.abort()
+
+            run(story)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+
+
+def test_what_the_masters_do_not_know_is_deleted_unless_they_were_restored(tmp_path: Path) -> None:
+    """Unregistered data goes. Masters that lost their state call all unknown: nothing goes, status says why."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
+        world = World(cluster)
+
+        async def story() -> None:
+            gone, kept = await world.new_shuffle(), await world.new_shuffle()
+            contents = [make_content(file_key(shuffle)) for shuffle in (gone, kept)]
+            async with world.client() as client:
+                for content in contents:
+                    await write_file(client, content)
+                key = pb.ShuffleKey(instance=world.instance, shuffle=gone.shuffle, generation=0)
+                await world.call("Shuffles/UnregisterShuffle", pb.UnregisterShuffleRequest(key=key, holder=HOLDER))
+                await wait_until_async(lambda: world.count("shuffles_forgotten") == 1, "the deletion")
+                assert await refused(read_files(client, [contents[0].key], 0, 8)) == Status.UNKNOWN_FILE
+                assert await refused(open_file(client, contents[0])) == Status.UNKNOWN_SHUFFLE
+            master = cluster.masters[0]
+            master.kill()
+            shutil.rmtree(cluster.directory / master.name)
+            master.start()
+            world.restart()
+            await wait_until_async(lambda: world.count("forgetting_refused") > 0, "the worker to refuse")
+            assert any("restored" in problem for problem in world.status()["problems"])
+            async with world.client() as client:
+                assert await read_files(client, [contents[1].key], 0, 8) == contents[1].pieces(0, 8)
+
+        run(story)
+
+
+def is_sealed(answer: object) -> bool:
+    """Whether asking for a seal brought an answer and no exception."""
+    return isinstance(answer, MapSealed)
+
+
+def test_sigterm_ends_the_worker_in_order(tmp_path: Path) -> None:
+    """Seals that were asked for are answered or refused, connections hear why they end, and the exit status is 0."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
+        world = World(cluster)
+
+        async def story() -> None:
+            shuffle = await world.new_shuffle()
+            contents = [make_content(file_key(shuffle, n), batch_bytes=100_000) for n in range(20)]
+            async with world.client() as client:
+                for content in contents:
+                    await push_all(client, content, await open_file(client, content))
+                futures = [asyncio.create_task(seal(client, content)) for content in contents]
+                await client.request(FrameType.PING)
+                world.worker.kill(signal.SIGTERM)
+                answers = await asyncio.gather(*futures, return_exceptions=True)
+                await client.wait_closed()
+                with pytest.raises(RetryError, match="ending"):
+                    await client.request(FrameType.PING)
+            sealed = [content for content, answer in zip(contents, answers, strict=True) if is_sealed(answer)]
+            assert sealed
+            assert await asyncio.to_thread(world.worker.wait, 20) == 0
+            world.worker.start()
+            async with world.client() as client:
+                for content in sealed:
+                    assert await read_files(client, [content.key], 0, 8) == content.pieces(0, 8)
+
+        run(story)
+
+
+def test_metrics_and_health_are_told(world: World) -> None:
+    """Every counter of /status is in /metrics by its documented name, and in docs/worker.md."""
+    text = urllib.request.urlopen(f"http://{world.worker.http}/metrics", timeout=10).read().decode()
+    status = world.status()
+    documented = (Path(__file__).parents[2] / "docs" / "worker.md").read_text()
+    for name in status["counters"]:
+        assert f"holdfast_worker_{name}_total " in text
+        assert f"`{name}`" in documented
+    assert f"holdfast_worker_memory_bytes {status['memory_bytes']:.1f}"[:28] in text
+    health = urllib.request.urlopen(f"http://{world.worker.http}/healthz", timeout=10)
+    assert (health.status, health.read()) == (200, b"ok")
+
+
+def test_heartbeats_carry_the_counters(world: World) -> None:
+    """The masters' list of workers shows what a worker wrote and served."""
+
+    async def story() -> None:
+        content = make_content(file_key(await world.new_shuffle()))
+        async with world.client() as client:
+            await write_file(client, content)
+            await read_files(client, [content.key], 0, 8)
+
+        async def listed() -> pb.WorkerInfo:
+            reply = await world.call("Admin/ListWorkers", pb.ListWorkersRequest())
+            return reply.workers[0]
+
+        written = world.count("push_bytes")
+        info = await listed()
+        while info.counters["push_bytes"] < written:  # the story's time limit is the deadline
+            info = await listed()
+        assert info.counters["stream_bytes"] >= content.totals.size_bytes
+
+    run(story)
+
+
+def test_a_failing_disk_poisons_the_copy_and_is_shown(tmp_path: Path) -> None:
+    """After a failed write the file fails for good, no new one is begun there, sealed ones are served, status tells."""
+    settings = {"faults": {"enabled": True, "disk_error_rate": 0.1, "disk_delay": "1ms"}}
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", settings=settings) as cluster:
+        world = World(cluster)
+
+        async def story() -> None:
+            shuffle = await world.new_shuffle()
+            assert world.status()["faults"] == ["disk_delay=0.001s", "disk_error_rate=0.1"]
+            sealed = []
+            async with world.client() as client:
+                content = make_content(file_key(shuffle))
+                while (failure := await failure_of(write_file(client, content))) is None:
+                    sealed.append(content)
+                    content = make_content(file_key(shuffle, len(sealed)))
+                assert failure == Status.FAILED_COPY
+                assert await refused(seal(client, content)) == Status.FAILED_COPY
+                assert await refused(open_file(client, content)) == Status.FAILED_COPY
+                other = make_content(file_key(shuffle, epoch=1))
+                assert await refused(open_file(client, other)) == Status.DISK_FAILED
+                for content in sealed:
+                    assert await read_files(client, [content.key], 0, 8) == content.pieces(0, 8)
+            assert not world.status()["directories"][0]["healthy"]
+
+        run(story)
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(f"http://{world.worker.http}/healthz", timeout=10)

@@ -1,0 +1,251 @@
+"""Framed connections over real sockets: memory, order of waiting, files, and what is bounded."""
+
+import asyncio
+import os
+import random
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from holdfast.common.errors import RetryError
+from holdfast.common.frame import FrameType, encode_frame
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX, FRAME_META_BYTES_MAX, MIB
+from holdfast.common.messages import DataFlag, StreamData
+from holdfast.common.net import frame_server, frames
+from holdfast.common.net.frames import FileRange
+from tests.support.frame_world import GREETING, OPENING, Recorder, next_frame, run, world
+from tests.support.waiting import wait_until_async
+
+
+def test_requests_in_flight_are_bounded() -> None:
+    """No more than inflight_max requests are sent before one is answered."""
+
+    async def story() -> None:
+        async with world() as it:
+            it.echo.keep = True
+            client = await it.client(inflight_max=2)
+            tasks = [asyncio.create_task(client.request(FrameType.MAP_PUSH, b"", b"x")) for _ in range(5)]
+            for done in range(5):
+                in_flight = partial(lambda wanted: len(it.echo.kept) == wanted, min(2, 5 - done))
+                await wait_until_async(in_flight, "requests in flight")
+                it.echo.release_one()
+            await asyncio.gather(*tasks)
+            client.abort()
+
+    run(story)
+
+
+def test_a_full_pool_pauses_reading_and_goes_on_in_order() -> None:
+    """Bodies beyond the budget stay in the sockets; each release lets the longest waiting connection go on."""
+
+    async def story() -> None:
+        async with world(budget=FRAME_BODY_BYTES_MAX) as it:
+            it.echo.keep = True
+            clients = [await it.client() for _ in range(8)]
+            body = bytes(4 * MIB)
+            tasks = [asyncio.create_task(client.request(FrameType.MAP_PUSH, b"", body)) for client in clients]
+            await wait_until_async(lambda: len(it.echo.kept) == 4 and it.pool.waiting == 4, "a full pool and a line")
+            for _ in range(8):
+                await wait_until_async(lambda: bool(it.echo.kept), "a body")
+                it.echo.release_one()
+            assert [reply.meta for reply in await asyncio.gather(*tasks)] == [b"0 0 4194304"] * 8
+            assert it.pool.used_bytes_peak <= FRAME_BODY_BYTES_MAX
+            assert len({connection.number for connection in it.server.connections}) == 8
+            for client in clients:
+                client.abort()
+
+    run(story)
+
+
+def test_a_long_meta_takes_its_memory_from_the_pool() -> None:
+    """A meta beyond the small buffer waits for the budget as a body does, and gives its memory back once it is read."""
+
+    async def story() -> None:
+        async with world(budget=FRAME_BODY_BYTES_MAX) as it:
+            it.echo.keep = True
+            first, second = await it.client(), await it.client()
+            await first.start(FrameType.MAP_PUSH, b"", bytes(FRAME_BODY_BYTES_MAX))
+            await wait_until_async(lambda: len(it.echo.kept) == 1, "the first body")
+            meta = os.urandom(FRAME_META_BYTES_MAX)
+            waiting = await second.start(FrameType.PING, meta)
+            await wait_until_async(lambda: it.pool.waiting == 1, "the meta to wait")
+            it.echo.release_one()
+            assert (await waiting).meta == meta
+            assert it.pool.used_bytes == 0
+            first.abort()
+            second.abort()
+
+    run(story)
+
+
+def test_who_leaves_the_line_does_not_stop_it() -> None:
+    """A connection that dies while it waits for memory lets those behind it go on."""
+
+    async def story() -> None:
+        async with world(budget=FRAME_BODY_BYTES_MAX) as it:
+            it.echo.keep = True
+            first, second, third = [await it.client() for _ in range(3)]
+            await first.start(FrameType.MAP_PUSH, b"", bytes(10 * MIB))
+            await wait_until_async(lambda: len(it.echo.kept) == 1, "the first body")
+            await second.start(FrameType.MAP_PUSH, b"", bytes(10 * MIB))
+            await wait_until_async(lambda: it.pool.waiting == 1, "the second to wait")
+            await third.start(FrameType.MAP_PUSH, b"", bytes(1 * MIB))
+            await wait_until_async(lambda: it.pool.waiting == 2, "the third to wait")
+            second.abort()  # not noticed while its connection is not read; it gives back what it is granted
+            it.echo.release_one()
+            await wait_until_async(lambda: len(it.echo.kept) == 1, "the third body")
+            assert it.echo.kept[0][2].view.nbytes == MIB
+            first.abort()
+            third.abort()
+
+    run(story)
+
+
+def test_who_stops_in_the_middle_of_a_body_loses_its_connection() -> None:
+    """Two sweeps without a byte end a connection that holds memory; one that is merely idle stays."""
+
+    async def story() -> None:
+        async with world() as it:
+            idle = await it.client()
+            reader, writer = await it.raw()
+            writer.write(GREETING + encode_frame(FrameType.MAP_PUSH, 2, b"", MIB) + bytes(1_000))
+            await next_frame(reader)
+            await wait_until_async(lambda: it.pool.used_bytes >= MIB, "the body to be begun")
+            it.server.sweep()
+            it.server.sweep()
+            header, reason = await next_frame(reader)
+            assert header.type == FrameType.CLOSING
+            assert b"stopped" in reason
+            assert it.pool.used_bytes == 0
+            assert (await idle.request(FrameType.PING)).meta == b""
+            writer.close()
+            idle.abort()
+
+    run(story)
+
+
+def test_ranges_of_files_arrive_between_frames_in_order(tmp_path: Path) -> None:
+    """Frames sent from memory and from a file keep their order and content, whatever the sizes."""
+    content = os.urandom(5 * MIB)
+    path = tmp_path / "data"
+    path.write_bytes(content)
+
+    async def story() -> None:
+        async with world() as it:
+            client = await it.client()
+            sink = Recorder()
+            await client.open_stream(OPENING, sink)
+            chance = random.Random(2)
+            expected = []
+            with path.open("rb") as file:
+                for sequence in range(60):
+                    offset, size = chance.randrange(4 * MIB), chance.choice([1, 100, 65_536, MIB])
+                    data = StreamData(stream=1, sequence=sequence, file=0, region=0, flags=0, runs=[(0, size)])
+                    it.echo.connection.send_range(
+                        FrameType.STREAM_DATA, 2, data.encode(), FileRange(file.fileno(), file, offset, size)
+                    )
+                    expected.append(content[offset : offset + size])
+                end = StreamData(stream=1, sequence=60, file=0, region=0, flags=DataFlag.END, runs=[])
+                it.echo.connection.send(FrameType.STREAM_DATA, 2, end.encode(), response=True)
+                await wait_until_async(lambda: len(sink.frames) == 61, "all frames")
+            assert [body for _, body in sink.frames[:-1]] == expected
+            assert not client.sinks
+            assert it.echo.writable_calls > 0
+            client.abort()
+
+    run(story)
+
+
+def test_a_file_that_is_too_short_ends_the_connection(tmp_path: Path) -> None:
+    """A cut frame cannot be repaired: the reader sees a lost connection, not other bytes."""
+    path = tmp_path / "data"
+    path.write_bytes(b"short")
+
+    async def story() -> None:
+        async with world() as it:
+            client = await it.client()
+            sink = Recorder()
+            await client.open_stream(OPENING, sink)
+            data = StreamData(stream=1, sequence=0, file=0, region=0, flags=0, runs=[(0, 100)])
+            with path.open("rb") as file:
+                body = FileRange(file.fileno(), file, 0, 100)
+                it.echo.connection.send_range(FrameType.STREAM_DATA, 2, data.encode(), body)
+                await wait_until_async(lambda: sink.error is not None, "the stream to fail")
+            assert isinstance(sink.error, RetryError)
+            assert not sink.frames
+
+    run(story)
+
+
+def test_a_reader_that_does_not_read_costs_bounded_memory() -> None:
+    """Answers that nobody takes stop the reading of requests; once they are taken everything is answered."""
+
+    async def story() -> None:
+        async with world() as it:
+            reader, writer = await it.raw()
+            writer.write(GREETING)
+            await next_frame(reader)
+            meta = bytes(100_000)
+            requests = 300
+
+            async def ask() -> None:
+                for number in range(requests):
+                    writer.write(encode_frame(FrameType.PING, 2 + number, meta))
+                    await writer.drain()
+
+            asking = asyncio.create_task(ask())
+            connection = it.echo.connection
+            await wait_until_async(lambda: connection.held_bytes >= frames.HELD_BYTES_HIGH, "answers to pile up")
+            seen = it.echo.seen
+            assert connection.held_bytes < frames.HELD_BYTES_HIGH + MIB
+            assert seen < requests
+            for _ in range(requests):
+                assert len((await next_frame(reader))[1]) == len(meta)
+            await asking
+            writer.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize("corked", [False, True])
+def test_a_crowded_connection_always_calls_back(corked: bool) -> None:
+    """Who finds a connection crowded is told when it is not, also if more was sent in between; else it never was."""
+
+    async def story() -> None:
+        async with world() as it:
+            reader, writer = await it.raw()
+            writer.write(GREETING)
+            await next_frame(reader)
+            connection = it.echo.connection
+            received = connection.bytes_out
+            if corked:
+                connection.cork()
+            while connection.queued_bytes < frames.QUEUED_BYTES_HIGH:
+                connection.send(FrameType.PING, 5, b"", bytes(MIB), response=True)
+            if corked:
+                connection.uncork()
+            was_crowded = connection.crowded
+            connection.send(FrameType.PING, 6, b"last", response=True)
+            while received < connection.bytes_out or connection.queued_bytes:
+                received += len(await reader.read(MIB))
+            assert it.echo.writable_calls == int(was_crowded)
+            assert not connection.crowded
+            writer.close()
+
+    run(story)
+
+
+def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One connection too many is told BUSY; the others stay."""
+    monkeypatch.setattr(frame_server, "CONNECTIONS_MAX", 1)
+
+    async def story() -> None:
+        async with world() as it:
+            client = await it.client()
+            with pytest.raises(RetryError, match="try later"):
+                await it.client()
+            assert (await client.request(FrameType.PING, b"x")).meta == b"x"
+            client.abort()
+
+    run(story)

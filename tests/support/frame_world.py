@@ -1,0 +1,146 @@
+"""A server of framed connections with a simple handler, and its clients, on one loop."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
+from holdfast.common.frame import HEADER_BYTES, FrameHeader, FrameType, check_meta, decode_header, encode_frame
+from holdfast.common.ids import Generation, Incarnation, Instance, PartitionId, ShuffleId, ShuffleKey, WorkerId
+from holdfast.common.limits import MIB
+from holdfast.common.messages import Hello, HelloOk, StreamData, StreamOpen, StreamOpened
+from holdfast.common.net.buffers import Body, BufferPool
+from holdfast.common.net.frame_client import FrameClient, StreamSink
+from holdfast.common.net.frame_server import FrameServer, ServerConnection, serve
+
+OPENING = StreamOpen(
+    shuffle=ShuffleKey(Instance(bytes(16)), ShuffleId(1), Generation(0)),
+    begin=PartitionId(0),
+    end=PartitionId(1),
+    credit_bytes=0,
+    files=[],
+)
+
+
+class Echo:
+    """Answers a PING with its meta, a MAP_PUSH with the first and last byte and the length of its body."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[ServerConnection, FrameHeader, Body]] = []
+        #: keep bodies instead of answering
+        self.keep = False
+        #: keep requests without answering
+        self.mute = False
+        self.lost_connections = 0
+        self.writable_calls = 0
+        self.seen = 0
+        self.connection: ServerConnection
+
+    def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
+        """Refuse clusters called "other"."""
+        if hello.cluster_id == "other":
+            raise ProtocolError("this is another cluster", status=Status.WRONG_CLUSTER)
+        self.connection = connection
+        return HelloOk(worker=WorkerId(3), incarnation=Incarnation(4))
+
+    def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
+        """Answer, or keep."""
+        self.seen += 1
+        if body is not None and self.keep:
+            self.kept.append((connection, header, body))
+        elif body is not None:
+            self.answer(connection, header, body)
+        elif header.type == FrameType.MAP_ABORT:
+            connection.refuse(header, RetryError("not now", status=Status.BUSY))
+        elif header.type == FrameType.STREAM_OPEN:
+            connection.reply(header, StreamOpened(stream=1, total_bytes=0).encode())
+        elif not self.mute:
+            connection.reply(header, meta)
+
+    def answer(self, connection: ServerConnection, header: FrameHeader, body: Body) -> None:
+        """Release a body and say what it was."""
+        said = b"%d %d %d" % (body.view[0], body.view[-1], len(body))
+        body.release()
+        connection.reply(header, said)
+
+    def release_one(self) -> None:
+        """Answer the oldest kept body."""
+        self.answer(*self.kept.pop(0))
+
+    def writable(self, connection: ServerConnection) -> None:
+        """Count."""
+        self.writable_calls += 1
+
+    def lost(self, connection: ServerConnection) -> None:
+        """Count."""
+        self.lost_connections += 1
+
+
+class Recorder(StreamSink):
+    """Keeps what a stream brought."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[StreamData, bytes]] = []
+        self.error: HoldfastError | None = None
+
+    def data(self, data: StreamData, body: Body | None) -> None:
+        """Copy and release."""
+        self.frames.append((data, bytes(body.view) if body is not None else b""))
+        if body is not None:
+            body.release()
+
+    def failed(self, error: HoldfastError) -> None:
+        """Keep the error."""
+        assert self.error is None
+        self.error = error
+
+
+class World:
+    """A server, its pool and its clients."""
+
+    def __init__(self, echo: Echo, server: FrameServer) -> None:
+        self.echo = echo
+        self.server = server
+        self.pool = server.pool
+
+    async def client(self, cluster: str = "mine", inflight_max: int = 64) -> FrameClient:
+        """A connected client with a pool of its own."""
+        hello = Hello(cluster_id=cluster)
+        return await FrameClient.connect(*self.server.address, hello, BufferPool(64 * MIB), inflight_max=inflight_max)
+
+    async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A bare connection."""
+        return await asyncio.open_connection(*self.server.address)
+
+
+@contextlib.asynccontextmanager
+async def world(budget: int = 64 * MIB) -> AsyncIterator[World]:
+    """A server that ends with the test and has all its memory back."""
+    echo = Echo()
+    pool = BufferPool(budget)
+    server = await serve("127.0.0.1", 0, echo, pool)
+    try:
+        yield World(echo, server)
+    finally:
+        await server.close()
+        for _, _, body in echo.kept:
+            body.release()
+    assert pool.used_bytes == 0
+
+
+def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a test's story on a loop of its own."""
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+async def next_frame(reader: asyncio.StreamReader) -> tuple[FrameHeader, bytes]:
+    """Read one frame without body from a bare connection."""
+    raw = await reader.readexactly(HEADER_BYTES)
+    header = decode_header(raw)
+    meta = await reader.readexactly(header.meta_bytes)
+    check_meta(raw, header, meta)
+    return header, meta
+
+
+GREETING = encode_frame(FrameType.HELLO, 1, Hello(cluster_id="mine").encode())
