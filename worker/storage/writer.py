@@ -25,9 +25,9 @@ from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.records import FileRecord, RegionEntries, RegionFlag, encode_footer, make_record
 from holdfast.worker.storage.scan import Seeds, scan_run
 
-#: The kernel is asked to begin writing every time so much has come, so that the seal of a big file finds little left to
-#: sync. Three pairs on a busy machine, 508 MiB each: seals of 0.19-0.32 s became 0.01-0.06 s; whether writing and sealing
-#: together gain was lost in the noise. Small files are left to the seal.
+#: The kernel is asked to begin writing every time so much has come, so that the seal of a big file finds little left
+#: to sync. Three pairs on a busy machine, 508 MiB each: seals of 0.19-0.32 s became 0.01-0.06 s; whether writing and
+#: sealing together gain was lost in the noise. Small files are left to the seal.
 WRITE_BACK_BYTES = 16 << 20
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
