@@ -58,6 +58,7 @@ _FRAME_BYTES = 4 * MIB
 _FILES_PER_CLIENT = 8  # in all 1 GiB
 _READS = 2
 _CREDIT_BYTES = 32 * MIB
+_SECONDS_MAX = 300.0  # a client that takes longer hangs
 _RANGE = 8  # partitions read at a time: what a reduce task of a coalesced stage asks for
 
 
@@ -86,7 +87,7 @@ def data(cluster: LocalCluster) -> list[Figure]:
             futures = [pool.submit(action, load) for load in loads]
             time.sleep(max(0.0, begin - time.time()))  # the measurement starts when the clients do
             cpu, wall = cpu_seconds(worker.pid), time.perf_counter()
-            total = sum(future.result() for future in futures)
+            total = sum(future.result(_SECONDS_MAX) for future in futures)
             cpu, wall = cpu_seconds(worker.pid) - cpu, time.perf_counter() - wall
             note = f"{total / 1e9:.1f} GB, {_CLIENTS} clients" + (
                 f", {times} times, page cache" if times > 1 else ", CRC checked, sealed"
