@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.client.direct import ask
+from holdfast.client.direct import ask, worker_status
 from holdfast.client.server import START_SECONDS_MAX, Server, StartError, wait_until
 from holdfast.common import config
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError
@@ -69,18 +69,24 @@ class LocalCluster:
         return found[0]
 
     def wait_ready(self, seconds: float = START_SECONDS_MAX) -> None:
-        """Wait until a master leads and calls every running worker alive. Raises RetryError naming who is missing."""
-        wanted = {worker.name for worker in self.workers if worker.running}
-        alive: set[str] = set()
+        """Wait until a master leads, calls every running worker alive, and the workers have heard of it.
 
-        def all_alive() -> bool:
-            alive.clear()
-            alive.update(self._alive_workers())
-            return wanted <= alive
+        Raises RetryError naming who is missing.
+        """
+        missing = [worker for worker in self.workers if worker.running]
 
-        if not wait_until(all_alive, seconds):
-            missing = ", ".join(sorted(wanted - alive))
-            raise RetryError(f"the leader does not call {missing} alive after {seconds:g} s")
+        def all_there() -> bool:
+            alive = self._alive_workers()
+            if alive is None:
+                return False
+            missing[:] = [worker for worker in missing if worker.name not in alive or not _registered(worker)]
+            return not missing
+
+        if not wait_until(all_there, seconds):
+            names = ", ".join(worker.name for worker in missing)
+            raise RetryError(
+                f"after {seconds:g} s " + (f"the masters have not accepted {names}" if names else "no master leads")
+            )
 
     def _leads(self, master: Server) -> bool:
         if not master.running:
@@ -90,14 +96,23 @@ class LocalCluster:
         except HoldfastError:
             return False
 
-    def _alive_workers(self) -> list[str]:
+    def _alive_workers(self) -> set[str] | None:
+        """Names of the workers that the leader calls alive; None if no master leads."""
         for master in filter(lambda server: server.running, self.masters):
             try:
                 reply = ask(master.address, "Admin/ListWorkers", pb.ListWorkersRequest(), pb.ListWorkersReply, 1.0)
             except HoldfastError:
                 continue
-            return [worker.name for worker in reply.workers if worker.state == "alive"]
-        return []
+            return {worker.name for worker in reply.workers if worker.state == "alive"}
+        return None
+
+
+def _registered(worker: Server) -> bool:
+    """Whether the worker itself has heard that it is accepted, and takes new files."""
+    try:
+        return bool(worker_status(worker.http, 1.0)["registered"])
+    except RetryError:
+        return False
 
 
 @contextmanager
