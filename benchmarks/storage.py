@@ -1,8 +1,9 @@
 """Measures the storage of a worker by itself: `python -m benchmarks.storage restart|write|read DIR`.
 
 restart makes DIR with sealed files (without syncing each, then by the rebuild whose time it states), drops the index
-from the page cache and times prepare + open in a new process. write times appends with all checks, for several batch
-sizes. read times opening single partitions.
+from the page cache and times a whole worker from exec to its ready line, with the CPU seconds that it and the children
+it waited for took by then; on a busy machine run it under `chrt -f 5`. write times appends with all checks, for
+several batch sizes. read times opening single partitions.
 """
 
 from __future__ import annotations
@@ -97,19 +98,31 @@ def restart(directory: str, files: int, partitions: int) -> None:
     store = prepare(settings(directory)).open()
     print(f"opened (rebuilt if new) {store.files} files in {time.perf_counter() - begin:.2f} s, {store.report[:2]}")
     store.close()
-    code = (
-        "import time; begin = time.perf_counter()\n"
-        "from benchmarks.storage import prepare, settings\n"
-        "loaded = time.perf_counter()\n"
-        f"store = prepare(settings({directory!r})).open()\n"
-        "ready = time.perf_counter()\n"
-        "print(f'  imports {loaded - begin:.3f} s, prepare and open {ready - loaded:.3f} s, {store.files} files')\n"
-    )
-    for _ in range(5):
+    for _ in range(7):
         drop_index(directory)
-        begin = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True)
-        print(f"  process from exec to exit {time.perf_counter() - begin:.3f} s")
+        serving, cpu = start_worker(directory)
+        print(f"  exec to ready {serving:.3f} s, {cpu:.2f} CPU s, load {os.getloadavg()[0]:.1f}")
+
+
+def start_worker(directory: str) -> tuple[float, float]:
+    """Start a worker over DIR until it says that it serves; return how long that took, and its CPU seconds."""
+    config = Path(directory).with_suffix(".toml")
+    config.write_text(
+        f'[cluster]\nid = "bench"\n[worker]\nname = "bench"\nmasters = ["127.0.0.1:1"]\ndata_port = 0\nhttp_port = 0\n'
+        f'[[worker.directories]]\npath = "{directory}"\n',
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "holdfast.worker", "--config", str(config)]
+    begin = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
+        assert worker.stdout is not None
+        line = worker.stdout.readline()
+        serving = time.perf_counter() - begin
+        fields = Path(f"/proc/{worker.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        worker.terminate()
+    assert line, "the worker ended before it served"
+    ticks = sum(int(field) for field in fields[11:15])  # utime, stime and those of children that were waited for
+    return serving, ticks / os.sysconf("SC_CLK_TCK")
 
 
 def write(directory: str) -> None:

@@ -26,7 +26,6 @@ from holdfast.worker.storage.pages import IndexDamagedError, PageCheck, PageCoun
 _HEAD = struct.Struct("<Q24xI")
 _SHUFFLE_BYTES = 24
 _KEY_BYTES = 40
-_SEALED = names.SEALED_SUFFIX.encode()
 _READ_BYTES = 8 << 20
 _FILE, _REGION, _META, _STARTS = b"FRMS"
 _U64 = 0xFFFF_FFFF_FFFF_FFFF
@@ -131,16 +130,20 @@ def _list_shuffle(root: str, below: str, others: list[str]) -> ShuffleSum:
     """Add up the sealed files of a folder: one scandir, one stat each. Names that only look right change the digest."""
     files = size = digest = 0
     crc_of = crc32c
-    with os.scandir(os.fsencode(f"{root}/{below}")) as entries:
-        for entry in entries:
-            name = entry.name
-            if name.endswith(_SEALED):
-                length = entry.stat(follow_symlinks=False).st_size
-                files += 1
-                size += length
-                digest += crc_of(name) * length
-            else:
-                others.append(f"{below}/{os.fsdecode(name)}")
+    folder = os.open(f"{root}/{below}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with os.scandir(folder) as entries:  # by descriptor: a stat by path would walk the path for every file
+            for entry in entries:
+                name = entry.name
+                if name.endswith(names.SEALED_SUFFIX):
+                    length = entry.stat(follow_symlinks=False).st_size
+                    files += 1
+                    size += length
+                    digest += crc_of(os.fsencode(name)) * length
+                else:
+                    others.append(f"{below}/{name}")
+    finally:
+        os.close(folder)
     return ShuffleSum(files, size, digest)
 
 

@@ -102,8 +102,9 @@ def _start(settings: DirectorySettings) -> Candidate:
         lock = lock_directory(root)
     except OSError as error:
         raise ConfigError(f"the storage directory {root} cannot be used: {error.strerror}") from error
+    data_check = _check("data", root)  # takes longer as a rule
     index_check = _check("index", root) if os.path.exists(f"{root}/{names.INDEX_DATA}") else None
-    return Candidate(settings, lock, index_check, _check("data", root))
+    return Candidate(settings, lock, index_check, data_check)
 
 
 def _check(what: str, root: str) -> subprocess.Popen[str]:

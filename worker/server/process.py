@@ -1,0 +1,171 @@
+"""A worker process from its directories on: data port, then HTTP and the masters, and its end.
+
+Rules: it serves sealed data before it has loaded what it needs to talk to the masters. One line of JSON on standard
+output says that it serves; logs go to standard error. SIGTERM ends it in order. Called by main.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+
+from holdfast.common.config import Config, advertised
+from holdfast.common.errors import RetryError
+from holdfast.common.ids import NO_WORKER
+from holdfast.common.net.buffers import BufferPool
+from holdfast.common.net.frame_server import serve
+from holdfast.common.net.log import set_up_logging
+from holdfast.worker.server.counters import Counters
+from holdfast.worker.server.data_server import DataServer
+from holdfast.worker.server.faults import Faults
+from holdfast.worker.server.http import serve_http
+from holdfast.worker.server.map_service import MapService
+from holdfast.worker.server.standing import KeptStanding, Place, Standing, directory_paths
+from holdfast.worker.server.status import Status, resident_bytes
+from holdfast.worker.server.stream_service import StreamService
+from holdfast.worker.storage.prepare import Pending
+from holdfast.worker.storage.store import Store
+
+_log = logging.getLogger(__name__)
+
+#: Seals on their way get this long at SIGTERM.
+STOP_SECONDS_MAX = 5.0
+TICK_SECONDS = 1.0
+
+
+def run(config: Config, pending: Pending) -> None:
+    """Open the directories, serve until told to stop. Raises ConfigError or OSError, also for a taken port."""
+    set_up_logging(config.log.level, config.log.format)
+    pending.disk = Faults.of(config.faults).disk()
+    store = pending.open()
+    try:
+        asyncio.run(Worker(config, store).run())
+    finally:
+        store.close()
+
+
+class Worker:
+    """One worker, from its open directories to its end."""
+
+    def __init__(self, config: Config, store: Store) -> None:
+        self._config = config
+        self._store = store
+
+    async def run(self) -> None:
+        """Serve until told to stop. Raises OSError if a port is taken."""
+        config, store = self._config, self._store
+        stop = _stop_signal()
+        counters, faults = Counters(), Faults.of(config.faults)
+        standing = Standing(config.cluster.id, config.worker.name, store.incarnation)
+        maps = MapService(store, standing, counters, faults)
+        kept = KeptStanding.read(directory_paths(store))
+        standing.worker, standing.raft_index = kept.worker, kept.raft_index
+        maps.accept(kept.worker != NO_WORKER, "the masters do not know this worker yet")
+        server = DataServer(standing, maps, StreamService(store, standing, counters, faults))
+        pool = BufferPool(int(config.worker.memory))
+        http = socket.create_server((config.worker.bind, config.worker.http_port))
+        frames = await serve(config.worker.bind, config.worker.data_port, server, pool)
+        place = _place(config, frames.address[1], http.getsockname()[1])
+        _say_ready(standing, place)
+        for sentence in (*store.report, *faults.active()):
+            _log.info(sentence)
+        status = Status(standing, store, counters, pool, frames, server, faults, place)
+        beside = asyncio.create_task(self._beside(status, http))
+        await asyncio.wait({stop_task := asyncio.create_task(stop.wait()), beside}, return_when=asyncio.FIRST_COMPLETED)
+        if not stop_task.done():
+            beside.result()  # raises what ended it
+        await _finish(status)
+        beside.cancel()
+        await asyncio.gather(beside, return_exceptions=True)
+
+    async def _beside(self, status: Status, http: socket.socket) -> None:
+        """What runs beside the data port: ticks, HTTP, registration. Ends only by an error or by being cancelled."""
+        await asyncio.to_thread(importlib.import_module, "holdfast.worker.server.registration")
+        from holdfast.worker.server.registration import Registration
+
+        registration = Registration(self._store, status.standing, status.counters, status.data, status.place)
+        registration.memory = resident_bytes
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_tick(status))
+            tasks.create_task(registration.run(",".join(map(str, self._config.worker.masters))))
+            runner = await serve_http(http, status)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await runner.cleanup()
+
+
+def _stop_signal() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+def _place(config: Config, data_port: int, http_port: int) -> Place:
+    this_host = socket.gethostname()
+    name = advertised(config.worker.bind, config.worker.address, this_host)
+    return Place(
+        host=config.worker.host or this_host,
+        rack=config.worker.rack,
+        data_address=f"{name}:{data_port}",
+        http_address=f"{name}:{http_port}",
+        version=_version(),
+    )
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("holdfast")
+    except PackageNotFoundError:  # run from the sources
+        return "0"
+
+
+def _say_ready(standing: Standing, place: Place) -> None:
+    line = {
+        "ready": True,
+        "role": "worker",
+        "name": standing.name,
+        "data": place.data_address,
+        "http": place.http_address,
+        "incarnation": standing.incarnation,
+        "pid": os.getpid(),
+    }
+    sys.stdout.write(json.dumps(line) + "\n")  # whoever started us waits for it
+    sys.stdout.flush()
+
+
+async def _tick(status: Status) -> None:
+    """What happens once a second: expiry, and the standing is kept if it has changed."""
+    kept = KeptStanding.of(status.standing)
+    while True:
+        await asyncio.sleep(TICK_SECONDS)
+        status.data.tick()
+        now = KeptStanding.of(status.standing)
+        if now != kept:
+            await asyncio.to_thread(now.write, directory_paths(status.store))
+            kept = now
+
+
+async def _finish(status: Status) -> None:
+    """Take nothing new, let seals on their way end, say good-bye to every connection."""
+    ending = RetryError("this worker is ending")
+    status.data.maps.accept(False, str(ending))
+    status.frames.stop_accepting()
+    try:
+        async with asyncio.timeout(STOP_SECONDS_MAX):
+            await status.data.maps.wait_for_seals()
+    except TimeoutError:
+        _log.warning("ending with seals on their way", extra={"seals": status.data.maps.files.seals})
+    await status.frames.close(ending)
+    await asyncio.to_thread(KeptStanding.of(status.standing).write, directory_paths(status.store))
