@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ def write(shuffle: MapShuffle, map_id: int, attempt: int, regions: Sequence[list
         return writer.close(regions[-1])
 
 
-def contents(maps: dict[int, Sequence[list[tuple[int, bytes]]]]) -> Contents:
+def contents(maps: Mapping[int, Sequence[list[tuple[int, bytes]]]]) -> Contents:
     """What a reader must get, as a multiset per partition."""
     found: Contents = defaultdict(Counter)
     for map_id, regions in maps.items():
@@ -79,7 +80,7 @@ def read(shuffle: MapShuffle, partitions: Iterable[int] = range(PARTITIONS)) -> 
     return found
 
 
-def fill(session: Session, maps: int = 4, **options: int) -> tuple[MapShuffle, Contents]:
+def fill(session: Session, maps: int = 4, **options: Any) -> tuple[MapShuffle, Contents]:
     """A committed shuffle with random contents."""
     shuffle = session.register_map_shuffle(PARTITIONS, **options)
     data = {map_id: random_regions(map_id) for map_id in range(maps)}

@@ -62,6 +62,12 @@ def numbered(df: DataFrame) -> dict[int, Counter[tuple[Any, ...]]]:
     return found
 
 
+def partition_id() -> int:
+    task = TaskContext.get()
+    assert task is not None, "outside a task"
+    return task.partitionId()
+
+
 def rows(df: DataFrame) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(map(repr, row)) for row in df.collect())
 
@@ -69,8 +75,8 @@ def rows(df: DataFrame) -> Counter[tuple[Any, ...]]:
 def test_every_type_comes_back(spark: SparkSession, session: Session) -> None:
     """Values at the edges and nulls of each type, with its schema, through the map side, the wire and back."""
     fields = ", ".join(f"v{index} {kind}" for index, (kind, _) in enumerate(EVERY_TYPE))
-    schema = T.StructType.fromDDL(f"id bigint not null, {fields}")
-    data = [(number, *(values[number % len(values)] for _, values in EVERY_TYPE)) for number in range(7)]
+    schema: Any = T.StructType.fromDDL(f"id bigint not null, {fields}")
+    data: list[Any] = [(number, *(values[number % len(values)] for _, values in EVERY_TYPE)) for number in range(7)]
     df = spark.createDataFrame(data, schema)
     out = shuffle(df, 2, "id", session=session)
     assert out.schema == df.schema
@@ -151,7 +157,7 @@ def test_empty_inputs(spark: SparkSession, session: Session, partitions: int) ->
 
 def test_many_small_arrow_batches_and_large_rows(spark: SparkSession, session: Session) -> None:
     """Batches of three rows are gathered; rows of megabytes are cut and joined."""
-    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or "10000"
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "3")
     try:
         df = spark.range(0, 1000, 1, 2).select("id", F.repeat(F.lit("x"), 10).alias("s"))
@@ -188,7 +194,7 @@ def _logged(df: DataFrame, log: str) -> DataFrame:
 
     def run(batches: Any) -> Any:
         with open(log, "a") as file:
-            file.write(f"{TaskContext.get().partitionId()}\n")
+            file.write(f"{partition_id()}\n")
         yield from batches
 
     return df.mapInArrow(run, df.schema)
@@ -217,15 +223,14 @@ def test_a_task_that_fails_is_tried_again(spark: SparkSession, session: Session,
     failed = str(tmp_path)
 
     def fail_once(batches: Any) -> Any:
-        task = TaskContext.get()
         for number, batch in enumerate(batches):
-            marker = Path(failed) / str(task.partitionId())
+            marker = Path(failed) / str(partition_id())
             if number == 1 and not marker.exists():
                 marker.touch()
                 raise RuntimeError("the first try fails")
             yield batch
 
-    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") or "10000"
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     try:
         df = spark.range(0, 1000, 1, 2)

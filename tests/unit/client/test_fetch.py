@@ -1,5 +1,7 @@
 """The reader's core as stories: which files are asked of which worker, and when the read ends."""
 
+from typing import Any
+
 from holdfast.client.core.fetch import (
     REACH_NS,
     TRIES_MAX,
@@ -24,7 +26,7 @@ def winner(*workers: int) -> MapWinner:
     return MapWinner(attempt=AttemptId(9), epoch=Epoch(1), workers=places, batches=1, size_bytes=10, partitions=b"\x01")
 
 
-def fetch(*files: tuple[int, ...], **options: int) -> Fetch:
+def fetch(*files: tuple[int, ...], **options: Any) -> Fetch:
     """A read of maps 0, 1, …, each given by the workers of its copies."""
     winners = {MapId(index): winner(*workers) for index, workers in enumerate(files)}
     return Fetch(winners, where="shuffle s, partition 3", grace_ns=GRACE, **options)

@@ -20,6 +20,7 @@ from holdfast.common.errors import ConflictError, CorruptError, ProtocolError
 from holdfast.common.ids import (
     BROADCAST_PARTITION,
     AttemptId,
+    BatchNo,
     Epoch,
     Generation,
     Instance,
@@ -255,7 +256,7 @@ def test_what_should_not_be_there_is_noticed() -> None:
     for each in batches:
         check.admit(*each)
     with pytest.raises(IncompleteError, match="after the LAST"):
-        check.admit(partition, first._replace(number=first.number + 9))
+        check.admit(partition, first._replace(number=BatchNo(first.number + 9)))
     fresh, batches = whole_file()
     with pytest.raises(IncompleteError, match="totals"):  # noqa: PT012 - the first ones are fine
         for number, batch in batches:

@@ -12,7 +12,7 @@ from holdfast.common.checksum import SEED, crc32c, partition_seed
 from holdfast.common.errors import CorruptError, HoldfastError, ProtocolError, Status, error_for
 from holdfast.common.frame import HEADER_BYTES as FRAME_HEADER_BYTES
 from holdfast.common.frame import FrameType, check_meta, decode_header, encode_frame
-from holdfast.common.ids import BROADCAST_PARTITION
+from holdfast.common.ids import BROADCAST_PARTITION, PartitionId
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
 from tests.unit.common import samples
 
@@ -146,7 +146,7 @@ def test_every_flipped_bit_of_a_frame_head_is_found():
         data = bytearray(frame)
         data[bit >> 3] ^= 1 << (bit & 7)
         with pytest.raises(ProtocolError):
-            check_meta(data[:FRAME_HEADER_BYTES], decode_header(data), data[FRAME_HEADER_BYTES:])
+            check_meta(data[:FRAME_HEADER_BYTES], decode_header(data), bytes(data[FRAME_HEADER_BYTES:]))
 
 
 def test_frames_beyond_the_bounds_are_not_made():
@@ -162,7 +162,12 @@ def test_arrays_come_back():
     assert layouts.MapWinners.decode(samples.WINNERS.encode()) == samples.WINNERS
     empty = layouts.MapWinners(partitions=11, maps=())
     assert layouts.MapWinners.decode(empty.encode()) == empty
-    assert [samples.WINNERS.maps[0].has(partition) for partition in (0, 1, 5, 10)] == [True, False, True, True]  # type: ignore[arg-type]
+    assert [samples.WINNERS.maps[0].has(PartitionId(partition)) for partition in (0, 1, 5, 10)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("array", [samples.ASSIGNMENT, samples.WINNERS], ids=["assignment", "winners"])
