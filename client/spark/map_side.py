@@ -18,6 +18,7 @@ from pyspark import TaskContext
 
 from holdfast.client.compress import Buffer
 from holdfast.client.shuffle import MapShuffle
+from holdfast.client.spark.tasks import lean_worker
 from holdfast.common.batch import Codec
 from holdfast.common.limits import KIB, MIB
 
@@ -48,7 +49,8 @@ def write_task(plan: WritePlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         task = TaskContext.get()
         assert task is not None, "runs inside a Spark task"
-        yield write_map(plan, task.partitionId(), task.taskAttemptId(), batches)
+        with lean_worker():
+            yield write_map(plan, task.partitionId(), task.taskAttemptId(), batches)
 
     return run
 

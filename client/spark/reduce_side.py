@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from holdfast.client.reader import Record
 from holdfast.client.shuffle import MapShuffle
+from holdfast.client.spark.tasks import lean_worker
 from holdfast.common.limits import KIB
 
 #: Records are joined until a batch has this much.
@@ -38,9 +39,10 @@ def read_task(plan: ReadPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[p
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         partitions = wanted_partitions(batches, plan.rows_per_partition)
-        if plan.schema:
-            schema = pa.ipc.read_schema(pa.py_buffer(plan.schema))
-            yield from join_small(_rows(plan.shuffle.reader(partitions), schema))
+        with lean_worker():
+            if plan.schema:
+                schema = pa.ipc.read_schema(pa.py_buffer(plan.schema))
+                yield from join_small(_rows(plan.shuffle.reader(partitions), schema))
 
     return run
 
