@@ -39,6 +39,8 @@ class LibraryJournal:
         if self._disk.log:
             self._oracle.entry(self._peer.name, command, idx, term, self._disk.log[-1][2])
         self._disk.log.append((command, idx, term))
+        if term == self.getCurrentTerm():
+            self._oracle.hold(self._peer.name, idx, term)
         self._peer.step()
 
     def clear(self) -> None:
@@ -256,8 +258,8 @@ class LibraryPeer:
         seen_term, seen_commit = self._seen
         if so._isLeader() and so.raftCurrentTerm != seen_term:
             seen_term = so.raftCurrentTerm
-            oracle.leader(self.name, seen_term, lambda index: log[index - 1][2] if index <= len(log) else None, 1)
-        for index in range(seen_commit + 1, min(so.raftCommitIndex, len(log)) + 1):
+            oracle.leader(self.name, seen_term, 1, [entry[2] for entry in log])
+        for index in range(max(seen_commit, 1) + 1, min(so.raftCommitIndex, len(log)) + 1):
             command, _, term = log[index - 1]
             oracle.commit(self.name, index, term, command)
         self._seen = (seen_term, max(seen_commit, so.raftCommitIndex))

@@ -30,8 +30,8 @@ class Disk:
 class SimStore:
     """`journal.Store` on a `Disk`: a commit is durable at once and whole; `step` may end the node around it."""
 
-    def __init__(self, disk: Disk, step: Callable[[], None]) -> None:
-        self._disk, self._step = disk, step
+    def __init__(self, disk: Disk, step: Callable[[], None], stored: Callable[[list[Entry]], None]) -> None:
+        self._disk, self._step, self._stored = disk, step, stored
 
     def load(self) -> tuple[Meta, list[Entry], int]:
         """See `journal.Store`."""
@@ -47,6 +47,7 @@ class SimStore:
                 self._disk.entries.pop(index, None)
         self._disk.entries.update({entry[1]: entry for entry in change.put})
         self._disk.meta = change.meta
+        self._stored(change.put)
         self._step()
 
     def close(self) -> None:
@@ -102,17 +103,32 @@ class SimSnapshots:
 
 
 class WatchedJournal(Journal):
-    """Shows the oracle every entry as it enters the log."""
+    """Shows the oracle every entry as it enters the log, and again when it is on the disk."""
 
-    def watch(self, name: str, oracle: Oracle) -> None:
-        """Complete the journal."""
+    def __init__(self, name: str, oracle: Oracle, disk: Disk, step: Callable[[], None]) -> None:
         self._name, self._oracle = name, oracle
+        self._accepted: set[tuple[int, int]] = set()  # not yet on the disk, came while the node was in their term
+        super().__init__(SimStore(disk, step, self._stored))
 
     def add(self, command: bytes, idx: int, term: int) -> None:
         """See `Journal`."""
         if len(self):
             self._oracle.entry(self._name, command, idx, term, self[-1][2])
         super().add(command, idx, term)
+        if term == self.getCurrentTerm():
+            self._accepted.add((idx, term))
+
+    def deleteEntriesFrom(self, position: int) -> None:  # noqa: N802
+        """See `Journal`."""
+        cut = self[position][1]
+        self._accepted = {pair for pair in self._accepted if pair[0] < cut}
+        super().deleteEntriesFrom(position)
+
+    def _stored(self, entries: list[Entry]) -> None:
+        for _, index, term in entries:
+            if (index, term) in self._accepted:
+                self._oracle.hold(self._name, index, term)
+        self._accepted.clear()
 
 
 class RecordingMachine:
@@ -181,8 +197,7 @@ class HardenedPeer:
         """See `Peer`."""
         self._life += 1
         self._seen = (0, 0)
-        journal = WatchedJournal(SimStore(self._disk, self._step))
-        journal.watch(self.name, self._world.oracle)
+        journal = WatchedJournal(self.name, self._world.oracle, self._disk, self._step)
         self._machine = RecordingMachine(self.name, self._world.oracle)
         settings = MemberSettings(
             self.name, tuple(n for n in self._world.names if n != self.name), compact_entries=self._compact_entries
@@ -302,7 +317,7 @@ class HardenedPeer:
         seen_term, seen_commit = self._seen
         if raft.role == LEADER and raft.term != seen_term:
             seen_term = raft.term
-            oracle.leader(self.name, raft.term, journal.term_at, journal.first_index)
+            oracle.leader(self.name, raft.term, journal.first_index, [entry[2] for entry in journal[:]])
         for index in range(max(seen_commit, journal.first_index) + 1, raft.commit_index + 1):
             command, _, term = journal[index - journal.first_index]
             oracle.commit(self.name, index, term, command)

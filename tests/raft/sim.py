@@ -23,6 +23,7 @@ from tests.raft.world import Stuck, Violation, World
 
 FAULT_SECONDS = 12.0
 CALM_SECONDS = 30.0
+REMEMBERED = Path(__file__).with_name("seeds.txt")
 FAULTS = ("crash", "inside", "all", "pause", "hold", "cut", "slow", "isolate", "transfer")
 
 
@@ -173,6 +174,12 @@ def run_seed(make: Callable[[int], Scenario], seed: int) -> tuple[str | None, Sc
     except Violation as violation:
         return str(violation), scenario
     return None, scenario
+
+
+def remembered() -> list[int]:
+    """Seeds that failed once, for the product or for the oracles."""
+    lines = REMEMBERED.read_text().splitlines()
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
 def main() -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.master.raft import codec
 from tests.raft.as_is import LibraryPeer
 from tests.raft.hardened import HardenedPeer
 from tests.raft.world import Violation, World
@@ -42,6 +43,14 @@ class Stage(World):
         """The library's object of a node."""
         peer = self.peers[name]
         return peer.live().raft if isinstance(peer, HardenedPeer) else peer._so
+
+    def act(self, name: str, what: Callable[[], None], life: int | None = None) -> None:
+        """What a node does in the background is done at once when it is due."""
+        what()
+
+    def settle(self) -> None:
+        """Let work in the background end (at most 0.3 s, and 0.2 s until it is told of), before a leader falls back."""
+        self.run(self.now + 0.5)
 
     def log(self, name: str) -> list[tuple[int, int]]:
         """(index, term) of a node's entries."""
@@ -81,10 +90,10 @@ class Stage(World):
             self.deliver(other, one)
 
 
-def late_answer(stage: Stage, size: int) -> None:
-    """Row 2: b's answer to an append of a's leadership in term 3 is delivered in a's leadership of term 5.
+def old_entries(stage: Stage, size: int) -> None:
+    """a leads in term 3 and b has its four entries of term 1; c, whose last term is 2, may still replace them.
 
-    In between c, of a higher last term, has rightly replaced the entries that the answer speaks of, on b and on a.
+    b's last answer waits. This is figure 8 of the Raft paper up to (c).
     """
     stage.elect("a", "b")
     stage.talk("a", "b")
@@ -106,6 +115,14 @@ def late_answer(stage: Stage, size: int) -> None:
         stage.now += 0.2
         stage.tick("a")
     assert stage.log("b")[-1] == (6, 1)
+
+
+def late_answer(stage: Stage, size: int) -> None:
+    """Row 2: b's answer to an append of a's leadership in term 3 is delivered in a's leadership of term 5.
+
+    In between c, of a higher last term, has rightly replaced the entries that the answer speaks of, on b and on a.
+    """
+    old_entries(stage, size)
     late = list(stage.queues[("b", "a")])  # "I have up to 6", in term 3: on its way for a long time
     assert late
     stage.drop("ba", "ac", "ab", "ca", "cb", "bc")
@@ -132,11 +149,10 @@ def late_answer(stage: Stage, size: int) -> None:
 
 
 def test_row_2_on_the_library_as_it_is() -> None:
-    """The late answer makes a commit and acknowledge what it holds alone; the next leader does not have it."""
+    """The late answer makes a commit what it holds alone; the next leader need not have it."""
     stage = Stage(LibraryPeer)
-    with pytest.raises(Violation, match="without the committed entry 5"):
+    with pytest.raises(Violation, match="entry 5 of term 5 for committed; no majority has stored it"):
         late_answer(stage, size=20_000)
-    assert b"y" in stage.oracle.acked
 
 
 def test_row_2_on_the_product() -> None:
@@ -180,3 +196,76 @@ def test_row_3_on_the_product() -> None:
     resend(stage)
     assert stage.log("b") == stage.log("a")
     assert stage.log("b")[-1][0] == 4
+
+
+def test_old_terms_are_not_committed_by_counting() -> None:
+    """Figure 8 of the Raft paper: entries of term 1 reach a majority in term 3, are not committed, and go."""
+    stage = Stage(lambda name, world: HardenedPeer(name, world, 1000))
+    old_entries(stage, size=300_000)
+    stage.deliver("b", "a")
+    assert stage.peers["a"].live().match_index("b") == 6
+    assert stage.raft("a").commit_index == 2
+    stage.drop("ab", "ac", "ba", "ca", "cb", "bc")
+    stage.elect("c", "b")  # term 4
+    stage.talk("c", "b")
+    assert stage.log("b") == stage.log("c") == [(1, 0), (2, 1), (3, 2), (4, 4)]
+
+
+def test_a_late_vote_makes_a_leader_that_can_do_nothing() -> None:
+    """c is elected in term 2 after x was committed under term 3, and lacks x: it commits and answers nothing."""
+    stage = Stage(lambda name, world: HardenedPeer(name, world, 1000))
+    stage.elect("a", "b")
+    stage.talk("a", "b")
+    stage.talk("a", "c")
+    stage.peers["a"].propose(b"x")
+    stage.tick("a")
+    stage.drop("ab", "ac")  # x, of term 1, is on a alone
+    stage.tick("c", stand=True)
+    stage.deliver("c", "b")  # b's vote in term 2 will be long on its way
+    stage.deliver("c", "a")
+    stage.elect("a", "b")
+    stage.talk("a", "b")
+    assert stage.log("b") == [(1, 0), (2, 1), (3, 1), (4, 3)]
+    assert stage.raft("a").commit_index == stage.raft("b").commit_index == 4
+    stage.drop("ac")
+    stage.deliver("b", "c")
+    assert stage.peers["c"].leads
+    assert stage.log("c") == [(1, 0), (2, 1), (3, 2)]
+    stage.peers["c"].read()
+    stage.talk("c", "b", rounds=3)
+    stage.deliver("c", "a")
+    assert stage.raft("c").commit_index == 2
+    assert stage.oracle.reads == 0
+    assert stage.log("a") == stage.log("b") == [(1, 0), (2, 1), (3, 1), (4, 3)]
+    stage.talk("a", "c")
+    assert stage.log("c") == stage.log("a")
+
+
+def test_row_16_on_the_product() -> None:
+    """A leader that takes b to be far behind sends it a snapshot: b has all of it and more, and keeps its log."""
+    stage = Stage(lambda name, world: HardenedPeer(name, world, 8))
+    stage.elect("a", "b")
+    stage.talk("a", "b")
+    for number in range(12):
+        stage.peers["a"].propose(b"c%d" % number)
+    stage.talk("a", "b")
+    stage.settle()
+    stage.peers["a"].propose(b"acknowledged")
+    stage.talk("a", "b")
+    assert b"acknowledged" in stage.oracle.acked
+    before = stage.log("b")
+    assert before[0][0] > 1
+    assert before[-1] == stage.log("a")[-1]
+    raft = stage.raft("a")
+    raft.next_index[next(node for node in raft.next_index if node.id == "b")] = 2
+    stage.now += 0.2
+    stage.tick("a")
+    parts = [codec.decode(payload) for payload in stage.queues[("a", "b")]]
+    assert any(isinstance(part, codec.SnapshotPart) and part.data for part in parts)
+    stage.deliver("a", "b", until=lambda: len(stage.queues[("a", "b")]) == 0)
+    stage.drop("ab", "ac")  # what follows the snapshot is lost
+    stage.settle()
+    assert stage.log("b") == before
+    stage.peers["b"].crash(hard=True)
+    stage.peers["b"].boot()
+    assert stage.log("b") == before

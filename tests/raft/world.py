@@ -29,13 +29,44 @@ class Crash(BaseException):
     """The simulated process ends in the middle of what it does."""
 
 
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """A leader with its log at its election: the index of the first entry, and the terms from there on."""
+
+    node: str
+    first: int
+    terms: list[int]
+
+    def term_at(self, index: int) -> int | None:
+        """Term of an entry, None behind the end."""
+        return self.terms[index - self.first] if index - self.first < len(self.terms) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What is committed at an index. `under` is the lowest term in which a majority accepted it, or an entry of that
+    term behind it: every leader of a higher term must have it. The entry's own term may be lower (figure 8 of the Raft
+    paper), and a leader of a term between the two owes nothing: it may even be elected later, by a vote on its way.
+    """
+
+    term: int
+    command: bytes
+    under: int
+
+
 @dataclass
 class Oracle:
-    """What the whole cluster may know: checked as entries are written, committed, applied and acknowledged."""
+    """What the whole cluster may know: checked as entries are written, stored, committed, applied and acknowledged.
 
-    leaders: dict[int, str] = field(default_factory=dict)
+    Entries count as committed when a majority has stored them, whether or not a leader has found out yet: what nodes
+    say of commits is checked against this and is not believed.
+    """
+
+    majority: int
+    leaders: dict[int, Elected] = field(default_factory=dict)
     entries: dict[tuple[int, int], tuple[bytes, int]] = field(default_factory=dict)
-    committed: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    held: dict[tuple[int, int], set[str]] = field(default_factory=dict)
+    committed: dict[int, Committed] = field(default_factory=dict)
     committed_to: int = 1
     applied: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     acked: dict[bytes, int] = field(default_factory=dict)
@@ -48,22 +79,53 @@ class Oracle:
         if known != (command, prev_term):
             raise Violation(f"{node}: logs differ at index {index}, term {term}: {known} and {(command, prev_term)}")
 
+    def hold(self, node: str, index: int, term: int) -> None:
+        """An entry that a node accepted while it was in the entry's own term is on its disk."""
+        holders = self.held.setdefault((index, term), set())
+        holders.add(node)
+        if len(holders) == self.majority:
+            self._committed(index, term, term)
+
+    def _committed(self, index: int, term: int, under: int) -> None:
+        """An entry is committed, and all before it that were not, or only under a higher term."""
+        self.committed_to = max(self.committed_to, index)
+        while index > 1:
+            command, prev_term = self.entries[(index, term)]
+            known = self.committed.get(index)
+            if known is not None and known.term != term:
+                raise Violation(f"index {index} was committed as {known} and now as {(term, command)}")
+            if known is not None and known.under <= under:
+                return
+            self.committed[index] = Committed(term, command, under)
+            for leader_term, leader in self.leaders.items():
+                if leader_term > under:
+                    self._has(leader, leader_term, index)
+            index, term = index - 1, prev_term
+
+    def _has(self, leader: Elected, term: int, index: int) -> None:
+        known = self.committed[index]
+        if index >= leader.first and leader.term_at(index) != known.term:
+            raise Violation(
+                f"{leader.node} leads in term {term} without entry {index} of term {known.term}, "
+                f"committed under term {known.under}"
+            )
+
     def commit(self, node: str, index: int, term: int, command: bytes) -> None:
         """A node holds an entry for committed."""
-        known = self.committed.setdefault(index, (term, command))
-        if known != (term, command):
+        known = self.committed.get(index)
+        if known is None:
+            raise Violation(f"{node} takes entry {index} of term {term} for committed; no majority has stored it")
+        if (known.term, known.command) != (term, command):
             raise Violation(f"{node}: index {index} was committed as {known} and now as {(term, command)}")
-        self.committed_to = max(self.committed_to, index)
 
-    def leader(self, node: str, term: int, term_at: Callable[[int], int | None], first: int) -> None:
-        """A node leads: alone in its term, and with everything committed so far in its log."""
-        known = self.leaders.setdefault(term, node)
-        if known != node:
-            raise Violation(f"{known} and {node} both lead in term {term}")
-        for index in range(first, self.committed_to + 1):
-            committed_in = self.committed.get(index, (term, b""))[0]
-            if committed_in < term and term_at(index) != committed_in:
-                raise Violation(f"{node} leads in term {term} without the committed entry {index}")
+    def leader(self, node: str, term: int, first: int, terms: list[int]) -> None:
+        """A node leads: alone in its term, and with everything in its log that is committed under lower terms."""
+        known = self.leaders.setdefault(term, Elected(node, first, terms))
+        if known.node != node:
+            raise Violation(f"{known.node} and {node} both lead in term {term}")
+        for index in range(max(first, 2), self.committed_to + 1):
+            if self.committed[index].under < term:
+                self._has(known, term, index)
 
     def apply(self, node: str, index: int, term: int, command: bytes) -> None:
         """A node applied a command."""
@@ -163,7 +225,7 @@ class World:
     def __init__(self, seed: int, names: list[str]) -> None:
         self.rng = random.Random(seed)
         self.now = 0.0
-        self.oracle = Oracle()
+        self.oracle = Oracle(len(names) // 2 + 1)
         self.names = names
         self.hosts: dict[str, Host] = {}
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -236,6 +298,7 @@ class World:
         try:
             what()
         except Crash:
+            host.peer.observe()  # what it decided in its last moment may have been sent
             self.crash(host.name, hard=self.rng.random() < self.power_loss)
             self.at(self.now + self.rng.uniform(0.05, 1.5), lambda: self.start(host.name))
             return
