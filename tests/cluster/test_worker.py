@@ -245,6 +245,29 @@ def test_an_empty_range_ends_at_once(world: World) -> None:
     run(story)
 
 
+def test_a_stream_over_many_files_comes_in_their_order(world: World) -> None:
+    """More files than are looked up at a time: all come, in order; one that is not here refuses the whole stream."""
+
+    async def story() -> None:
+        shuffle = await world.new_shuffle()
+        contents = [make_content(file_key(shuffle, number), batch_bytes=50) for number in range(2)]
+        async with world.client() as client:
+            for content in contents:
+                await write_file(client, content)
+            order = [contents[number % 3 % 2] for number in range(500)]
+            keys = [content.key for content in order]
+            for begin, end in ((3, 4), (0, 8)):
+                expected = {}
+                for number, content in enumerate(order):
+                    expected |= content.pieces(begin, end, number)
+                assert await read_files(client, keys, begin, end) == expected
+            unknown = file_key(shuffle, 2)
+            assert await refused(read_files(client, [*keys, unknown], 3, 4)) == Status.UNKNOWN_FILE
+            await client.request(FrameType.PING)
+
+    run(story)
+
+
 def test_a_thousand_streams_at_once(world: World) -> None:
     """A thousand streams with little credit each, on four connections, all end with the right bytes."""
 

@@ -132,6 +132,26 @@ def test_what_the_masters_do_not_know_is_deleted_unless_they_were_restored(tmp_p
         run(story)
 
 
+def test_what_an_earlier_start_left_unsealed_is_deleted_when_the_masters_have_answered(world: World) -> None:
+    """After kill -9 the unsealed file goes, though its shuffle is known; the sealed one beside it stays."""
+
+    async def story() -> None:
+        shuffle = await world.new_shuffle()
+        sealed, left = make_content(file_key(shuffle, 1)), make_content(file_key(shuffle, 2))
+        data = world.cluster.directory / world.worker.name
+        async with world.client() as client:
+            await write_file(client, sealed)
+            await push_all(client, left, await open_file(client, left))
+            assert len(list(data.rglob("m-2-*.open"))) == 1
+            world.restart()
+        await wait_until_async(lambda: world.count("leftovers_removed") == 1, "the deletion")
+        assert not list(data.rglob("m-2-*.open"))
+        async with world.client() as client:
+            assert await read_files(client, [sealed.key], 0, 8) == sealed.pieces(0, 8)
+
+    run(story)
+
+
 def is_sealed(answer: object) -> bool:
     """Whether asking for a seal brought an answer and no exception."""
     return isinstance(answer, MapSealed)

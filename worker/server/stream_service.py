@@ -23,10 +23,12 @@ from holdfast.worker.core.streams import Streams
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.standing import Standing
-from holdfast.worker.storage.store import Piece, Store
+from holdfast.worker.storage.store import Piece, Plan, Store
 
 _log = logging.getLogger(__name__)
 
+#: Files that are looked up for a new stream before the loop turns: about 3 ms.
+PLAN_FILES = 128
 #: Frames that one connection may queue before the others of the loop get their turn.
 TURN_FRAMES = 64
 #: Bodies up to this are copied through memory (docs/adr/0007-data-plane.md), while a connection holds little of them.
@@ -73,16 +75,36 @@ class StreamService:
     def open(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
         """Take a STREAM_OPEN. Raises ProtocolError for a malformed one; all else is answered."""
         request = StreamOpen.decode(meta)
+        plan = self._store.plan(request.shuffle, request.begin, request.end, ())
+        self._plan_on(connection, header, request, plan, 0)
+
+    def _plan_on(
+        self, connection: ServerConnection, header: FrameHeader, request: StreamOpen, plan: Plan, first: int
+    ) -> None:
+        """Add some more files to a plan; when all are in it the stream begins. Meanwhile nothing is read."""
+        if connection.closed:
+            return
+        past = first + PLAN_FILES
         try:
-            plan = self._store.plan(request.shuffle, request.begin, request.end, request.files)
+            self._store.extend(plan, request.files[first:past])
+            if past < len(request.files):
+                connection.hold()
+                self._loop.call_soon(self._plan_on, connection, header, request, plan, past)
+                return
             source = _Source(header, iter(plan.pieces()))
             stream = self.streams.open(connection.number, request.credit_bytes)
         except HoldfastError as error:
             self._counters.refusals += 1
+            connection.unhold()
             connection.refuse(header, error)
             return
+        connection.unhold()
+        self._begin(connection, stream, source, plan.total_bytes)
+
+    def _begin(self, connection: ServerConnection, stream: int, source: _Source, total_bytes: int) -> None:
         self._counters.streams_opened += 1
-        connection.reply(header, StreamOpened(stream=stream, total_bytes=plan.total_bytes).encode())
+        opened = StreamOpened(stream=stream, total_bytes=total_bytes)
+        connection.reply(source.header, opened.encode())
         if source.piece is None:
             self._send_end(connection, stream, source)
         else:

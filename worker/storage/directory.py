@@ -22,7 +22,7 @@ from holdfast.worker.storage.check import ShuffleSum
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.footers import read_footer
 from holdfast.worker.storage.identity import Identity
-from holdfast.worker.storage.index import Found, Index
+from holdfast.worker.storage.index import Found, Index, Reader
 from holdfast.worker.storage.records import encode_key
 from holdfast.worker.storage.sealing import Folders, Sealer, SealJob
 from holdfast.worker.storage.writer import MapFileWriter, State
@@ -174,9 +174,20 @@ class StorageDirectory:
                 found = reader.file(encode_key(key))
         except CorruptError as error:
             return self.from_footer(key, error)
-        if found is None and key.shuffle in self.tables.sealed and (self.root / layout.sealed_path(key)).exists():
+        return found or self.forgotten(key)
+
+    def lookup(self, key: MapFileKey, encoded: bytes, reader: Reader) -> Found | None:
+        """The same in a snapshot of this directory's index, without files that the index has forgotten."""
+        try:
+            return reader.file(encoded)
+        except CorruptError as error:
+            return self.from_footer(key, error)
+
+    def forgotten(self, key: MapFileKey) -> Found | None:
+        """The record of a sealed file that is there and not in the index."""
+        if key.shuffle in self.tables.sealed and (self.root / layout.sealed_path(key)).exists():
             return self.from_footer(key, CorruptError("the index has forgotten it"))
-        return found
+        return None
 
     def from_footer(self, key: MapFileKey, cause: CorruptError) -> Found:
         path = self.root / layout.sealed_path(key)
@@ -184,7 +195,7 @@ class StorageDirectory:
             record = read_footer(path, key)
         except (CorruptError, OSError) as error:
             raise CorruptError(f"{key}: {cause}, and the footer of {path} does not help: {error}") from error
-        return Found(record.head, b"".join(record.chunks))
+        return Found(record.head.encode(), record.head.totals.regions, b"".join(record.chunks))
 
     def has_unsealed(self, key: MapFileKey) -> bool:
         tables = self.tables
@@ -193,7 +204,10 @@ class StorageDirectory:
     def sealed_answer(self, key: MapFileKey) -> MapSealed | None:
         """The persisted answer to the seal of a file; None if it is not sealed here."""
         found = self.find(key)
-        return None if found is None else MapSealed(totals=found.head.totals, incarnation=found.head.incarnation)
+        if found is None:
+            return None
+        head = found.head
+        return MapSealed(totals=head.totals, incarnation=head.incarnation)
 
     # removing
 

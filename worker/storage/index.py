@@ -17,8 +17,8 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import lmdb
 
@@ -37,6 +37,7 @@ from holdfast.worker.storage.records import (
     decode_key,
     encode_key,
     encode_shuffle,
+    head_counts,
 )
 
 META_KEY = b"M"
@@ -78,12 +79,18 @@ def file_items(record: FileRecord) -> Iterator[tuple[bytes, bytes]]:
         yield REGION_SPACE + key + _REGION.pack(chunk.region, chunk.last), encoded
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A sealed file's head, and its chunks back to back where they were stored with it."""
+class Found(NamedTuple):
+    """What the index, or a footer, has of a sealed file. Only what every lookup needs is decoded."""
 
-    head: Head
+    #: HEAD
+    encoded_head: bytes
+    regions: int
+    #: the file's chunks back to back, where they were stored with its head
     chunks: bytes | None
+
+    @property
+    def head(self) -> Head:
+        return Head.decode(self.encoded_head)
 
 
 class Index:
@@ -196,7 +203,7 @@ class Index:
                 with self._env.begin() as transaction:
                     yield Reader(transaction)
             except lmdb.Error as error:
-                raise IndexDamagedError(f"the index cannot be read: {error}") from error
+                raise _unreadable(error) from error
 
     def get(self, key: bytes) -> bytes | None:
         """A record of another space; None if there is none."""
@@ -217,7 +224,11 @@ class Reader:
         self._cursor: lmdb.Cursor | None = None
 
     def get(self, key: bytes) -> bytes | None:
-        stored = self._transaction.get(key)
+        """A record's value; raises IndexDamagedError."""
+        try:
+            stored = self._transaction.get(key)
+        except lmdb.Error as error:
+            raise _unreadable(error) from error
         return None if stored is None else unprotect(key, bytes(stored))
 
     def file(self, key: bytes) -> Found | None:
@@ -225,18 +236,21 @@ class Reader:
         value = self.get(FILE_SPACE + key)
         if value is None:
             return None
-        head = Head.decode(value)
-        inline = len(value) > HEAD.size or not head.chunks
-        return Found(head, value[HEAD.size :] if inline else None)
+        regions, chunks = head_counts(value)
+        inline = len(value) > HEAD.size or not chunks
+        return Found(value[: HEAD.size], regions, value[HEAD.size :] if inline else None)
 
     def chunk(self, key: bytes, region: int, partition: int) -> Chunk | None:
         """The first chunk of a region that ends at or behind a partition; None if the region ends before."""
-        if self._cursor is None:
-            self._cursor = self._transaction.cursor()
-        cursor = self._cursor
-        if not cursor.set_range(REGION_SPACE + key + _REGION.pack(region, partition)):
-            return None
-        found, stored = _item(cursor)
+        try:
+            if self._cursor is None:
+                self._cursor = self._transaction.cursor()
+            cursor = self._cursor
+            if not cursor.set_range(REGION_SPACE + key + _REGION.pack(region, partition)):
+                return None
+            found, stored = _item(cursor)
+        except lmdb.Error as error:
+            raise _unreadable(error) from error
         if not found.startswith(REGION_SPACE + key + _REGION.pack(region, 0)[:4]):
             return None
         return Chunk.decode(unprotect(found, stored))[0]
@@ -261,6 +275,10 @@ class Reader:
                 return
             yield key, unprotect(key, stored)
             found = cursor.next()
+
+
+def _unreadable(error: lmdb.Error) -> IndexDamagedError:
+    return IndexDamagedError(f"the index cannot be read: {error}")
 
 
 def _item(cursor: lmdb.Cursor) -> tuple[bytes, bytes]:

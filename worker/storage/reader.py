@@ -1,8 +1,9 @@
 """What a stream sends: for every file and region in order, the bytes of a range of partitions.
 
-`plan` finds every file and adds up what will come; `Plan.pieces` then goes through the index as the stream advances, so
-that a stream over ten thousand partitions of a thousand files never holds more than one piece. Opening one partition
-costs one lookup per file and region, however much else the directory holds. Runs on the loop thread.
+A plan finds every file and adds up what will come. What is short it keeps: opening one partition costs one lookup per
+file and region, however much else the directory holds. For the rest `Plan.pieces` goes through the index again as the
+stream advances, so that a stream over ten thousand partitions of a thousand files never holds more than one piece and
+KEPT_RUNS_MAX runs a file. Runs on the loop thread.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from holdfast.common.errors import CorruptError, DataLostError
-from holdfast.common.ids import BROADCAST_PARTITION, MapFileKey
+from holdfast.common.ids import BROADCAST_PARTITION, MapFileKey, ShuffleKey
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.handles import Handle, OpenFiles
@@ -23,10 +24,23 @@ from holdfast.worker.storage.records import Chunk, RegionFlag, encode_key, find_
 _T = TypeVar("_T")
 #: Runs in one piece; a region with more comes as several pieces.
 PIECE_RUNS_MAX = 4_096
+#: What a stream reads of a file is remembered from its plan on if it has no more runs.
+KEPT_RUNS_MAX = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Stretch(NamedTuple):
+    """Contiguous bytes of one region: all of a range of partitions, or PIECE_RUNS_MAX runs and a little more of it."""
+
+    region: int
+    flags: int
+    #: in the file
+    offset: int
+    length: int
+    #: (partition, length in bytes), in order
+    runs: list[tuple[int, int]]
+
+
+class Piece(NamedTuple):
     """Contiguous bytes of one region of one file. Hold it as long as its descriptor is used."""
 
     #: index into the files of the plan
@@ -50,6 +64,8 @@ class PlannedFile:
 
     key: MapFileKey
     directory: StorageDirectory
+    #: all that is to be sent; None if that is too much to be remembered
+    stretches: list[Stretch] | None
 
 
 class RegionChunks:
@@ -80,71 +96,100 @@ def span_bytes(chunks: RegionChunks, region: int, begin: int, end: int) -> int:
     return stop - first.offset_of(first.span(0, begin)[1])
 
 
+def next_stretch(chunks: RegionChunks, region: int, begin: int, end: int) -> tuple[Stretch, int | None]:
+    """Return the first stretch of partitions [begin, end) in a region, and the partition to go on from, or None."""
+    runs: list[tuple[int, int]] = []
+    start = flags = 0
+    at, more = begin, None
+    while (chunk := chunks.at(region, at)) is not None:
+        flags = chunk.flags
+        if flags & RegionFlag.BROADCAST:
+            runs = [(BROADCAST_PARTITION, chunk.region_length)]
+            return Stretch(region, flags, chunk.region_offset, chunk.region_length, runs), None
+        first, past = chunk.span(at, end)
+        offset = chunk.offset_of(first)
+        if not runs:
+            start = chunk.region_offset + offset
+        for entry in range(first, past):
+            runs.append((chunk.partitions[entry], chunk.ends[entry] - offset))
+            offset = chunk.ends[entry]
+        at = chunk.last + 1
+        if at >= end:
+            break
+        if len(runs) >= PIECE_RUNS_MAX:
+            more = at
+            break
+    return Stretch(region, flags, start, sum([size for _, size in runs]), runs), more
+
+
+def all_stretches(chunks: RegionChunks, regions: int, begin: int, end: int) -> list[Stretch]:
+    """Everything that partitions [begin, end) have in a file; for narrow ranges."""
+    found = []
+    for region in range(regions):
+        at: int | None = begin
+        while at is not None:
+            stretch, at = next_stretch(chunks, region, at, end)
+            if stretch.length:
+                found.append(stretch)
+    return found
+
+
 class Plan:
     """One stream's way through its files; made by Store.plan."""
 
-    def __init__(self, begin: int, end: int, open_files: OpenFiles) -> None:
+    def __init__(self, shuffle: ShuffleKey, begin: int, end: int, open_files: OpenFiles) -> None:
+        self.shuffle = shuffle
         self._begin = begin
         self._end = end
         self._open_files = open_files
         self._files: list[PlannedFile] = []
         self.total_bytes = 0
 
-    def add(self, key: MapFileKey, directory: StorageDirectory, found: Found) -> None:
-        """Add a sealed file; raises CorruptError if its region records are wrong."""
-        self._files.append(PlannedFile(key, directory))
-        regions = range(found.head.totals.regions)
+    def add(self, key: MapFileKey, directory: StorageDirectory, found: Found, reader: Reader) -> None:
+        """Add a sealed file; raises CorruptError if its region records are wrong. `reader` is that of the lookup."""
+        begin, end, regions = self._begin, self._end, found.regions
+        stretches: list[Stretch] | None = None
+        if end - begin <= KEPT_RUNS_MAX:
 
-        def add_up(chunks: RegionChunks) -> int:
-            return sum([span_bytes(chunks, region, self._begin, self._end) for region in regions])
+            def collect(chunks: RegionChunks) -> list[Stretch]:
+                return all_stretches(chunks, regions, begin, end)
 
-        self.total_bytes += with_chunks(directory, key, found, add_up)
+            stretches = with_chunks(directory, key, found, reader, collect)
+            self.total_bytes += sum([stretch.length for stretch in stretches])
+            if sum([len(stretch.runs) for stretch in stretches]) > KEPT_RUNS_MAX:
+                stretches = None
+        else:
+
+            def add_up(chunks: RegionChunks) -> int:
+                return sum([span_bytes(chunks, region, begin, end) for region in range(regions)])
+
+            self.total_bytes += with_chunks(directory, key, found, reader, add_up)
+        self._files.append(PlannedFile(key, directory, stretches))
 
     def pieces(self) -> Iterator[Piece]:
         """Yield what is to be sent. Raises CorruptError or DataLostError naming file and region."""
         for number, file in enumerate(self._files):
-            found = file.directory.find(file.key)
-            if found is None:
-                raise DataLostError(f"{file.key} was forgotten while it was read")
-            for region in range(found.head.totals.regions):
-                yield from self._region(number, file, found, region)
+            stretches = self._look_up(file) if file.stretches is None else file.stretches
+            for region, flags, offset, length, runs in stretches:
+                handle = self._open(file, region, offset + length)
+                yield Piece(number, region, flags, handle, offset, length, runs)
 
-    def _region(self, number: int, file: PlannedFile, found: Found, region: int) -> Iterator[Piece]:
-        at: int | None = self._begin
-        while at is not None:
-            start, at, runs, flags = self._runs(file, found, region, at)
-            length = sum([size for _, size in runs])
-            if length:
-                handle = self._open(file, region, start + length)
-                yield Piece(number, region, flags, handle, start, length, runs)
+    def _look_up(self, file: PlannedFile) -> Iterator[Stretch]:
+        """Everything that is to be sent of a file, a lookup for each stretch: between two the stream may wait."""
+        found = file.directory.find(file.key)
+        if found is None:
+            raise DataLostError(f"{file.key} was forgotten while it was read")
+        for region in range(found.regions):
+            at: int | None = self._begin
+            while at is not None:
+                stretch, at = self._next_stretch(file, found, region, at)
+                if stretch.length:
+                    yield stretch
 
-    def _runs(
-        self, file: PlannedFile, found: Found, region: int, begin: int
-    ) -> tuple[int, int | None, list[tuple[int, int]], int]:
-        """Return (offset in the file, partition to go on from or None, runs, flags) of the next piece of a region."""
-
-        def collect(chunks: RegionChunks) -> tuple[int, int | None, list[tuple[int, int]], int]:
-            runs: list[tuple[int, int]] = []
-            start, flags, at = 0, 0, begin
-            while (chunk := chunks.at(region, at)) is not None:
-                flags = chunk.flags
-                if flags & RegionFlag.BROADCAST:
-                    return chunk.region_offset, None, [(BROADCAST_PARTITION, chunk.region_length)], flags
-                first, past = chunk.span(at, self._end)
-                if not runs:
-                    start = chunk.region_offset + chunk.offset_of(first)
-                offset = chunk.offset_of(first)
-                for entry in range(first, past):
-                    runs.append((chunk.partitions[entry], chunk.ends[entry] - offset))
-                    offset = chunk.ends[entry]
-                at = chunk.last + 1
-                if at >= self._end:
-                    break
-                if len(runs) >= PIECE_RUNS_MAX:
-                    return start, at, runs, flags
-            return start, None, runs, flags
-
-        return with_chunks(file.directory, file.key, found, collect)
+    def _next_stretch(self, file: PlannedFile, found: Found, region: int, at: int) -> tuple[Stretch, int | None]:
+        return with_chunks(
+            file.directory, file.key, found, None, lambda chunks: next_stretch(chunks, region, at, self._end)
+        )
 
     def _open(self, file: PlannedFile, region: int, end: int) -> Handle:
         path = f"{file.directory.root_text}/{layout.sealed_path(file.key)}"
@@ -158,12 +203,19 @@ class Plan:
         return handle
 
 
-def with_chunks(directory: StorageDirectory, key: MapFileKey, found: Found, use: Callable[[RegionChunks], _T]) -> _T:
-    """Run `use` with the chunks of a file; from the file's footer if those in the index are damaged."""
+def with_chunks(
+    directory: StorageDirectory, key: MapFileKey, found: Found, reader: Reader | None, use: Callable[[RegionChunks], _T]
+) -> _T:
+    """Run `use` with the chunks of a file; from the file's footer if those in the index are damaged.
+
+    `reader` is the snapshot in which the file was found; without it a new one is taken if it is needed.
+    """
     if found.chunks is None:
         try:
-            with directory.index.reading() as reader:
+            if reader is not None:
                 return use(RegionChunks(encode_key(key), found, reader))
+            with directory.index.reading() as snapshot:
+                return use(RegionChunks(encode_key(key), found, snapshot))
         except CorruptError as error:
             found = directory.from_footer(key, error)
     return use(RegionChunks(b"", found, None))

@@ -139,6 +139,16 @@ class Head:
         )
 
 
+def head_counts(data: bytes) -> tuple[int, int]:
+    """Return (regions, chunks) of an encoded head, which is all that a lookup needs; raises CorruptError."""
+    if len(data) < HEAD.size:
+        raise CorruptError(f"a file record of {len(data)} bytes is too short")
+    _, _, _, _, _, regions, _, chunks, _, version, _, _ = HEAD.unpack_from(data)
+    if version != VERSION:
+        raise CorruptError(f"a file record of version {version} is not known here")
+    return regions, chunks
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
     """Up to 64 entries of one region, by ascending partition. `ends` count from the start of the region."""

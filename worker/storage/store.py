@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from holdfast.worker.storage.directory import StorageDirectory, is_full
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Starts, parse_boot_id
-from holdfast.worker.storage.index import Found
+from holdfast.worker.storage.index import Reader
 from holdfast.worker.storage.opening import (
     decide_all,
     examine,
@@ -45,6 +46,7 @@ from holdfast.worker.storage.opening import (
 )
 from holdfast.worker.storage.prepare import DirectorySettings, Pending, StoreSettings, prepare
 from holdfast.worker.storage.reader import Piece, Plan
+from holdfast.worker.storage.records import encode_key
 from holdfast.worker.storage.writer import MapFileWriter
 
 __all__ = [
@@ -249,8 +251,11 @@ class Store:
         return done
 
     def _sealed_answer(self, key: MapFileKey) -> MapSealed:
-        _, found = self._find(key)
-        return MapSealed(totals=found.head.totals, incarnation=found.head.incarnation)
+        for directory in self._directories:
+            answer = directory.sealed_answer(key)
+            if answer is not None:
+                return answer
+        raise self._missing(key)
 
     def abort(self, key: MapFileKey) -> None:
         """Drop an unsealed file; one that is unknown, sealed or being sealed stays as it is."""
@@ -259,28 +264,47 @@ class Store:
 
     # reading
 
-    def plan(self, shuffle: ShuffleKey, begin: int, end: int, files: list[tuple[int, int, int]]) -> Plan:
+    def plan(self, shuffle: ShuffleKey, begin: int, end: int, files: Sequence[tuple[int, int, int]]) -> Plan:
         """Plan a stream over partitions [begin, end) of sealed files, each (map, attempt, epoch).
 
         Raises RerouteError UNKNOWN_FILE, NOT_SEALED or FAILED_COPY, or CorruptError; all name the file.
         """
-        plan = Plan(begin, end, self._open_files)
-        for map_id, attempt, epoch in files:
-            key = MapFileKey(shuffle, MapId(map_id), AttemptId(attempt), Epoch(epoch))
-            plan.add(key, *self._find(key))
+        plan = Plan(shuffle, begin, end, self._open_files)
+        self.extend(plan, files)
         return plan
 
-    def _find(self, key: MapFileKey) -> tuple[StorageDirectory, Found]:
-        for directory in self._directories:
-            found = directory.find(key)
+    def extend(self, plan: Plan, files: Sequence[tuple[int, int, int]]) -> None:
+        """Add more files to a plan: a long one is made in parts, so that the loop turns. Raises as `plan` does."""
+        shuffle = plan.shuffle
+        with ExitStack() as stack:
+            places = [(one, stack.enter_context(one.index.reading())) for one in self._directories]
+            for map_id, attempt, epoch in files:
+                key = MapFileKey(shuffle, MapId(map_id), AttemptId(attempt), Epoch(epoch))
+                encoded = encode_key(key)
+                for directory, reader in places:
+                    found = directory.lookup(key, encoded, reader)
+                    if found is not None:
+                        plan.add(key, directory, found, reader)
+                        break
+                else:
+                    self._add_forgotten(plan, key, places)
+
+    def _add_forgotten(self, plan: Plan, key: MapFileKey, places: list[tuple[StorageDirectory, Reader]]) -> None:
+        for directory, reader in places:
+            found = directory.forgotten(key)
             if found is not None:
-                return directory, found
+                plan.add(key, directory, found, reader)
+                return
+        raise self._missing(key)
+
+    def _missing(self, key: MapFileKey) -> RerouteError:
+        """Why a file that no directory has sealed is not here."""
         for directory in self._directories:
             if key in directory.tables.failed:
-                raise failed_copy(key, "a write or sync failed")
+                return failed_copy(key, "a write or sync failed")
             if directory.has_unsealed(key):
-                raise not_sealed(key)
-        raise unknown_file(key)
+                return not_sealed(key)
+        return unknown_file(key)
 
     # removing
 
