@@ -24,7 +24,6 @@ from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import LEADER, Hardened
 
 WINDOW_BYTES = 4 << 20
-WINDOW_MESSAGES = 64
 
 
 class Network(Protocol):
@@ -37,7 +36,8 @@ class Network(Protocol):
 class Window:
     """Appends sent to one peer and not yet answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, messages: int) -> None:
+        self._messages = messages
         self._open: list[tuple[int, int]] = []  # (seq, bytes), seq growing
         self._bytes = 0
         self.acked_seq = 0  # highest seq answered in the current term
@@ -45,7 +45,7 @@ class Window:
 
     def room(self) -> bool:
         """Whether another message may be sent before an answer comes."""
-        return self._bytes < WINDOW_BYTES and len(self._open) < WINDOW_MESSAGES
+        return self._bytes < WINDOW_BYTES and len(self._open) < self._messages
 
     def sent(self, seq: int, size: int) -> None:
         """Note a message."""
@@ -70,7 +70,7 @@ class Gate:
 
     ready = True
 
-    def __init__(self, network: Network, journal: Journal, peers: list[str]) -> None:
+    def __init__(self, network: Network, journal: Journal, peers: list[str], window_messages: int) -> None:
         self._network = network
         self._journal = journal
         self._outbox: list[tuple[str, Message]] = []
@@ -78,7 +78,7 @@ class Gate:
         self._handled: dict[str, tuple[int, int]] = {}
         self._answering = (0, 0)
         self._voters: set[tuple[int, str]] = set()
-        self.windows = {peer: Window() for peer in peers}
+        self.windows = {peer: Window(window_messages) for peer in peers}
         self._deliver: Callable[[Any, dict[str, Any]], None] = lambda _node, _message: None
         self._on_connected: Callable[[Any], None] = lambda _node: None
         self._on_disconnected: Callable[[Any], None] = lambda _node: None

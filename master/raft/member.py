@@ -81,6 +81,8 @@ class MemberSettings:
     compact_bytes: int = 64 << 20
     queue_commands: int = 20_000
     queue_bytes: int = 64 << 20
+    batch_entries: int = 2_000  # at most in one append
+    window_messages: int = 64  # appends on their way to one peer
 
 
 class Background(Protocol):
@@ -128,7 +130,7 @@ class Member:
         self._applied_bytes = 0
         restored = self._restore()
         peers = sorted(settings.peers)
-        self.gate = Gate(network, journal, peers)
+        self.gate = Gate(network, journal, peers, settings.window_messages)
         timing = (settings.election_min, settings.election_max, settings.heartbeat, settings.leader_fallback)
         self.raft, self._nodes = library.make(
             host=self,
@@ -140,7 +142,7 @@ class Member:
             rng=rng,
             timing=timing,
         )
-        self._replicator = Replicator(self.raft, self._nodes, self.gate, journal, snapshots)
+        self._replicator = Replicator(self.raft, self._nodes, self.gate, journal, snapshots, settings.batch_entries)
         self.gate.bind(self.raft, self._nodes, self._keep_part, lambda: self._installing)
         if restored is not None:
             self.raft.set_applied(restored.index)

@@ -15,16 +15,21 @@ from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import Hardened
 from holdfast.master.raft.snapshot import PART_BYTES, Snapshots, Transfer
 
-APPEND_ENTRIES = 2_000
-
 
 class Replicator:
     """Sends what the peers of one leader lack."""
 
     def __init__(
-        self, raft: Hardened, nodes: dict[str, Any], gate: Gate, journal: Journal, snapshots: Snapshots
+        self,
+        raft: Hardened,
+        nodes: dict[str, Any],
+        gate: Gate,
+        journal: Journal,
+        snapshots: Snapshots,
+        batch_entries: int,
     ) -> None:
         self._raft, self._nodes, self._gate, self._journal, self._snapshots = raft, nodes, gate, journal, snapshots
+        self._batch_entries = batch_entries
         self._transfers: dict[str, Transfer] = {}
 
     def replicate(self, heartbeat: bool) -> None:
@@ -55,7 +60,7 @@ class Replicator:
         sent = False
         self.forget(peer)
         while next_index <= self._journal.last_index and self._gate.windows[peer].room():
-            entries = self._journal.slice(next_index, APPEND_ENTRIES)
+            entries = self._journal.slice(next_index, self._batch_entries)
             self._gate.send_append(peer, next_index - 1, self._term_at(next_index - 1), entries)
             next_index = entries[-1][1] + 1
             sent = True

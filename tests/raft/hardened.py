@@ -172,8 +172,8 @@ class RecordingMachine:
 class HardenedPeer:
     """`world.Peer` around the product's `Member`."""
 
-    def __init__(self, name: str, world: World, compact_entries: int) -> None:
-        self.name, self._world, self._compact_entries = name, world, compact_entries
+    def __init__(self, name: str, world: World, **limits: int) -> None:
+        self.name, self._world, self._limits = name, world, limits  # limits: fields of MemberSettings
         self._disk = Disk()
         self._armed: int | None = None
         self._rate = world.rng.uniform(0.95, 1.05)
@@ -199,9 +199,8 @@ class HardenedPeer:
         self._seen = (0, 0)
         journal = WatchedJournal(self.name, self._world.oracle, self._disk, self._step)
         self._machine = RecordingMachine(self.name, self._world.oracle)
-        settings = MemberSettings(
-            self.name, tuple(n for n in self._world.names if n != self.name), compact_entries=self._compact_entries
-        )
+        others = tuple(name for name in self._world.names if name != self.name)
+        settings = MemberSettings(self.name, others, **self._limits)
         self.member = Member(
             settings,
             self._machine,

@@ -1,6 +1,6 @@
 """Simulation of a Raft cluster under faults.
 
-    python -m tests.raft.sim --seeds 0-9999 [--library-as-is [--power-loss]] [--out FILE]
+    python -m tests.raft.sim --seeds 0-19999 [--library-as-is [--power-loss]] [--out FILE]
 
 Each seed is one cluster: about 12 simulated seconds of faults (delays, connections lost with what they carried,
 one-way cuts, pauses, crashes between and inside disk steps, restarts of one or all), then all faults end and the
@@ -23,6 +23,7 @@ from tests.raft.world import Stuck, Violation, World
 
 FAULT_SECONDS = 12.0
 CALM_SECONDS = 30.0
+TIGHT = 10_000
 REMEMBERED = Path(__file__).with_name("seeds.txt")
 FAULTS = ("crash", "inside", "all", "pause", "hold", "cut", "slow", "isolate", "transfer")
 
@@ -151,9 +152,11 @@ class Scenario:
 
 
 def hardened(seed: int) -> Scenario:
-    """A cluster of the product's members."""
-    compact = (8, 20, 60, 100_000)[seed % 4]
-    return Scenario(seed, lambda name, world: HardenedPeer(name, world, compact), 5 if seed % 8 == 7 else 3)
+    """A cluster of the product's members; from seed TIGHT on, what a log lacks never fits in a message or a window."""
+    limits = {"compact_entries": (8, 20, 60, 100_000)[seed % 4]}
+    if seed >= TIGHT:
+        limits.update(batch_entries=2, window_messages=3)
+    return Scenario(seed, lambda name, world: HardenedPeer(name, world, **limits), 5 if seed % 8 == 7 else 3)
 
 
 def as_is_killed(seed: int) -> Scenario:

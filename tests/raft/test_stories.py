@@ -157,7 +157,7 @@ def test_row_2_on_the_library_as_it_is() -> None:
 
 def test_row_2_on_the_product() -> None:
     """An answer counts in the term of the append that it answers: nothing is committed alone."""
-    stage = Stage(lambda name, world: HardenedPeer(name, world, 1000))
+    stage = Stage(HardenedPeer)
     late_answer(stage, size=300_000)
     assert b"y" not in stage.oracle.acked
     assert stage.log("b") == stage.log("c")
@@ -192,7 +192,7 @@ def test_row_3_on_the_library_as_it_is() -> None:
 
 def test_row_3_on_the_product() -> None:
     """The follower drops the old append and keeps what it acknowledged."""
-    stage = Stage(lambda name, world: HardenedPeer(name, world, 1000))
+    stage = Stage(HardenedPeer)
     resend(stage)
     assert stage.log("b") == stage.log("a")
     assert stage.log("b")[-1][0] == 4
@@ -200,7 +200,7 @@ def test_row_3_on_the_product() -> None:
 
 def test_old_terms_are_not_committed_by_counting() -> None:
     """Figure 8 of the Raft paper: entries of term 1 reach a majority in term 3, are not committed, and go."""
-    stage = Stage(lambda name, world: HardenedPeer(name, world, 1000))
+    stage = Stage(HardenedPeer)
     old_entries(stage, size=300_000)
     stage.deliver("b", "a")
     assert stage.peers["a"].live().match_index("b") == 6
@@ -213,7 +213,7 @@ def test_old_terms_are_not_committed_by_counting() -> None:
 
 def test_a_late_vote_makes_a_leader_that_can_do_nothing() -> None:
     """c is elected in term 2 after x was committed under term 3, and lacks x: it commits and answers nothing."""
-    stage = Stage(lambda name, world: HardenedPeer(name, world, 1000))
+    stage = Stage(HardenedPeer)
     stage.elect("a", "b")
     stage.talk("a", "b")
     stage.talk("a", "c")
@@ -243,7 +243,7 @@ def test_a_late_vote_makes_a_leader_that_can_do_nothing() -> None:
 
 def test_row_16_on_the_product() -> None:
     """A leader that takes b to be far behind sends it a snapshot: b has all of it and more, and keeps its log."""
-    stage = Stage(lambda name, world: HardenedPeer(name, world, 8))
+    stage = Stage(lambda name, world: HardenedPeer(name, world, compact_entries=8))
     stage.elect("a", "b")
     stage.talk("a", "b")
     for number in range(12):
