@@ -20,7 +20,8 @@ from holdfast.common.limits import FRAME_BODY_BYTES_MAX, KIB, MIB
 
 #: Below this a buffer is a plain bytearray; the allocator handles those well.
 MAPPED_BYTES_MIN = 64 * KIB
-#: Free buffers kept for the next frames. A few of the largest usual frames; more only makes an idle process fat.
+#: Free buffers kept for the next frames: a new one costs a page fault for every 4 KiB, more than all that is done with
+#: the bytes. A few of the largest usual frames; a server with many connections keeps more, and calls `trim`.
 STOCK_BYTES_MAX = 8 * MIB
 
 
@@ -74,6 +75,8 @@ class BufferPool:
     """Memory for bodies, at most `budget_bytes` handed out at a time."""
 
     budget_bytes: int
+    #: free buffers that are kept
+    stock_bytes_max: int = STOCK_BYTES_MAX
     #: handed out now, as capacities
     used_bytes: int = 0
     used_bytes_peak: int = 0
@@ -81,6 +84,7 @@ class BufferPool:
     waits: int = 0
     _stock: dict[int, list[mmap.mmap]] = field(default_factory=dict)
     _stock_bytes: int = 0
+    _used: bool = False
     _line: deque[Waiter] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
@@ -116,6 +120,7 @@ class BufferPool:
         self.used_bytes_peak = max(self.used_bytes_peak, self.used_bytes)
         if capacity <= MAPPED_BYTES_MIN:
             return Body(self, bytearray(size), size)
+        self._used = True
         kept = self._stock.get(capacity)
         if not kept:
             return Body(self, mmap.mmap(-1, capacity), size)
@@ -126,10 +131,17 @@ class BufferPool:
         capacity = len(memory)
         self.used_bytes -= capacity
         assert self.used_bytes >= 0, self.used_bytes
-        if isinstance(memory, mmap.mmap) and self._stock_bytes + capacity <= STOCK_BYTES_MAX:
+        if isinstance(memory, mmap.mmap) and self._stock_bytes + capacity <= self.stock_bytes_max:
             self._stock.setdefault(capacity, []).append(memory)
             self._stock_bytes += capacity
         self._serve_line()
+
+    def trim(self) -> None:
+        """Give the stock back to the system unless it was of use since the last call."""
+        if not self._used:
+            self._stock.clear()
+            self._stock_bytes = 0
+        self._used = False
 
     def _serve_line(self) -> None:
         while self._line:

@@ -18,6 +18,7 @@ import sys
 from holdfast.common.config import Config, advertised
 from holdfast.common.errors import RetryError
 from holdfast.common.ids import NO_WORKER
+from holdfast.common.limits import MIB
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import serve
 from holdfast.common.net.log import set_up_logging
@@ -37,6 +38,8 @@ _log = logging.getLogger(__name__)
 #: Seals on their way get this long at SIGTERM.
 STOP_SECONDS_MAX = 5.0
 TICK_SECONDS = 1.0
+#: Free body buffers of a busy worker: those of some 25 connections that send 1 MiB frames.
+STOCK_BYTES = 32 * MIB
 
 
 def run(config: Config, pending: Pending) -> None:
@@ -68,7 +71,7 @@ class Worker:
         standing.worker, standing.raft_index = kept.worker, kept.raft_index
         maps.accept(kept.worker != NO_WORKER, "the masters do not know this worker yet")
         server = DataServer(standing, maps, StreamService(store, standing, counters, faults))
-        pool = BufferPool(int(config.worker.memory))
+        pool = BufferPool(int(config.worker.memory), STOCK_BYTES)
         http = socket.create_server((config.worker.bind, config.worker.http_port))
         frames = await serve(config.worker.bind, config.worker.data_port, server, pool)
         place = _place(config, frames.address[1], http.getsockname()[1])
@@ -146,11 +149,12 @@ def _say_ready(standing: Standing, place: Place) -> None:
 
 
 async def _tick(status: Status) -> None:
-    """What happens once a second: expiry, and the standing is kept if it has changed."""
+    """What happens once a second: expiry, idle memory given back, and the standing kept if it has changed."""
     kept = KeptStanding.of(status.standing)
     while True:
         await asyncio.sleep(TICK_SECONDS)
         status.data.tick()
+        status.pool.trim()
         now = KeptStanding.of(status.standing)
         if now != kept:
             await asyncio.to_thread(now.write, directory_paths(status.store))

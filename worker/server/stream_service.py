@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 #: Files that are looked up for a new stream before the loop turns: about 3 ms.
 PLAN_FILES = 128
+#: What is fetched of the next piece; within a piece the kernel reads ahead by itself.
+READ_AHEAD_BYTES = 256 * KIB
 #: Frames that one connection may queue before the others of the loop get their turn.
 TURN_FRAMES = 64
 #: Bodies up to this are copied through memory (docs/adr/0007-data-plane.md), while a connection holds little of them.
@@ -57,6 +59,13 @@ class _Source:
         if self.piece is not None:
             self.cutter = Cutter(self.piece.offset, self.piece.runs)
             self.next = next(self._pieces, None)
+        if self.next is not None:
+            _read_ahead(self.next)
+
+
+def _read_ahead(piece: Piece) -> None:
+    """Have the kernel fetch the beginning of a piece while the one before it is sent; costs 1 µs if it is in memory."""
+    os.posix_fadvise(piece.fileno, piece.offset, min(piece.length, READ_AHEAD_BYTES), os.POSIX_FADV_WILLNEED)
 
 
 class StreamService:

@@ -26,8 +26,8 @@ from holdfast.worker.storage.records import FileRecord, RegionEntries, RegionFla
 from holdfast.worker.storage.scan import Seeds, scan_run
 
 #: The kernel is asked to begin writing every time so much has come, so that the seal of a big file finds little left
-#: to sync. Three pairs on a busy machine, 508 MiB each: seals of 0.19-0.32 s became 0.01-0.06 s; whether writing and
-#: sealing together gain was lost in the noise. Small files are left to the seal.
+#: to sync. Four files of 64 MiB at once, 16 rounds, on two busy cores: seals take 0.04 instead of 0.08 s, writing with
+#: sealing 1.08 instead of 1.05 GB/s, CPU the same. Small files are left to the seal.
 WRITE_BACK_BYTES = 16 << 20
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
