@@ -205,6 +205,9 @@ class Registration:
         """Delete unknown shuffles, and what earlier incarnations left unsealed of all that was asked about."""
         for key in unknown:
             self._server.maps.forget(key)
+        if unknown:
+            # Killed from here on, we must not believe masters that know less than those who said this.
+            await asyncio.to_thread(KeptStanding.of(self._standing).write, directory_paths(self._store))
         try:
             shuffles = await asyncio.to_thread(self._store.forget, unknown)
             leftovers = await asyncio.to_thread(self._store.remove_leftovers, asked)
