@@ -35,7 +35,9 @@ _CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 _SHUFFLE_ATTRIBUTE = "_holdfast_shuffle"
 #: Spark takes a result for small, and would send it whole to every executor of a join, below a threshold that is 10 MiB
 #: by default; estimates are honest up to this size and at least this beyond it.
-ESTIMATE_BYTES_MAX = 64 * MIB
+ESTIMATE_BYTES_MAX = 256 * MIB
+#: What Spark takes for the size of one row of spark.range.
+_RANGE_ROW_BYTES = 8
 
 
 def shuffle(
@@ -110,13 +112,14 @@ def _run_maps(df: DataFrame, cols: Iterable[str | Column], plan: WritePlan) -> l
 def _result(spark: SparkSession, found: MapShuffle, header: Header) -> DataFrame:
     """The DataFrame that reads the shuffle, with the names and metadata of the original."""
     schema = StructType.fromJson(json.loads(header.spark_schema))
-    per_partition = _rows_per_partition(found.partitions, len(schema.fields), header)
+    per_partition = _rows_per_partition(found.partitions, header)
     plan = ReadPlan(found, header.arrow_schema, per_partition)
     names = [f"c{index}" for index in range(len(schema.fields))]
     inner = StructType(
         [type(field)(name, field.dataType, field.nullable) for name, field in zip(names, schema.fields, strict=True)]
     )
     numbers = spark.range(0, found.partitions * per_partition, 1, found.partitions)
+    numbers = numbers.where(numbers.id % per_partition == 0)
     read = numbers.mapInArrow(read_task(plan), inner)
     result = read.select(
         [
@@ -128,15 +131,13 @@ def _result(spark: SparkSession, found: MapShuffle, header: Header) -> DataFrame
     return result
 
 
-def _rows_per_partition(partitions: int, columns: int, header: Header) -> int:
-    """How many input rows stand for a partition.
+def _rows_per_partition(partitions: int, header: Header) -> int:
+    """How many rows of the range stand for a partition, of which all but the first are filtered out.
 
-    Spark guesses the result's size from the number of input rows and the width of the declared columns (20 bytes for a
-    string, 8 for the row). With one input row per partition it would take gigabytes for a few kilobytes and broadcast
-    them in joins.
+    Spark takes the size of the range for the size of the result, filtered or not. With one row per partition it would
+    take gigabytes for a few hundred bytes and broadcast them in joins.
     """
-    width_min = 8 + 4 * columns
-    rows = min(header.size_bytes, ESTIMATE_BYTES_MAX) // width_min
+    rows = min(header.size_bytes, ESTIMATE_BYTES_MAX) // _RANGE_ROW_BYTES
     return max(1, -(-rows // partitions))
 
 

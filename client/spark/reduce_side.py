@@ -1,8 +1,7 @@
 """The reduce task of `shuffle`: a partition's records in, Arrow batches out.
 
-Rules: the input only says which partitions are wanted; it has more rows than partitions so that Spark's estimate of the
-result's size is honest (see api.py). Small records are joined, because every batch costs Spark a fixed time. Runs in
-Spark's Python workers; made by api.py.
+Rules: the input only says which partitions are wanted, one row for each (see api.py). Small records are joined, because
+every batch costs Spark a fixed time. Runs in Spark's Python workers; made by api.py.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class ReadPlan:
     shuffle: MapShuffle
     #: the Arrow schema of the rows, as an IPC message
     schema: bytes
-    #: input rows that stand for one partition
+    #: the row that stands for partition p has p times this
     rows_per_partition: int
 
 
@@ -48,11 +47,10 @@ def read_task(plan: ReadPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[p
 
 
 def wanted_partitions(batches: Iterable[pa.RecordBatch], rows_per_partition: int) -> list[int]:
-    """Return the partitions whose first row is in the input, ascending; the input is read to its end."""
+    """Return the partitions that the input's rows stand for, ascending; the input is read to its end."""
     found: list[int] = []
     for batch in batches:
-        numbers = batch.column(0).to_numpy(zero_copy_only=False)
-        found += (numbers[numbers % rows_per_partition == 0] // rows_per_partition).tolist()
+        found += (batch.column(0).to_numpy(zero_copy_only=False) // rows_per_partition).tolist()
     return sorted(found)
 
 
