@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -257,7 +258,7 @@ def test_a_stream_over_many_files_comes_in_their_order(world: World) -> None:
             order = [contents[number % 3 % 2] for number in range(500)]
             keys = [content.key for content in order]
             for begin, end in ((3, 4), (0, 8)):
-                expected = {}
+                expected: dict[Any, bytes] = {}
                 for number, content in enumerate(order):
                     expected |= content.pieces(begin, end, number)
                 assert await read_files(client, keys, begin, end) == expected
