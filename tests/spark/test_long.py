@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
@@ -13,6 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 from holdfast.client import Session
 from holdfast.client.cluster import LocalCluster
 from holdfast.client.spark import shuffle
+from holdfast.common.net import process
+from holdfast.common.net.ports import free_ports
 
 SPECULATION = textwrap.dedent(
     """
@@ -24,8 +28,9 @@ SPECULATION = textwrap.dedent(
     from holdfast.client import Session
     from holdfast.client.spark import shuffle
 
-    endpoints, directory = sys.argv[1:]
-    spark = (SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+    endpoints, directory, master = sys.argv[1:]
+    spark = (SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+             .config("spark.cores.max", "2").config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
              .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
              .config("spark.speculation", "true").config("spark.speculation.interval", "100ms")
              .config("spark.speculation.multiplier", "1.1").config("spark.speculation.quantile", "0.5").getOrCreate())
@@ -51,16 +56,42 @@ SPECULATION = textwrap.dedent(
 )
 
 
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[str]:
+    """A standalone Spark cluster with two executors on two host names: Spark never speculates on the host it doubts."""
+    launcher = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    (port,) = free_ports(1)
+    roles = {
+        "master": ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
+        **{
+            host: ["worker.Worker", "--host", host, "--webui-port", "0", "--cores", "1", "--memory", "1g",
+                   "--work-dir", str(tmp_path / host), f"spark://127.0.0.1:{port}"]
+            for host in ("127.0.0.1", "127.0.0.2")
+        },
+    }  # fmt: skip
+    started = []
+    try:
+        for name, (kind, *arguments) in roles.items():
+            environ = {"SPARK_LOCAL_IP": arguments[1], "PYSPARK_PYTHON": sys.executable}
+            command = [str(launcher), f"org.apache.spark.deploy.{kind}", *arguments]
+            started.append(process.spawn(command, log=tmp_path / f"{name}.log", environ=environ))
+        yield f"spark://127.0.0.1:{port}"
+    finally:
+        for each in started:
+            process.stop(each)
+
+
 @pytest.mark.long
-def test_speculation_counts_each_row_once(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_speculation_counts_each_row_once(cluster: LocalCluster, standalone: str, tmp_path: Path) -> None:
     """Two attempts of a map run at once on two executors; whichever wins, every row is there once."""
-    environ = {key: value for key, value in os.environ.items() if key != "PYSPARK_GATEWAY_PORT"}
+    marks = tmp_path / "marks"
+    marks.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", SPECULATION, cluster.endpoints, str(tmp_path)],
-        env={**environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        [sys.executable, "-c", SPECULATION, cluster.endpoints, str(marks), standalone],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=240,
         check=False,
     )
     assert done.stdout.strip().endswith("SAME"), done.stderr[-4000:]

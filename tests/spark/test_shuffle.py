@@ -319,6 +319,16 @@ def test_wrong_arguments(spark: SparkSession, session: Session) -> None:
         shuffle(df, 2, "no_such_column", session=session)
 
 
+def test_keys_that_python_cannot_place_are_refused(spark: SparkSession, session: Session) -> None:
+    """repartition hashes collated strings by their collation, and maps sorted; `hash` does not: better refused."""
+    collated = spark.sql("select id, named_struct('s', cast(id as string) collate utf8_lcase) as k from range(5)")
+    with pytest.raises(ConfigError, match="collation"):
+        shuffle(collated, 2, "k", session=session)
+    assert rows(shuffle(collated, 2, "id", session=session)) == rows(collated)
+    with pytest.raises(PySparkException, match="MAP"):
+        shuffle(spark.sql("select map('a', id) as m from range(5)"), 2, "m", session=session)
+
+
 def test_ten_thousand_partitions(spark: SparkSession, session: Session) -> None:
     """Ten thousand partitions are written, and each holds what repartition would give it; Spark reads some of them.
 
