@@ -137,7 +137,10 @@ def local_cluster(
     launcher = ThreadPoolExecutor(1, thread_name_prefix="holdfast-launcher")
     servers: list[Server] = []
     try:
-        cluster = _lay_out(root, masters, workers, settings or {}, launcher)
+        try:
+            cluster = _lay_out(root, masters, workers, settings or {}, launcher)
+        except OSError as error:
+            raise ConfigError(f"no cluster can be kept in {root}: {error}") from error
         servers = cluster.servers
         for server in servers:
             server.start(wait=False)

@@ -23,7 +23,7 @@ from holdfast.client.shuffle import MapShuffle, Ticket, explain, key_message
 from holdfast.common.errors import ApplicationGoneError, ConfigError, HoldfastError, RetryError
 from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.common.layouts import MapAssignment
-from holdfast.common.limits import COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX
+from holdfast.common.limits import COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX, U32_MAX
 from holdfast.common.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
 
@@ -37,6 +37,8 @@ START_SECONDS = 30.0
 DETACH_SECONDS = 5.0
 #: Renewals per lease, so that two may be lost.
 _RENEWALS = 3
+#: As the masters have it: 30 days.
+_LEASE_SECONDS_MAX = 30 * 86_400.0
 
 
 class Session:
@@ -62,15 +64,19 @@ class Session:
             raise ConfigError(f"`instance` goes with attach=True and has {INSTANCE_BYTES} bytes")
         if len(app.encode()) > NAME_BYTES_MAX or not (app or instance):
             raise ConfigError(f"`app` is the application's name, 1 to {NAME_BYTES_MAX} bytes")
+        if lease_seconds is not None and not 0.001 <= lease_seconds <= _LEASE_SECONDS_MAX:
+            raise ConfigError(f"`lease_seconds` is 0.001 to {_LEASE_SECONDS_MAX:.0f}, not {lease_seconds}")
         self.app = app
         self.closed = False
         self._pid = os.getpid()
         self._holder = secrets.token_bytes(16)
-        self._lease_ms = int(lease_seconds * 1e3) if lease_seconds else 0
+        self._lease_ms = int(lease_seconds * 1e3) if lease_seconds is not None else 0
         self._gone: HoldfastError | None = None
         self._endpoints = endpoints
         self.cluster_id, self.instance = self._attach(instance) if attach else self._register()
         self._numbers = itertools.count(0) if not attach else None
+        #: numbers that the caller chose; counting passes them by, or two shuffles would be one
+        self._chosen: set[int] = set()
         self._renewal = runtime().run(self._start_renewal())
 
     @property
@@ -97,6 +103,10 @@ class Session:
         _check_range("partitions", partitions, 1, PARTITIONS_MAX)
         _check_range("maps", maps or 0, 0, MAPS_MAX)
         _check_range("copies", copies, 1, COPIES_MAX)
+        _check_range("shuffle_id", shuffle_id or 0, 0, U32_MAX)
+        _check_range("generation", generation, 0, U32_MAX)
+        if shuffle_id is not None:
+            self._chosen.add(shuffle_id)
         number = self._next_number() if shuffle_id is None else shuffle_id
         key = ShuffleKey(self.instance, ShuffleId(number), Generation(generation))
         reply = self._call(
@@ -121,6 +131,8 @@ class Session:
 
     def open_shuffle(self, shuffle_id: int, generation: int = 0) -> MapShuffle:
         """Open a committed shuffle of this application to read it. Raises RetryError if it is not committed."""
+        _check_range("shuffle_id", shuffle_id, 0, U32_MAX)
+        _check_range("generation", generation, 0, U32_MAX)
         key = ShuffleKey(self.instance, ShuffleId(shuffle_id), Generation(generation))
         reply = self._call("Shuffles/GetManifest", pb.GetManifestRequest(key=key_message(key), holder=self._holder))
         return MapShuffle(self.ticket, key, reply.partitions, None, known_addresses(reply.workers))
@@ -174,7 +186,7 @@ class Session:
 
     def _next_number(self) -> int:
         if self._numbers is not None:
-            return next(self._numbers)
+            return next(number for number in self._numbers if number not in self._chosen)
         return ATTACHED_SHUFFLES_FROM + secrets.randbelow(ATTACHED_SHUFFLES_FROM)
 
     def _call(self, method: str, request: Any, deadline_s: float = START_SECONDS) -> Any:

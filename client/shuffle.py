@@ -104,8 +104,11 @@ class MapShuffle:
         return read_partitions(self, self.manifest(), partitions, return_grace)
 
     def read_broadcast(self, map_id: int) -> list[Buffer]:
-        """Return the payloads of a map's broadcast region; raises ConflictError if it has none."""
-        reader = RangeReader(self, self.manifest(), PartitionId(0), PartitionId(1), maps=[MapId(map_id)])
+        """Return the payloads of a map's broadcast region; ConflictError if it or the map is missing."""
+        manifest = self.manifest()
+        if not 0 <= map_id < len(manifest.winners.maps):
+            raise ConflictError(f"shuffle {self.key} has {len(manifest.winners.maps)} maps, and no map {map_id}")
+        reader = RangeReader(self, manifest, PartitionId(0), PartitionId(1), maps=[MapId(map_id)])
         payloads = [record.payload for record in reader if record.partition >= self.partitions]
         if not payloads:
             raise ConflictError(f"map {map_id} of shuffle {self.key} has no broadcast region")
@@ -174,5 +177,5 @@ def explain(error: HoldfastError, endpoints: str) -> str:
     if error.status is Status.APPLICATION_GONE:
         return f"{error}. Its lease ended: was the session closed, or its process stopped for longer than the lease?"
     if isinstance(error, RetryError):
-        return f"{error}. Are the masters at {endpoints} running? Try `holdfast status`."
+        return f"{error}{'' if str(error).endswith('?') else '.'} Try `holdfast status --masters {endpoints}`."
     return str(error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -24,10 +25,11 @@ from holdfast.client.runtime import runtime
 from holdfast.client.spool import SPOOL_BYTES, Spool
 from holdfast.client.status import MapStatus
 from holdfast.common.batch import Codec
-from holdfast.common.errors import GiveUpError, HoldfastError, RetryError
+from holdfast.common.errors import ConfigError, GiveUpError, HoldfastError, RetryError
 from holdfast.common.frame import FrameType
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, WorkerId
 from holdfast.common.layouts import MapAssignment, MapWinner
+from holdfast.common.limits import MAPS_MAX
 from holdfast.common.messages import FileTotals, MapAbort, MapOpen, MapOpened, MapPush, MapSeal, MapSealed
 from holdfast.common.net.frame_client import FrameClient, Reply
 
@@ -38,12 +40,13 @@ if TYPE_CHECKING:
 ACK_SECONDS = 30.0
 #: A seal syncs the whole file; a slow disk may take its time.
 SEAL_SECONDS = 120.0
+_ATTEMPT_MAX = (1 << 64) - 1
 
 
 class MapWriter:
     """The output of one attempt. One thread at a time; leave it with `close` or, on any error, `abort`.
 
-    As a context manager it aborts unless `close` was called.
+    As a context manager it aborts unless `close` was called. It belongs to the process that made it.
     """
 
     def __init__(
@@ -56,6 +59,10 @@ class MapWriter:
         codec: Codec = Codec.NONE,
         spool_bytes: int = SPOOL_BYTES,
     ) -> None:
+        """Raises ConfigError for numbers that no worker would take."""
+        _check_number("map_id", map_id, MAPS_MAX - 1)
+        _check_number("attempt", attempt, _ATTEMPT_MAX)
+        _check_number("spool_bytes", spool_bytes)
         self._shuffle = shuffle
         self._map = map_id
         self._attempt = attempt
@@ -70,8 +77,9 @@ class MapWriter:
     def write_region(self, parts: Iterable[tuple[int, Buffer]]) -> None:
         """Write a region: (partition, payload) in ascending order of partitions, at most REGION_BYTES_MAX bytes.
 
-        Payloads must not change before `close` or `abort`. Raises ValueError for a wrong order or size, and what ended
-        the attempt if it is over: GiveUpError where no worker takes it, ApplicationGoneError, ConflictError.
+        Payloads must not change before `close` or `abort`. Raises ValueError for a wrong order or size, which ends the
+        attempt as any error here does, and what ended it if it is over: GiveUpError where no worker takes it,
+        ApplicationGoneError, ConflictError.
         """
         self._send(self._regions.region(parts))
 
@@ -101,7 +109,9 @@ class MapWriter:
         return MapStatus(self._map, self._shuffle.partitions, winner)
 
     def abort(self) -> None:
-        """Give the attempt up; workers drop what they have of it. Harmless after `close`."""
+        """Give the attempt up; workers drop what they have of it. Harmless after `close`, and in a forked child."""
+        if self._runtime.pid != os.getpid():
+            return
         finished = threading.Event()
         self._call(self._sender.abort)
         self._call(finished.set)
@@ -118,6 +128,15 @@ class MapWriter:
             self.abort()
 
     def _send(self, frames: Iterator[Frame]) -> None:
+        self._require_own_process()
+        try:
+            self._send_all(frames)
+        except BaseException:
+            # A part of the region may be on its way: nothing that follows it could be right.
+            self.abort()
+            raise
+
+    def _send_all(self, frames: Iterator[Frame]) -> None:
         for frame in frames:
             self._spool.add(frame)
             self._added += frame.size
@@ -129,8 +148,12 @@ class MapWriter:
                 self._sender.outcome.result()
                 raise GiveUpError(f"map {self._map} attempt {self._attempt} was closed or aborted")
 
+    def _require_own_process(self) -> None:
+        if self._runtime.pid != os.getpid():
+            raise ConfigError("a map writer belongs to the process that made it; make one after the fork")
+
     def _call(self, work: Callable[..., object], *values: object) -> None:
-        self._runtime.loop.call_soon_threadsafe(partial(work, *values))
+        self._runtime.loop.call_soon_threadsafe(self._sender.guarded, partial(work, *values))
 
 
 class _Sender:
@@ -158,6 +181,14 @@ class _Sender:
         self.outcome: concurrent.futures.Future[Written] = concurrent.futures.Future()
 
     # Called from the writer, on the loop.
+
+    def guarded(self, work: Callable[[], object]) -> None:
+        """Do it; a mistake of ours ends the attempt instead of leaving the caller waiting."""
+        try:
+            work()
+        except Exception as error:
+            self._settle_outcome(error=error)
+            raise
 
     def start(self) -> None:
         self._do(self._core.started(time.monotonic_ns()))
@@ -317,3 +348,8 @@ class _Sender:
 
     def _key(self, epoch: Epoch) -> MapFileKey:
         return MapFileKey(self._shuffle.key, self._map, self._attempt, epoch)
+
+
+def _check_number(name: str, value: object, most: int | None = None) -> None:
+    if not isinstance(value, int) or value < 0 or (most is not None and value > most):
+        raise ConfigError(f"`{name}` is a number from 0{'' if most is None else f' to {most}'}, not {value!r}")

@@ -11,6 +11,7 @@ import click
 from holdfast.client.cli.output import Document, in_bytes, in_seconds, json_option, masters_option, show, table
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.ids import INSTANCE_BYTES
+from holdfast.common.limits import U32_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> 
 
 @click.command()
 @click.argument("application")
-@click.option("--shuffle", type=click.IntRange(min=0), help="Only this shuffle of it.")
+@click.option("--shuffle", type=click.IntRange(0, U32_MAX), help="Only this shuffle of it.")
 @masters_option
 @json_option
 def forget(application: str, shuffle: int | None, masters: str, as_json: bool) -> int:

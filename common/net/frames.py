@@ -186,6 +186,8 @@ class FrameConnection(asyncio.BufferedProtocol):
             self.crowded = False  # else it stays until _writable meets the low mark, and says so
         if self.held_bytes >= HELD_BYTES_HIGH and self._answers_only:
             self._pause(CROWDED)
+        elif self.held_bytes <= HELD_BYTES_LOW:
+            self._resume(CROWDED)  # what was queued under a cork may all leave at once, and `_writable` is never called
 
     def _writable(self) -> None:
         """The kernel takes bytes again."""

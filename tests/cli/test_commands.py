@@ -94,6 +94,8 @@ def test_every_command_explains_itself(command: str):
         (["shuffles", "--masters", "127.0.0.1:1", "--instance", "xyz"], "32 hex digits"),
         (["local", "--masters", "2"], "1 or 3 masters"),
         (["local", "--workers", "many"], "many"),
+        (["local", "--dir", "/dev/null"], "/dev/null"),
+        (["forget", "x", "--shuffle", "99999999999", "--masters", "127.0.0.1:1"], "99999999999"),
         (["master", "--config", "missing.toml"], "missing.toml"),
         (["worker"], "--config"),
         (["inspect", "missing"], "missing"),

@@ -16,6 +16,7 @@ import pytest
 
 from holdfast.client import Codec, MapShuffle, MapStatus, Session
 from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.writer import MapWriter
 from holdfast.common.errors import (
     ApplicationGoneError,
     ConfigError,
@@ -338,6 +339,76 @@ def test_wrong_arguments_say_what_is_right(shared: LocalCluster, session: Sessio
     shuffle, _ = fill(session, maps=1)
     with pytest.raises(ValueError, match="partitions"):
         list(shuffle.reader([PARTITIONS]))
+
+
+def test_wrong_numbers_say_what_is_right(shared: LocalCluster, session: Session) -> None:
+    """What no server would take is a ConfigError here, whatever the wire could carry; nothing waits for an answer."""
+    for lease in (-5.0, 0.0, 1e18, float("nan")):
+        with pytest.raises(ConfigError, match="lease_seconds"):
+            Session(shared.endpoints, app="x", lease_seconds=lease)
+    for number in (-1, 1 << 32):
+        with pytest.raises(ConfigError, match="shuffle_id"):
+            session.open_shuffle(number)
+        with pytest.raises(ConfigError, match="generation"):
+            session.register_map_shuffle(1, shuffle_id=7, generation=number)
+    shuffle, _ = fill(session, maps=1)
+    wrong: Any
+    for wrong in (-1, 1 << 40, "x"):
+        with pytest.raises(ConfigError, match="map_id"):
+            shuffle.writer(wrong, 1)
+    for wrong in (-1, 1 << 64, None):
+        with pytest.raises(ConfigError, match="attempt"):
+            shuffle.writer(0, wrong)
+    with pytest.raises(ConfigError, match="spool_bytes"):
+        shuffle.writer(0, 1, spool_bytes=-1)
+    with pytest.raises(ConflictError, match="no map 7"):
+        shuffle.read_broadcast(7)
+
+
+def test_counting_passes_chosen_numbers_by(session: Session) -> None:
+    """A shuffle without a number never becomes one whose number the caller chose."""
+    chosen = session.register_map_shuffle(PARTITIONS, shuffle_id=1)
+    counted = [session.register_map_shuffle(PARTITIONS) for _ in range(3)]
+    assert len({chosen.key, *(shuffle.key for shuffle in counted)}) == 4
+
+
+def test_a_region_that_fails_ends_the_attempt(session: Session) -> None:
+    """A part of it may be at the worker already, so nothing more is taken, and nothing is left open."""
+    shuffle = session.register_map_shuffle(PARTITIONS)
+    writer = shuffle.writer(0, 1)
+    with pytest.raises(ValueError, match="ascend"):
+        writer.write_region([(5, b"a"), (3, b"b")])
+    with pytest.raises(GiveUpError, match="aborted"):
+        writer.write_region([(5, b"a")])
+
+
+def test_a_writer_stays_in_its_process(session: Session) -> None:
+    """A forked child is told so instead of waiting for a loop that it has not got; the parent goes on."""
+    shuffle = session.register_map_shuffle(PARTITIONS)
+    writer = shuffle.writer(0, 1)
+    writer.write_region([(1, b"x")])
+    child = multiprocessing.get_context("fork").Process(target=_use_writer, args=(writer,))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 7
+    shuffle.commit([writer.close()])
+    assert read(shuffle) == {1: Counter({(0, b"x"): 1})}
+
+
+def _use_writer(writer: MapWriter) -> None:
+    try:
+        writer.close()
+    except ConfigError:
+        os._exit(7)
+
+
+def test_many_partitions_of_many_files_leave_the_connection_usable(session: Session) -> None:
+    """Frames whose heads alone are beyond the bound of held answers: the worker goes on reading requests."""
+    shuffle = session.register_map_shuffle(40_000)
+    regions = [[(number, b"%d" % number) for number in range(40_000)]]
+    shuffle.commit([write(shuffle, number, number, regions) for number in range(2)])
+    assert sum(int(bytes(record.payload)) == record.partition for record in shuffle.reader(range(40_000))) == 80_000
+    assert list(write(shuffle, 2, 2, regions).winner.workers) != []
 
 
 def test_the_leader_may_die_at_any_time(shared: LocalCluster, session: Session) -> None:

@@ -80,3 +80,7 @@ class FaultyDisk(Disk):
     def replace(self, path: Path, data: bytes) -> None:
         """Replace without faults: a worker that cannot count its own starts would never start."""
         Disk().replace(path, data)
+
+    def overwrite(self, path: Path, data: bytes) -> None:
+        """The same."""
+        Disk().overwrite(path, data)

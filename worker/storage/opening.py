@@ -12,11 +12,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import lmdb
+
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import Incarnation
 from holdfast.worker.storage import names
 from holdfast.worker.storage.check import DataReport, IndexReport, decode_data, decode_index
-from holdfast.worker.storage.directory import StorageDirectory
+from holdfast.worker.storage.directory import StorageDirectory, is_full
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, STARTS_KEY, Index
@@ -184,6 +186,21 @@ def next_start(directories: Iterable[Examined], boot_id: bytes) -> Starts:
 
 
 def record_start(directory: StorageDirectory, disk: Disk, starts: Starts) -> None:
-    """Bring the counter to the disk, in the file and in the index. Raises OSError or lmdb.Error."""
-    disk.replace(directory.root / names.STARTS, starts.encode())
-    directory.index.put(STARTS_KEY, starts.encode())
+    """Bring the counter to the disk, in the file and in the index. Raises OSError or lmdb.Error.
+
+    A file system that others have filled has room for neither a new file nor a new page, and what is sealed must be
+    served all the same: then the file is written over in place, and it alone has the number.
+    """
+    path = directory.root / names.STARTS
+    try:
+        disk.replace(path, starts.encode())
+    except OSError as error:
+        if not is_full(error) or not path.exists():
+            raise
+        disk.overwrite(path, starts.encode())
+    try:
+        directory.index.put(STARTS_KEY, starts.encode())
+    except (lmdb.Error, OSError) as error:
+        if disk.free_bytes(directory.root)[1] > 0:
+            raise
+        directory.problem = f"no room for the index: {error}"

@@ -7,6 +7,7 @@ acknowledged data could hang on is deleted.
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from pathlib import Path
 
@@ -45,8 +46,9 @@ def list_files(shuffle: ShuffleKey, folder: Path) -> dict[MapFileKey, tuple[layo
     # Sorted, so that of two names for one file the sealed one (.map) counts: the others go on with a digit or an "f".
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         name = layout.parse_file(shuffle, path.name)
-        if name is not None:
-            found[name.key] = name.kind, path, path.lstat().st_size
+        status = path.lstat()
+        if name is not None and stat.S_ISREG(status.st_mode):  # a folder or a link is not ours, whatever its name
+            found[name.key] = name.kind, path, status.st_size
     return found
 
 

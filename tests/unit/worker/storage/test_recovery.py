@@ -1,9 +1,12 @@
 """What a start finds and does: one story for each case of the file table, and damaged indexes."""
 
+import errno
 import os
 import random
 import shutil
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import lmdb
 import pytest
@@ -40,9 +43,9 @@ def root(tmp_path):
     return tmp_path
 
 
-def reopened(root):
+def reopened(root, disk=None):
     """The store after a restart, with its notes as one text."""
-    store = open_store(root)
+    store = open_store(root, disk=disk)
     return store, "\n".join(store.report)
 
 
@@ -155,6 +158,46 @@ def test_unknown_names_are_left_alone(root):
     assert "notes.txt" in notes
     assert stranger.read_text() == "mine"
     store.close()
+
+
+def test_folders_and_links_under_names_of_ours_do_not_stop_a_start(root):
+    """Only regular files are ours: the others are left alone, and everything else is served."""
+    folder = root / layout.shuffle_folder(SHUFFLE)
+    (folder / "m-7-7-0.map").mkdir()
+    (folder / "m-8-8-0.map").symlink_to("/etc/passwd")
+    store, _ = reopened(root)
+    assert (folder / "m-7-7-0.map").is_dir()
+    assert (folder / "m-8-8-0.map").is_symlink()
+    assert store.files == len(list(folder.glob("*.map"))) - 2
+    store.close()
+
+
+class FullDisk(Disk):
+    """A file system that others have filled: no new file, no longer file, no new page."""
+
+    def create(self, path: Path) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    def commit(self, transaction: Callable[[], None]) -> None:
+        raise lmdb.DiskError("No space left on device")
+
+    def free_bytes(self, path: Path) -> tuple[int, int]:
+        return super().free_bytes(path)[0], 0
+
+
+def test_a_start_on_a_full_disk_serves_what_is_sealed(root):
+    """The start is counted in place, the files are there, and the directory takes nothing new."""
+    before, _ = reopened(root)
+    files, incarnation = before.files, before.incarnation
+    before.close()
+    full, _ = reopened(root, FullDisk())
+    assert (full.files, full.incarnation) == (files, incarnation + 1)
+    assert not full.directories()[0].healthy
+    full.close()
+    after, _ = reopened(root)
+    assert (after.files, after.incarnation) == (files, incarnation + 2)
+    assert after.directories()[0].healthy
+    after.close()
 
 
 def test_nothing_is_deleted_at_a_start(root):
