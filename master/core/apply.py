@@ -216,7 +216,11 @@ def _shuffle_bounds(state: State, body: cmd.RegisterShuffle) -> Answer | None:
     below = state.below[body.key.instance]
     own, heads = len(below.shuffles), len(below.heads)
     if own >= bounds.SHUFFLES_PER_APPLICATION_MAX or heads >= bounds.HEADS_PER_APPLICATION_MAX:
-        return _refuse(Status.NO_ROOM, f"the application has {own} shuffles and had {heads}; go on in a new instance")
+        return _refuse(
+            Status.NO_ROOM,
+            f"the application has {own} shuffles alive and {heads} gaps in the ids of all it had; unregister some, or go "
+            "on in a new instance",
+        )
     if state.shuffle_count >= bounds.SHUFFLES_MAX or state.head_count >= bounds.HEADS_MAX:
         return _refuse(
             Status.NO_ROOM, f"{state.shuffle_count} shuffles are registered; unregister or forget some first"

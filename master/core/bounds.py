@@ -13,7 +13,8 @@ LEASES_PER_APPLICATION_MAX = 1_000
 SHUFFLES_MAX = 200_000
 #: Of one application: they are dropped by one command, which may not hold up the log for more than a few milliseconds.
 SHUFFLES_PER_APPLICATION_MAX = 20_000
-#: Shuffles whose highest generation is remembered, so that none is used twice: of all and of one application.
+#: Runs of shuffle ids with equal highest generation, remembered so that none is used twice: of all and of one
+#: application. Ids that ascend without gaps are one run, however many.
 HEADS_MAX = 500_000
 HEADS_PER_APPLICATION_MAX = 50_000
 #: Instances that are gone and must not come back; the oldest are forgotten first (instances are random).

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.master.core.answers import AnswerTable
+from holdfast.master.core.heads import Heads
 from holdfast.master.core.records import Application, Client, Shuffle, Upload, Worker
 
 
@@ -22,7 +23,7 @@ class Below:
     """What is below one application: its shuffles, and the highest generation ever opened of each."""
 
     shuffles: dict[ShuffleKey, Shuffle] = field(default_factory=dict)
-    heads: dict[int, int] = field(default_factory=dict)
+    heads: Heads = field(default_factory=Heads)
 
 
 @dataclass(slots=True)
@@ -121,9 +122,9 @@ class State:
         self.array_bytes += shuffle.array_bytes - (before.array_bytes if before else 0)
         self.shuffle_count += before is None
         below.shuffles[shuffle.key] = shuffle
-        head = below.heads.get(shuffle.key.shuffle)
-        self.head_count += head is None
-        below.heads[shuffle.key.shuffle] = max(head or 0, shuffle.key.generation)
+        self.head_count -= len(below.heads)
+        below.heads.raise_to(shuffle.key.shuffle, shuffle.key.generation)
+        self.head_count += len(below.heads)
 
     def drop_shuffle(self, key: ShuffleKey) -> None:
         """Remove a generation; that it existed is remembered."""
@@ -224,7 +225,9 @@ class State:
         if self.below.keys() != self.applications.keys():
             yield "there are shuffles without an application, or the other way round"
         for instance, below in self.below.items():
-            living = {key for number in below.heads for key in self.generations(instance, number)}
+            yield from below.heads.check()
+            numbers = {key.shuffle for key in below.shuffles}
+            living = {key for number in numbers for key in self.generations(instance, number)}
             for key, shuffle in below.shuffles.items():
                 if key != shuffle.key or key.instance != instance or key not in living:
                     yield f"shuffle {key} is in the wrong place, or not among the latest generations"

@@ -15,6 +15,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from holdfast.master.core.heads import Run
 from holdfast.master.core.records import Application, Client, Shuffle, Upload, Worker
 from holdfast.master.core.state import Below, Tables
 from holdfast.master.machine.codec import VERSION, from_message, to_message
@@ -110,8 +111,9 @@ def _records_below(instance: bytes, below: Below) -> Iterator[tuple[pb.Record, t
         shuffle = below.shuffles[key]
         message = to_message(shuffle, without=("assignment", "winners"))
         yield pb.Record(shuffle=message), (shuffle.assignment, shuffle.winners)
-    for number in sorted(below.heads):
-        yield pb.Record(head=pb.Head(instance=instance, shuffle=number, generation=below.heads[number])), ()
+    for run in below.heads:
+        head = pb.Head(instance=instance, shuffle=run.begin, generation=run.generation, shuffles=run.end - run.begin)
+        yield pb.Record(head=head), ()
 
 
 def _load_header(tables: Tables, message: Any, _: list[bytes]) -> None:
@@ -135,7 +137,8 @@ def _load_shuffle(tables: Tables, message: Any, arrays: list[bytes]) -> None:
 
 
 def _load_head(tables: Tables, message: Any, _: list[bytes]) -> None:
-    _below(tables, message.instance).heads[message.shuffle] = message.generation
+    run = Run(message.shuffle, message.shuffle + message.shuffles, message.generation)
+    _below(tables, message.instance).heads.append(run)
 
 
 def _load_gone(tables: Tables, message: Any, _: list[bytes]) -> None:

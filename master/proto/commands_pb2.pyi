@@ -359,14 +359,16 @@ class Shuffle(_message.Message):
     def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., created_ms: _Optional[int] = ..., winners_digest: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., committed_ms: _Optional[int] = ...) -> None: ...
 
 class Head(_message.Message):
-    __slots__ = ("instance", "shuffle", "generation")
+    __slots__ = ("instance", "shuffle", "generation", "shuffles")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLES_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     shuffle: int
     generation: int
-    def __init__(self, instance: _Optional[bytes] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    shuffles: int
+    def __init__(self, instance: _Optional[bytes] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ..., shuffles: _Optional[int] = ...) -> None: ...
 
 class Gone(_message.Message):
     __slots__ = ("instance", "time_ms")
