@@ -218,7 +218,7 @@ def _shuffle_bounds(state: State, body: cmd.RegisterShuffle) -> Answer | None:
     if own >= bounds.SHUFFLES_PER_APPLICATION_MAX or heads >= bounds.HEADS_PER_APPLICATION_MAX:
         return _refuse(
             Status.NO_ROOM,
-            f"the application has {own} shuffles alive and {heads} gaps in the ids of all it had; unregister some, or go "
+            f"the application has {own} shuffles alive and {heads} gaps in the ids it had; unregister some, or go "
             "on in a new instance",
         )
     if state.shuffle_count >= bounds.SHUFFLES_MAX or state.head_count >= bounds.HEADS_MAX:
