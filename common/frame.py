@@ -32,7 +32,7 @@ assert HEADER_BYTES == 32, "the header is a wire format"
 
 
 class FrameType(IntEnum):
-    """What a frame is; numbers are fixed for ever. 48–79 are kept for REDUCE pushes, replication and chunks."""
+    """What a frame is; numbers are fixed for ever."""
 
     HELLO = 1  #: first frame of every connection, both ways
     PING = 2
@@ -45,6 +45,12 @@ class FrameType(IntEnum):
     STREAM_CREDIT = 33
     STREAM_DATA = 34  #: worker to client; request id is the one of STREAM_OPEN
     STREAM_CLOSE = 35
+    PUSH = 48  #: batches of REDUCE partitions
+    REPLICATE = 49  #: the same, from a primary to its replica
+    PUSH_CREDIT = 50  #: room for pushes, asked for and granted
+    SEAL = 51  #: from the leading master
+    CHUNKS_OPEN = 52  #: credit and closing are STREAM_CREDIT and STREAM_CLOSE
+    CHUNKS_DATA = 53  #: worker to client; request id is the one of CHUNKS_OPEN
 
 
 @dataclass(frozen=True, slots=True)

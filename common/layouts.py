@@ -19,10 +19,13 @@ VERSION = 1
 
 
 class Kind(IntEnum):
-    """What an array holds. 16 and up are kept for REDUCE partitions."""
+    """What an array holds. 16 and up are those of REDUCE partitions (reduce_layouts.py)."""
 
     MAP_ASSIGNMENT = 1
     MAP_WINNERS = 2
+    REDUCE_LOCATIONS = 16
+    REDUCE_WINNERS = 17
+    REDUCE_MANIFEST = 18
 
 
 _PREFIX = struct.Struct("<BB")
@@ -35,7 +38,8 @@ WORKERS_MAX = 65_535
 INFLATED_BYTES_MAX = 256 * MIB
 
 
-def _check(data: bytes, kind: Kind, layout: struct.Struct) -> None:
+def check_prefix(data: bytes, kind: Kind, layout: struct.Struct) -> None:
+    """Check that `data` has the fixed part of an array of this kind; raises ProtocolError."""
     if len(data) < layout.size:
         raise ProtocolError(f"{kind.name}: {len(data)} bytes are too few")
     version, got = _PREFIX.unpack_from(data)
@@ -64,7 +68,7 @@ class MapAssignment:
 
     @classmethod
     def decode(cls, data: bytes) -> MapAssignment:
-        _check(data, Kind.MAP_ASSIGNMENT, _ASSIGNMENT)
+        check_prefix(data, Kind.MAP_ASSIGNMENT, _ASSIGNMENT)
         _, _, copies, count = _ASSIGNMENT.unpack_from(data)
         if not 1 <= count <= WORKERS_MAX or len(data) != _ASSIGNMENT.size + 4 * count or not 1 <= copies <= COPIES_MAX:
             raise ProtocolError(f"MAP_ASSIGNMENT: {len(data)} bytes do not hold {count} workers, {copies} copies")
@@ -118,7 +122,7 @@ class MapWinners:
 
     @classmethod
     def decode(cls, data: bytes) -> MapWinners:
-        _check(data, Kind.MAP_WINNERS, _WINNERS)
+        check_prefix(data, Kind.MAP_WINNERS, _WINNERS)
         _, _, _, maps, partitions, size = _WINNERS.unpack_from(data)
         width = bitmap_bytes(partitions)
         if size > INFLATED_BYTES_MAX:
@@ -127,7 +131,7 @@ class MapWinners:
             )
         if maps > MAPS_MAX or partitions > PARTITIONS_MAX or size != maps * (_PLACE.size + width):
             raise ProtocolError(f"MAP_WINNERS: {maps} maps and {partitions} partitions do not make {size} bytes")
-        raw = _inflate(data[_WINNERS.size :], size)
+        raw = inflate(data[_WINNERS.size :], size, Kind.MAP_WINNERS)
         bitmaps = maps * _PLACE.size
         rows = _PLACE.iter_unpack(raw[:bitmaps])
         winners = []
@@ -152,13 +156,13 @@ def bitmap_bytes(partitions: int) -> int:
     return (partitions + 7) // 8
 
 
-def _inflate(data: bytes, size: int) -> bytes:
+def inflate(data: bytes, size: int, kind: Kind) -> bytes:
     """Inflate to exactly `size` bytes, never allocating more than one beyond."""
     stream = zlib.decompressobj()
     try:
         raw = stream.decompress(data, size + 1)
     except zlib.error as error:
-        raise ProtocolError(f"MAP_WINNERS: not deflated data ({error})") from None
+        raise ProtocolError(f"{kind.name}: not deflated data ({error})") from None
     if len(raw) != size or not stream.eof or stream.unused_data:
-        raise ProtocolError(f"MAP_WINNERS: inflates to something other than {size} bytes")
+        raise ProtocolError(f"{kind.name}: inflates to something other than {size} bytes")
     return raw

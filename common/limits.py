@@ -21,6 +21,12 @@ BATCH_BYTES_MAX = FRAME_BODY_BYTES_MAX
 FRAME_RUNS_MAX = 65_535
 #: Files in one STREAM_OPEN; a reader opens more streams beyond.
 STREAM_FILES_MAX = 32_768
+#: Batches in one push: entries of 18 bytes in a frame's meta.
+PUSH_BATCHES_MAX = 32_768
+#: Epochs in one seal: entries of 8 bytes asked, 34 answered; a leader sends more seals beyond.
+SEAL_EPOCHS_MAX = 16_384
+#: A partition file's unit of fetch; a chunk holds whole batches, so it is longer by at most one.
+CHUNK_BYTES = 8 * MIB
 #: A MAP region: sorted in the writer's memory, so this is what a map task holds.
 REGION_BYTES_MAX = 64 * MIB
 #: Read credit a client may have outstanding on one stream.
@@ -32,6 +38,8 @@ PARTITIONS_MAX = 1_000_000
 MAPS_MAX = 1_000_000
 #: Copies of a partition or map file.
 COPIES_MAX = 2
+#: Epochs of one generation, all partitions together: moves are stopped before they reach it.
+EPOCHS_MAX = 4_000_000
 #: Any u32 id.
 U32_MAX = 0xFFFF_FFFF
 
@@ -55,4 +63,6 @@ assert READ_FRAME_BYTES <= STREAM_CREDIT_BYTES_MAX, "full credit must let at lea
 assert FRAME_BODY_BYTES_MAX <= REGION_BYTES_MAX, "a region holds at least one full frame"
 assert COMMAND_PART_BYTES < COMMAND_BYTES_MAX, "a part travels in a command with an envelope around it"
 assert COMMAND_PART_BYTES * COMMAND_PARTS_MAX >= CONTROL_MESSAGE_BYTES_MAX, "what a message may carry can be stored"
+assert PUSH_BATCHES_MAX * 18 + 512 < FRAME_META_BYTES_MAX, "the longest push fits a frame's meta"
+assert SEAL_EPOCHS_MAX * 34 + 64 < FRAME_META_BYTES_MAX, "the longest seal answer fits a frame's meta"
 assert STREAM_FILES_MAX * 16 < FRAME_META_BYTES_MAX, "the longest stream request fits a frame's meta"

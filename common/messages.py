@@ -12,22 +12,9 @@ from enum import IntEnum
 from typing import Self, cast
 
 from holdfast.common.errors import ProtocolError
-from holdfast.common.ids import (
-    INSTANCE_BYTES,
-    AttemptId,
-    Epoch,
-    Generation,
-    Incarnation,
-    Instance,
-    MapFileKey,
-    MapId,
-    PartitionId,
-    RaftIndex,
-    ShuffleId,
-    ShuffleKey,
-    WorkerId,
-)
+from holdfast.common.ids import Incarnation, MapFileKey, PartitionId, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import FRAME_RUNS_MAX, NAME_BYTES_MAX, STREAM_FILES_MAX, TOKEN_BYTES_MAX
+from holdfast.common.meta import MAP_FILE, U32, MetaReader, pack_blob, pack_map_file, pack_shuffle, pack_text
 
 #: Where no index was seen yet.
 NO_INDEX = RaftIndex(0)
@@ -48,73 +35,9 @@ class Role(IntEnum):
 
     CLIENT = 1
     WORKER = 2
+    MASTER = 3
 
 
-class _Reader:
-    """Takes fixed structs, strings and arrays off a meta section, checking lengths first."""
-
-    __slots__ = ("data", "offset", "what")
-
-    def __init__(self, data: bytes | memoryview, what: str) -> None:
-        self.data = data
-        self.offset = 0
-        self.what = what
-
-    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
-        end = self.offset + layout.size
-        if end > len(self.data):
-            raise ProtocolError(f"{self.what}: {len(self.data)} bytes are too few")
-        values = layout.unpack_from(self.data, self.offset)
-        self.offset = end
-        return values
-
-    def take(self, size: int) -> bytes:
-        end = self.offset + size
-        if end > len(self.data):
-            raise ProtocolError(f"{self.what}: {len(self.data)} bytes are too few")
-        value = bytes(self.data[self.offset : end])
-        self.offset = end
-        return value
-
-    def blob(self, size_max: int) -> bytes:
-        (size,) = self.unpack(_U16)
-        if size > size_max:
-            raise ProtocolError(f"{self.what}: a field of {size} bytes, at most {size_max} are allowed")
-        return self.take(size)
-
-    def text(self) -> str:
-        try:
-            return self.blob(NAME_BYTES_MAX).decode()
-        except UnicodeDecodeError:
-            raise ProtocolError(f"{self.what}: text is not UTF-8") from None
-
-    def array(self, layout: struct.Struct, count_max: int) -> list[tuple[int, ...]]:
-        (count,) = self.unpack(_U32)
-        if count > count_max:
-            raise ProtocolError(f"{self.what}: an array of {count}, at most {count_max} are allowed")
-        return list(layout.iter_unpack(self.take(count * layout.size)))
-
-    def shuffle(self) -> ShuffleKey:
-        instance = Instance(self.take(INSTANCE_BYTES))
-        shuffle, generation = self.unpack(_TWO_U32)
-        return ShuffleKey(instance, ShuffleId(shuffle), Generation(generation))
-
-    def map_file(self) -> MapFileKey:
-        shuffle = self.shuffle()
-        map_id, attempt, epoch = self.unpack(MAP_FILE)
-        return MapFileKey(shuffle, MapId(map_id), AttemptId(attempt), Epoch(epoch))
-
-    def end(self) -> None:
-        if self.offset != len(self.data):
-            raise ProtocolError(f"{self.what}: {len(self.data) - self.offset} bytes too many")
-
-
-_U16 = struct.Struct("<H")
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
-_TWO_U32 = struct.Struct("<II")
-#: map u32, attempt u64, epoch u32: one file of MAP partitions below its shuffle key.
-MAP_FILE = struct.Struct("<IQI")
 #: partition u32, length u32: a run of one partition's bytes in a frame's body.
 RUN = struct.Struct("<II")
 _HELLO = struct.Struct("<HBQ")
@@ -127,24 +50,6 @@ _STREAM_OPEN = struct.Struct("<III")
 _STREAM_OPENED = struct.Struct("<QQ")
 _CREDIT = struct.Struct("<QI")
 _STREAM_DATA = struct.Struct("<QIIIB")
-
-
-def _text(value: str) -> bytes:
-    return _blob(value.encode(), NAME_BYTES_MAX)
-
-
-def _blob(value: bytes, size_max: int) -> bytes:
-    if len(value) > size_max:
-        raise ProtocolError(f"a field of {len(value)} bytes, at most {size_max} are allowed")
-    return _U16.pack(len(value)) + value
-
-
-def _shuffle(key: ShuffleKey) -> bytes:
-    return key.instance + _TWO_U32.pack(key.shuffle, key.generation)
-
-
-def _map_file(key: MapFileKey) -> bytes:
-    return _shuffle(key.shuffle) + MAP_FILE.pack(key.map, key.attempt, key.epoch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,13 +66,13 @@ class Hello:
 
     def encode(self) -> bytes:
         head = _HELLO.pack(self.version, self.role, self.raft_index)
-        return head + _text(self.cluster_id) + _blob(self.token, TOKEN_BYTES_MAX)
+        return head + pack_text(self.cluster_id) + pack_blob(self.token, TOKEN_BYTES_MAX)
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        reader = _Reader(data, "HELLO")
+        reader = MetaReader(data, "HELLO")
         version, role, raft_index = reader.unpack(_HELLO)
-        if role not in (Role.CLIENT, Role.WORKER):
+        if role not in (Role.CLIENT, Role.WORKER, Role.MASTER):
             raise ProtocolError(f"HELLO: unknown role {role}")
         cluster_id, token = reader.text(), reader.blob(TOKEN_BYTES_MAX)
         reader.end()
@@ -189,7 +94,7 @@ class HelloOk:
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        reader = _Reader(data, "HELLO answer")
+        reader = MetaReader(data, "HELLO answer")
         version, worker, incarnation = reader.unpack(_HELLO_OK)
         reader.end()
         return cls(version=version, worker=WorkerId(worker), incarnation=Incarnation(incarnation))
@@ -211,11 +116,11 @@ class MapOpen:
     raft_index: RaftIndex = NO_INDEX
 
     def encode(self) -> bytes:
-        return _map_file(self.file) + _MAP_OPEN.pack(self.incarnation, self.partitions, self.ack, self.raft_index)
+        return pack_map_file(self.file) + _MAP_OPEN.pack(self.incarnation, self.partitions, self.ack, self.raft_index)
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        reader = _Reader(data, "MAP_OPEN")
+        reader = MetaReader(data, "MAP_OPEN")
         file = reader.map_file()
         incarnation, partitions, ack, raft_index = reader.unpack(_MAP_OPEN)
         reader.end()
@@ -237,12 +142,12 @@ class MapOpened:
     handle: int
 
     def encode(self) -> bytes:
-        return _U32.pack(self.handle)
+        return U32.pack(self.handle)
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        reader = _Reader(data, "MAP_OPEN answer")
-        (handle,) = reader.unpack(_U32)
+        reader = MetaReader(data, "MAP_OPEN answer")
+        (handle,) = reader.unpack(U32)
         reader.end()
         return cls(handle)
 
@@ -271,11 +176,11 @@ class MapPush:
 
     def encode(self) -> bytes:
         runs = b"".join([RUN.pack(partition, length) for partition, length in self.runs])
-        return _MAP_PUSH.pack(self.handle, self.region, self.flags) + _U32.pack(len(self.runs)) + runs
+        return _MAP_PUSH.pack(self.handle, self.region, self.flags) + U32.pack(len(self.runs)) + runs
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        reader = _Reader(data, "MAP_PUSH")
+        reader = MetaReader(data, "MAP_PUSH")
         handle, region, flags = reader.unpack(_MAP_PUSH)
         runs = cast("list[tuple[int, int]]", reader.array(RUN, FRAME_RUNS_MAX))
         reader.end()
@@ -310,11 +215,11 @@ class MapSeal:
     totals: FileTotals
 
     def encode(self) -> bytes:
-        return _map_file(self.file) + self.totals.encode()
+        return pack_map_file(self.file) + self.totals.encode()
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        reader = _Reader(data, "MAP_SEAL")
+        reader = MetaReader(data, "MAP_SEAL")
         file = reader.map_file()
         regions, batches, size, crc_sum = reader.unpack(_TOTALS)
         reader.end()
@@ -334,7 +239,7 @@ class MapSealed:
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        reader = _Reader(data, "MAP_SEAL answer")
+        reader = MetaReader(data, "MAP_SEAL answer")
         regions, batches, size, crc_sum, incarnation = reader.unpack(_SEALED)
         reader.end()
         totals = FileTotals(regions=regions, batches=batches, size_bytes=size, crc_sum=crc_sum)
@@ -348,11 +253,11 @@ class MapAbort:
     file: MapFileKey
 
     def encode(self) -> bytes:
-        return _map_file(self.file)
+        return pack_map_file(self.file)
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        reader = _Reader(data, "MAP_ABORT")
+        reader = MetaReader(data, "MAP_ABORT")
         file = reader.map_file()
         reader.end()
         return cls(file)
@@ -373,11 +278,11 @@ class StreamOpen:
     def encode(self) -> bytes:
         files = b"".join([MAP_FILE.pack(*file) for file in self.files])
         head = _STREAM_OPEN.pack(self.begin, self.end, self.credit_bytes)
-        return _shuffle(self.shuffle) + head + _U32.pack(len(self.files)) + files
+        return pack_shuffle(self.shuffle) + head + U32.pack(len(self.files)) + files
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        reader = _Reader(data, "STREAM_OPEN")
+        reader = MetaReader(data, "STREAM_OPEN")
         shuffle = reader.shuffle()
         begin, end, credit_bytes = reader.unpack(_STREAM_OPEN)
         files = cast("list[tuple[int, int, int]]", reader.array(MAP_FILE, STREAM_FILES_MAX))
@@ -402,7 +307,7 @@ class StreamOpened:
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        reader = _Reader(data, "STREAM_OPEN answer")
+        reader = MetaReader(data, "STREAM_OPEN answer")
         stream, total_bytes = reader.unpack(_STREAM_OPENED)
         reader.end()
         return cls(stream=stream, total_bytes=total_bytes)
@@ -423,7 +328,7 @@ class StreamCredit:
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        reader = _Reader(data, "STREAM_CREDIT")
+        reader = MetaReader(data, "STREAM_CREDIT")
         stream, size = reader.unpack(_CREDIT)
         reader.end()
         return cls(stream=stream, credit_bytes=size)
@@ -455,11 +360,11 @@ class StreamData:
     def encode(self) -> bytes:
         runs = b"".join([RUN.pack(partition, length) for partition, length in self.runs])
         head = _STREAM_DATA.pack(self.stream, self.sequence, self.file, self.region, self.flags)
-        return head + _U32.pack(len(self.runs)) + runs
+        return head + U32.pack(len(self.runs)) + runs
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        reader = _Reader(data, "STREAM_DATA")
+        reader = MetaReader(data, "STREAM_DATA")
         stream, sequence, file, region, flags = reader.unpack(_STREAM_DATA)
         runs = cast("list[tuple[int, int]]", reader.array(RUN, FRAME_RUNS_MAX))
         reader.end()

@@ -198,6 +198,52 @@ class WorkerAddress(_message.Message):
     alive: bool
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., address: _Optional[str] = ..., alive: _Optional[bool] = ...) -> None: ...
 
+class FailedEpoch(_message.Message):
+    __slots__ = ("partition", "epoch", "status")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    epoch: int
+    status: int
+    def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., status: _Optional[int] = ...) -> None: ...
+
+class ReviveRequest(_message.Message):
+    __slots__ = ("key", "failed", "unusable_workers", "holder")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    UNUSABLE_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    key: ShuffleKey
+    failed: _containers.RepeatedCompositeFieldContainer[FailedEpoch]
+    unusable_workers: _containers.RepeatedScalarFieldContainer[int]
+    holder: bytes
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., failed: _Optional[_Iterable[_Union[FailedEpoch, _Mapping]]] = ..., unusable_workers: _Optional[_Iterable[int]] = ..., holder: _Optional[bytes] = ...) -> None: ...
+
+class NewLocation(_message.Message):
+    __slots__ = ("partition", "epoch", "primary", "replica", "hint")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PRIMARY_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    HINT_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    epoch: int
+    primary: int
+    replica: int
+    hint: int
+    def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., primary: _Optional[int] = ..., replica: _Optional[int] = ..., hint: _Optional[int] = ...) -> None: ...
+
+class ReviveReply(_message.Message):
+    __slots__ = ("locations", "workers", "raft_index")
+    LOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    locations: _containers.RepeatedCompositeFieldContainer[NewLocation]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerAddress]
+    raft_index: int
+    def __init__(self, locations: _Optional[_Iterable[_Union[NewLocation, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ...) -> None: ...
+
 class CommitRequest(_message.Message):
     __slots__ = ("call", "key", "winners_array", "holder")
     CALL_FIELD_NUMBER: _ClassVar[int]
@@ -217,28 +263,32 @@ class CommitReply(_message.Message):
     def __init__(self, raft_index: _Optional[int] = ...) -> None: ...
 
 class GetManifestRequest(_message.Message):
-    __slots__ = ("key", "wait_ms", "holder")
+    __slots__ = ("key", "wait_ms", "holder", "offers_winners")
     KEY_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
+    OFFERS_WINNERS_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     wait_ms: int
     holder: bytes
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., wait_ms: _Optional[int] = ..., holder: _Optional[bytes] = ...) -> None: ...
+    offers_winners: bool
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., wait_ms: _Optional[int] = ..., holder: _Optional[bytes] = ..., offers_winners: _Optional[bool] = ...) -> None: ...
 
 class GetManifestReply(_message.Message):
-    __slots__ = ("kind", "partitions", "winners_array", "workers", "raft_index")
+    __slots__ = ("kind", "partitions", "winners_array", "workers", "raft_index", "manifest_array")
     KIND_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     WINNERS_ARRAY_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_ARRAY_FIELD_NUMBER: _ClassVar[int]
     kind: PartitionKind
     partitions: int
     winners_array: bytes
     workers: _containers.RepeatedCompositeFieldContainer[WorkerAddress]
     raft_index: int
-    def __init__(self, kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., winners_array: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ...) -> None: ...
+    manifest_array: bytes
+    def __init__(self, kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., winners_array: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ..., manifest_array: _Optional[bytes] = ...) -> None: ...
 
 class UnregisterShuffleRequest(_message.Message):
     __slots__ = ("call", "key", "holder")
