@@ -1,12 +1,16 @@
 """One fixed value of everything that has bytes; the golden files are made from these."""
 
+import zlib
 from typing import Any
 
-from holdfast.common import layouts, messages
+from holdfast.common import layouts, messages, reduce_layouts, reduce_messages
+from holdfast.common.batch import HEADER_BYTES as BATCH_HEADER_BYTES
 from holdfast.common.batch import BatchWriter, Codec
-from holdfast.common.checksum import partition_seed
+from holdfast.common.checksum import crc32c, partition_seed
+from holdfast.common.errors import Status
 from holdfast.common.frame import FrameType, encode_frame
 from holdfast.common.ids import (
+    NO_WORKER,
     AttemptId,
     Epoch,
     Generation,
@@ -61,6 +65,42 @@ MESSAGES: dict[str, Any] = {
     ),
 }
 
+REDUCE_MESSAGES: dict[str, Any] = {
+    "push": reduce_messages.Push(
+        shuffle=SHUFFLE,
+        incarnation=Incarnation(9),
+        ack=messages.Ack.WRITTEN,
+        map=FILE.map,
+        attempt=FILE.attempt,
+        body_crc=0x89ABCDEF,
+        raft_index=RaftIndex(100),
+        replica=reduce_messages.ReplicaPlace(WorkerId(5), Incarnation(2), "127.0.0.1:7001"),
+        entries=[
+            reduce_messages.PushEntry(PARTITION, Epoch(1), 0, 33),
+            reduce_messages.PushEntry(PartitionId(9), Epoch(0), 4, 200, 3),
+        ],
+    ),
+    "push_answer": reduce_messages.PushAnswer(1 << 22, [(0, Status.SOFT_SPLIT), (7, Status.HARD_SPLIT)]),
+    "push_credit": reduce_messages.PushCredit(1 << 22),
+    "seal": reduce_messages.Seal(
+        shuffle=SHUFFLE, flags=reduce_messages.SealFlag.FINAL, raft_index=RaftIndex(100), epochs=[(5, 0), (5, 1)]
+    ),
+    "seal_answer": reduce_messages.SealAnswer(
+        [
+            reduce_messages.SealedEpoch(PARTITION, Epoch(0), Status.OK, 1 << 33, 40, 1025, (1 << 64) - 1),
+            reduce_messages.SealedEpoch(PARTITION, Epoch(1), Status.UNKNOWN_FILE),
+        ]
+    ),
+    "chunks_open": reduce_messages.ChunksOpen(
+        shuffle=SHUFFLE, map_begin=2, map_end=8, credit_bytes=1 << 20, files=[(5, 0, 3), (5, 1, 0)]
+    ),
+    "chunks_opened": reduce_messages.ChunksOpened(stream=(9 << 32) | 17, total_bytes=1 << 34, chunks=[1025, 1]),
+    "chunks_data": reduce_messages.ChunksData(
+        stream=(9 << 32) | 17, sequence=3, file=1, chunk=2, flags=reduce_messages.ChunkFlag.END_OF_CHUNK, left_bytes=70
+    ),
+}
+MESSAGES.update(REDUCE_MESSAGES)
+
 ASSIGNMENT = layouts.MapAssignment((WorkerId(4), WorkerId(1), WorkerId(9)), copies=2)
 WINNERS = layouts.MapWinners(
     partitions=11,
@@ -83,10 +123,66 @@ WINNERS = layouts.MapWinners(
         ),
     ),
 )
+LOCATIONS = reduce_layouts.ReduceLocations(
+    (
+        reduce_layouts.Location(Epoch(0), WorkerId(4)),
+        reduce_layouts.Location(Epoch(2), WorkerId(1), WorkerId(4), 7),
+    )
+)
+REDUCE_WINNERS = reduce_layouts.ReduceWinners(
+    partitions=11,
+    attempts=(FILE.attempt, reduce_layouts.NO_ATTEMPT),
+    bitmaps=(b"\x21\x04", b"\x00\x00"),
+)
+MANIFEST = reduce_layouts.ReduceManifest(
+    partitions=11,
+    epochs=(
+        reduce_layouts.EpochResult(
+            PARTITION,
+            Epoch(0),
+            reduce_layouts.CopyResult(WorkerId(4), Status.FAILED_COPY, 0),
+            reduce_layouts.CopyResult(WorkerId(1), Status.OK, 1 << 33),
+        ),
+        reduce_layouts.EpochResult(
+            PARTITION,
+            Epoch(1),
+            reduce_layouts.CopyResult(WorkerId(4), Status.UNKNOWN_FILE, 0),
+            reduce_layouts.CopyResult(NO_WORKER, Status.UNKNOWN_FILE, 0),
+        ),
+    ),
+)
+#: Every array that is deflated, by the name of its golden file.
+ARRAYS: dict[str, Any] = {
+    "map_winners": WINNERS,
+    "reduce_locations": LOCATIONS,
+    "reduce_winners": REDUCE_WINNERS,
+    "reduce_manifest": MANIFEST,
+}
+
+
+def reduce_push_frame() -> bytes:
+    """A whole PUSH of the three batches above, with the checksum of its body."""
+    body = batches()
+    sizes = [BATCH_HEADER_BYTES + len(PAYLOADS[0]), BATCH_HEADER_BYTES + len(PAYLOADS[1])]
+    entries = [
+        reduce_messages.PushEntry(PARTITION, Epoch(1), number, size)
+        for number, size in enumerate([*sizes, len(body) - sum(sizes)])
+    ]
+    push = reduce_messages.Push(
+        shuffle=SHUFFLE,
+        incarnation=Incarnation(9),
+        ack=messages.Ack.WRITTEN,
+        map=FILE.map,
+        attempt=FILE.attempt,
+        body_crc=crc32c(body),
+        entries=entries,
+    )
+    return encode_frame(FrameType.PUSH, 79, push.encode(), len(body)) + body
 
 
 def golden() -> dict[str, bytes]:
-    """Name and bytes of every golden file made here. Of deflated arrays only the head: zlib versions may differ."""
+    """Name and bytes of every golden file made here. Of deflated arrays the head, and the rows as they are
+    before: versions of zlib may differ."""
     files = {f"message_{name}": message.encode() for name, message in MESSAGES.items()}
     files["batches"] = batches()
     body = batches()
@@ -94,5 +190,9 @@ def golden() -> dict[str, bytes]:
     files["frame_map_push"] = encode_frame(FrameType.MAP_PUSH, 77, push.encode(), len(body)) + body
     files["frame_refusal"] = encode_frame(FrameType.MAP_OPEN, 78, b"sealed", response=True, status=12)
     files["array_map_assignment"] = ASSIGNMENT.encode()
-    files["array_map_winners_head"] = WINNERS.encode()[:20]
+    files["frame_push"] = reduce_push_frame()
+    for name, array in ARRAYS.items():
+        files[f"array_{name}_head"] = array.encode()[:20]
+        if name != "map_winners":
+            files[f"array_{name}_rows"] = zlib.decompress(array.encode()[20:])
     return files

@@ -2,18 +2,19 @@
 
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from holdfast.common import layouts, messages
+from holdfast.common import layouts, messages, reduce_messages
 from holdfast.common.batch import HEADER_BYTES, Codec, parse_batch, parse_batches, whole_batch_bytes
 from holdfast.common.checksum import SEED, crc32c, partition_seed
 from holdfast.common.errors import CorruptError, HoldfastError, ProtocolError, Status, error_for
 from holdfast.common.frame import HEADER_BYTES as FRAME_HEADER_BYTES
 from holdfast.common.frame import FrameType, check_meta, decode_header, encode_frame
 from holdfast.common.ids import BROADCAST_PARTITION, PartitionId
-from holdfast.common.limits import FRAME_BODY_BYTES_MAX
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX, PUSH_BATCHES_MAX
 from tests.unit.common import samples
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -128,6 +129,42 @@ def test_an_array_is_refused_before_it_is_allocated():
             messages.MapPush.decode(head + count.to_bytes(4, "little") + good[13:])
 
 
+def test_a_push_names_its_body():
+    """The lengths of a push's entries make its body, and its checksum is the body's: a turned byte is found."""
+    frame = samples.golden()["frame_push"]
+    header = decode_header(frame)
+    start = FRAME_HEADER_BYTES + header.meta_bytes
+    push = reduce_messages.Push.decode(frame[FRAME_HEADER_BYTES:start])
+    assert sum(size for _, _, _, size, _ in push.entries) == header.body_bytes == len(frame) - start
+    assert crc32c(frame[start:]) == push.body_crc
+    assert push.replica is None
+
+
+def test_only_sensible_pushes_are_made_and_read():
+    """A push without batches, beyond the bound, or of an unknown level is refused by both sides."""
+    good = samples.REDUCE_MESSAGES["push"]
+    for entries in ([], good.entries[:1] * (PUSH_BATCHES_MAX + 1)):
+        with pytest.raises(ProtocolError):
+            replace(good, entries=entries).encode()
+    data = bytearray(good.encode())
+    data[28] = 3  # behind shuffle (24 bytes) and incarnation
+    with pytest.raises(ProtocolError, match="level 3"):
+        reduce_messages.Push.decode(data)
+
+
+def test_a_manifest_says_what_can_be_read():
+    """Sealed copies are offered; an epoch nobody ever wrote to is not lost, one whose only copy failed is."""
+    sealed, untouched = samples.MANIFEST.epochs
+    assert [copy.worker for copy in sealed.copies] == [1]
+    assert not sealed.lost
+    assert not untouched.copies
+    assert not untouched.lost
+    assert sealed._replace(replica=untouched.replica).lost
+    assert samples.REDUCE_WINNERS.has(0, 10)
+    assert not samples.REDUCE_WINNERS.has(1, 10)
+    assert replace(samples.REDUCE_WINNERS, bitmaps=()).has(0, 10) is None
+
+
 def test_frames_come_back():
     """Header fields, meta and body of a frame survive the trip."""
     frame = samples.golden()["frame_map_push"]
@@ -170,7 +207,14 @@ def test_arrays_come_back():
     ]
 
 
-@pytest.mark.parametrize("array", [samples.ASSIGNMENT, samples.WINNERS], ids=["assignment", "winners"])
+@pytest.mark.parametrize("name", sorted(samples.ARRAYS))
+def test_deflated_arrays_come_back(name):
+    """Each array decodes to what was encoded."""
+    array = samples.ARRAYS[name]
+    assert type(array).decode(array.encode()) == array
+
+
+@pytest.mark.parametrize("array", [samples.ASSIGNMENT, *samples.ARRAYS.values()], ids=["assignment", *samples.ARRAYS])
 def test_garbage_arrays_give_typed_errors(array):
     """Cut, longer and randomly changed arrays decode or raise ProtocolError, and never inflate beyond their word."""
     rng = random.Random(1)
