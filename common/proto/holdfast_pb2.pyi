@@ -153,7 +153,7 @@ class DetachReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterShuffleRequest(_message.Message):
-    __slots__ = ("call", "key", "kind", "partitions", "maps", "copies", "ack", "holder")
+    __slots__ = ("call", "key", "kind", "partitions", "maps", "copies", "ack", "holder", "failed_before")
     CALL_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +162,7 @@ class RegisterShuffleRequest(_message.Message):
     COPIES_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
+    FAILED_BEFORE_FIELD_NUMBER: _ClassVar[int]
     call: CallId
     key: ShuffleKey
     kind: PartitionKind
@@ -170,7 +171,8 @@ class RegisterShuffleRequest(_message.Message):
     copies: int
     ack: int
     holder: bytes
-    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., holder: _Optional[bytes] = ...) -> None: ...
+    failed_before: bool
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., holder: _Optional[bytes] = ..., failed_before: _Optional[bool] = ...) -> None: ...
 
 class RegisterShuffleReply(_message.Message):
     __slots__ = ("assignment_array", "workers", "raft_index", "copies")
@@ -519,7 +521,7 @@ class ListShufflesRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ShuffleInfo(_message.Message):
-    __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why")
+    __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why", "epochs", "moves", "lost")
     KEY_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -531,6 +533,9 @@ class ShuffleInfo(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     application: str
     user: str
@@ -542,7 +547,10 @@ class ShuffleInfo(_message.Message):
     bytes: int
     created_ms: int
     why: str
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., application: _Optional[str] = ..., user: _Optional[str] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+    epochs: int
+    moves: int
+    lost: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., application: _Optional[str] = ..., user: _Optional[str] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., why: _Optional[str] = ..., epochs: _Optional[int] = ..., moves: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
 
 class ListShufflesReply(_message.Message):
     __slots__ = ("shuffles", "total")

@@ -20,7 +20,9 @@ from holdfast.common.ids import INSTANCE_BYTES, Generation, ShuffleId, ShuffleKe
 from holdfast.common.limits import COMMAND_PARTS_MAX, COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX
 from holdfast.master.core import bounds
 from holdfast.master.core import commands as cmd
-from holdfast.master.core.records import Answer, Application, Lease, Shuffle, Upload
+from holdfast.master.core.epochs import move_epochs, revive
+from holdfast.master.core.moves import moved_count
+from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Answer, Application, Lease, Shuffle, Upload
 from holdfast.master.core.state import State
 from holdfast.master.core.workers import register_worker, set_workers_alive
 
@@ -158,8 +160,19 @@ def _register_shuffle(state: State, body: cmd.RegisterShuffle) -> Answer:
         return _gone(key.instance)
     known = state.shuffle(key)
     if known is not None:
+        state.drop_upload(body.upload)
         return _same_shape(known, body)
-    refusal = _generation_problem(state, key) or _shuffle_bounds(state, body)
+    refusal = _generation_problem(state, body) or _shuffle_bounds(state, body)
+    if refusal is not None:
+        return refusal
+    assignment = body.assignment
+    if body.upload:
+        whole = state.uploaded(body.upload)
+        if whole is None:
+            return _parts_missing()
+        state.drop_upload(body.upload)
+        assignment = whole
+    refusal = _array_room(state, len(assignment))
     if refusal is not None:
         return refusal
     state.put_shuffle(
@@ -171,8 +184,9 @@ def _register_shuffle(state: State, body: cmd.RegisterShuffle) -> Answer:
             copies_wanted=body.copies_wanted,
             copies=body.copies,
             ack=body.ack,
-            assignment=body.assignment,
+            assignment=assignment,
             created_ms=state.time_ms,
+            created_index=state.index,
         )
     )
     return Answer()
@@ -186,8 +200,10 @@ def _same_shape(known: Shuffle, body: cmd.RegisterShuffle) -> Answer:
     return Answer()
 
 
-def _generation_problem(state: State, key: ShuffleKey) -> Answer | None:
-    """Generations open one after another, each once the one before is committed or dropped; none comes back."""
+def _generation_problem(state: State, body: cmd.RegisterShuffle) -> Answer | None:
+    """Generations open one after another, each once the one before is committed, dropped or has lost data; none comes
+    back."""
+    key = body.key
     highest = state.head(key.instance, key.shuffle)
     if highest is None:
         return None
@@ -198,7 +214,7 @@ def _generation_problem(state: State, key: ShuffleKey) -> Answer | None:
     if key.generation != highest + 1:
         return _refuse(Status.GENERATION_CLOSED, f"the next generation of {key} is {highest + 1}")
     before = state.shuffle(ShuffleKey(key.instance, key.shuffle, Generation(highest)))
-    if before is not None and not before.committed_ms:
+    if before is not None and not before.committed_ms and not body.lost_before:
         return _refuse(Status.GENERATION_CLOSED, f"generation {highest} is open; push into it, or commit it first")
     return None
 
@@ -209,10 +225,13 @@ def _shuffle_bounds(state: State, body: cmd.RegisterShuffle) -> Answer | None:
             Status.BAD_REQUEST,
             f"{body.partitions} partitions, {body.maps} maps: a shuffle has 1 to {PARTITIONS_MAX} and up to {MAPS_MAX}",
         )
-    if not 1 <= body.copies <= body.copies_wanted <= COPIES_MAX or body.ack > 2 or not body.assignment:
+    placed = bool(body.assignment) != bool(body.upload)
+    if not 1 <= body.copies <= body.copies_wanted <= COPIES_MAX or body.ack > 2 or not placed:
         return _refuse(
             Status.BAD_REQUEST, f"copies are 1 or {COPIES_MAX}, ack is 0, 1 or 2, and there is an assignment"
         )
+    if body.kind not in (KIND_MAP, KIND_REDUCE):
+        return _refuse(Status.BAD_REQUEST, f"partitions are of kind {KIND_MAP} or {KIND_REDUCE}, not {body.kind}")
     below = state.below[body.key.instance]
     own, heads = len(below.shuffles), len(below.heads)
     if own >= bounds.SHUFFLES_PER_APPLICATION_MAX or heads >= bounds.HEADS_PER_APPLICATION_MAX:
@@ -225,7 +244,7 @@ def _shuffle_bounds(state: State, body: cmd.RegisterShuffle) -> Answer | None:
         return _refuse(
             Status.NO_ROOM, f"{state.shuffle_count} shuffles are registered; unregister or forget some first"
         )
-    return _array_room(state, len(body.assignment))
+    return None
 
 
 def _array_room(state: State, more: int) -> Answer | None:
@@ -261,15 +280,20 @@ def _commit_with(state: State, body: cmd.Commit) -> Answer:
             f"winners of {body.maps} maps and {body.partitions} partitions do not fit {body.key}, registered with "
             f"{shuffle.maps} (0: not known) and {shuffle.partitions}",
         )
-    winners = body.winners
+    if shuffle.kind == KIND_REDUCE and body.epochs != shuffle.partitions + moved_count(shuffle.moves):
+        return _refuse(Status.BUSY, f"{body.key} has other epochs than the {body.epochs} that were sealed; seal again")
+    winners, manifest = body.winners, body.manifest
     if body.upload:
-        upload = state.uploads.get(body.upload)
-        if upload is None or not all(upload.parts):
-            return _refuse(Status.BUSY, "parts of this call are missing; send them again")
-        winners = b"".join(upload.parts)
-    refusal = _array_room(state, len(winners))
-    if refusal is not None or not winners:
-        return refusal or _refuse(Status.BAD_REQUEST, "there are no winners in this commit")
+        whole = state.uploaded(body.upload)
+        if whole is None:
+            return _parts_missing()
+        split = max(len(whole) - body.manifest_bytes, 0)
+        winners, manifest = whole[:split], whole[split:]
+    if not winners or bool(manifest) != (shuffle.kind == KIND_REDUCE):
+        return _refuse(Status.BAD_REQUEST, "a commit has winners, and of REDUCE partitions a manifest")
+    refusal = _array_room(state, len(winners) + len(manifest))
+    if refusal is not None:
+        return refusal
     state.put_shuffle(
         replace(
             shuffle,
@@ -278,9 +302,22 @@ def _commit_with(state: State, body: cmd.Commit) -> Answer:
             winners_digest=body.winners_digest,
             data_bytes=body.data_bytes,
             committed_ms=max(state.time_ms, 1),
+            manifest=manifest,
+            lost=body.lost,
         )
     )
     return Answer()
+
+
+def _parts_missing() -> Answer:
+    return _refuse(Status.BUSY, "parts of this call are missing; send them again")
+
+
+def _revive(state: State, body: cmd.Revive) -> Answer:
+    if body.key.instance not in state.applications:
+        return _gone(body.key.instance)
+    shuffle = state.shuffle(body.key)
+    return _no_such(state, body.key) if shuffle is None else revive(state, shuffle, body)
 
 
 def _no_such(state: State, key: ShuffleKey) -> Answer:
@@ -362,6 +399,8 @@ _APPLY: dict[type[Any], Callable[[State, Any], Answer]] = {
     cmd.MarkLeases: _mark_leases,
     cmd.EndLeases: _end_marked_leases,
     cmd.RegisterShuffle: _register_shuffle,
+    cmd.Revive: _revive,
+    cmd.MoveEpochs: move_epochs,
     cmd.Commit: _commit,
     cmd.Unregister: _unregister,
     cmd.Forget: _forget,

@@ -19,8 +19,10 @@ HEADS_MAX = 500_000
 HEADS_PER_APPLICATION_MAX = 50_000
 #: Instances that are gone and must not come back; the oldest are forgotten first (instances are random).
 GONE_MAX = 20_000
-#: Assignments and winners of all shuffles together: what a master holds in memory and writes to snapshots.
+#: Assignments, moves, winners and manifests of all shuffles together: what a master holds in memory and in snapshots.
 ARRAY_BYTES_MAX = 1 * GIB
+#: Epochs that one command makes: apply takes about a microsecond for each, and may not hold up the log for long.
+MOVES_PER_COMMAND_MAX = 16_384
 #: Parts of arrays whose final command has not come yet.
 UPLOAD_BYTES_MAX = 256 * MIB
 UPLOADS_MAX = 64

@@ -99,7 +99,10 @@ class EndLeases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterShuffle:
-    """Open a generation with its complete assignment."""
+    """Open a generation with its complete assignment, given or sent as the parts of `upload`.
+
+    `lost_before`: the leader found that the generation before, which may be open, has lost data.
+    """
 
     key: ShuffleKey
     kind: int
@@ -109,11 +112,33 @@ class RegisterShuffle:
     copies: int
     ack: int
     assignment: bytes
+    upload: bytes = b""
+    lost_before: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Revive:
+    """New places for partitions of one shuffle: `rows` are those of core/moves.py, each naming the epoch that failed.
+    A row whose epoch is not the newest any more makes nothing. Answer: value = epochs made."""
+
+    key: ShuffleKey
+    rows: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MoveEpochs:
+    """New places for what workers held that are lost or have started again; what is committed or gone is left alone.
+    Answer: value = epochs made."""
+
+    revives: tuple[Revive, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """The final word on a generation. The winners are given, or were sent as the parts of `upload`."""
+    """The final word on a generation. Winners and, for REDUCE partitions, the manifest are given, or were sent one
+    after the other as the parts of `upload`, the last `manifest_bytes` being the manifest. It names the first `epochs`
+    epochs that the generation ever had, and calls `lost` of them lost.
+    """
 
     key: ShuffleKey
     winners: bytes
@@ -122,6 +147,10 @@ class Commit:
     maps: int
     partitions: int
     data_bytes: int
+    manifest: bytes = b""
+    manifest_bytes: int = 0
+    epochs: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +190,8 @@ Body = (
     | MarkLeases
     | EndLeases
     | RegisterShuffle
+    | Revive
+    | MoveEpochs
     | Commit
     | Unregister
     | Forget

@@ -44,7 +44,11 @@ class Directory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A worker that ever registered, by its latest incarnation."""
+    """A worker that ever registered, by its latest incarnation.
+
+    Places in the log: `started_index` of this incarnation; `kept_index` of the first of the latest starts that all kept
+    every directory; `boot_index` of the first of those that were in this boot of the machine, too.
+    """
 
     id: int
     uid: bytes
@@ -59,6 +63,9 @@ class Worker:
     version: str
     alive: bool
     changed_ms: int
+    started_index: int
+    boot_index: int
+    kept_index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +97,10 @@ class Application:
 class Shuffle:
     """One generation of a shuffle. It is committed when `committed_ms` is not 0; then `winners` is final.
 
-    `assignment` and `winners` are arrays of docs/protocol.md; `winners_digest` is over the decoded content, so that two
-    encodings of the same winners are equal. `copies_wanted` was asked for, `copies` were placed.
+    `assignment`, `winners` and `manifest` (of REDUCE) are arrays of docs/protocol.md; `winners_digest` is over the
+    content, so that two encodings of the same winners are equal. `copies_wanted` was asked for, `copies` were placed.
+    `moves` are the epochs of REDUCE partitions above the first, as core/moves.py packs them; `lost` is how many epochs
+    the manifest calls lost. `created_index` is the place in the log where epoch 0 was placed.
     """
 
     key: ShuffleKey
@@ -103,15 +112,19 @@ class Shuffle:
     ack: int
     assignment: bytes
     created_ms: int
+    created_index: int
     winners: bytes = b""
     winners_digest: bytes = b""
     data_bytes: int = 0
     committed_ms: int = 0
+    manifest: bytes = b""
+    moves: tuple[bytes, ...] = ()
+    lost: int = 0
 
     @property
     def array_bytes(self) -> int:
         """What its arrays occupy in memory and in snapshots."""
-        return len(self.assignment) + len(self.winners)
+        return len(self.assignment) + len(self.winners) + len(self.manifest) + sum(map(len, self.moves))
 
 
 @dataclass(frozen=True, slots=True)

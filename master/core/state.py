@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.master.core.answers import AnswerTable
 from holdfast.master.core.heads import Heads
-from holdfast.master.core.records import Application, Client, Shuffle, Upload, Worker
+from holdfast.master.core.moves import Moved, unpack_moved
+from holdfast.master.core.records import KIND_REDUCE, Application, Client, Shuffle, Upload, Worker
 
 
 @dataclass(slots=True)
@@ -76,6 +77,12 @@ class State:
         self.head_count = sum(len(below.heads) for below in self.below.values())
         self.array_bytes = sum(shuffle.array_bytes for shuffle in self.every_shuffle())
         self.upload_bytes = sum(upload.array_bytes for upload in self.uploads.values())
+        #: The newest epoch of each partition that was ever moved, by shuffle.
+        self.newest = {
+            shuffle.key: {moved.partition: moved for moved in unpack_moved(shuffle.moves)}
+            for shuffle in self.every_shuffle()
+            if shuffle.moves
+        }
 
     def capture(self) -> Tables:
         """Return a picture that later commands do not change."""
@@ -130,6 +137,7 @@ class State:
         """Remove a generation; that it existed is remembered."""
         self.array_bytes -= self._own(key.instance).shuffles.pop(key).array_bytes
         self.shuffle_count -= 1
+        self.newest.pop(key, None)
 
     def drop_application(self, instance: bytes) -> int:
         """Remove an application with everything below it; return how many shuffle generations went."""
@@ -138,6 +146,8 @@ class State:
         self.array_bytes -= sum(shuffle.array_bytes for shuffle in below.shuffles.values())
         self.shuffle_count -= len(below.shuffles)
         self.head_count -= len(below.heads)
+        for key in below.shuffles:
+            self.newest.pop(key, None)
         self.gone[instance] = self.time_ms
         return len(below.shuffles)
 
@@ -152,6 +162,11 @@ class State:
         before = self.uploads.pop(name, None)
         if before is not None:
             self.upload_bytes -= before.array_bytes
+
+    def uploaded(self, name: bytes) -> bytes | None:
+        """Return the array whose parts were sent, None while some are missing."""
+        upload = self.uploads.get(name)
+        return b"".join(upload.parts) if upload is not None and all(upload.parts) else None
 
     def _own(self, instance: bytes) -> Below:
         """Return what is below an application, to be changed: a copy of it if the last picture shows it."""
@@ -203,7 +218,7 @@ class State:
     def _check_indexes(self) -> Iterator[str]:
         tables = self.capture()
         again = State(tables)
-        for name in ("worker_by_uid", "worker_by_name", "worker_by_directory"):
+        for name in ("worker_by_uid", "worker_by_name", "worker_by_directory", "newest"):
             if getattr(again, name) != getattr(self, name):
                 yield f"the index {name} is not what the tables say"
         for name in ("array_bytes", "upload_bytes", "shuffle_count", "head_count"):
@@ -233,3 +248,18 @@ class State:
                     yield f"shuffle {key} is in the wrong place, or not among the latest generations"
                 if bool(shuffle.committed_ms) != bool(shuffle.winners):
                     yield f"shuffle {key} is committed without winners, or has winners uncommitted"
+                yield from _check_moves(shuffle)
+
+
+def _check_moves(shuffle: Shuffle) -> Iterator[str]:
+    """Epochs of a partition follow one another; only REDUCE partitions have any, and a manifest."""
+    newest: dict[int, Moved] = {}
+    for moved in unpack_moved(shuffle.moves):
+        before = newest.get(moved.partition)
+        grows = moved.epoch == (before.epoch + 1 if before else 1)
+        if not grows or moved.partition >= shuffle.partitions or (before and before.index > moved.index):
+            yield f"shuffle {shuffle.key} has {moved} after {before}"
+        newest[moved.partition] = moved
+    reduces = shuffle.kind == KIND_REDUCE
+    if (shuffle.moves and not reduces) or bool(shuffle.manifest) != (reduces and bool(shuffle.committed_ms)):
+        yield f"shuffle {shuffle.key} has moves or a manifest that it should not have, or lacks one"

@@ -57,6 +57,15 @@ def set_workers_alive(state: State, body: cmd.SetWorkersAlive) -> Answer:
 
 
 def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
+    known = state.workers.get(number)
+    started = boot = kept = state.index
+    if known is not None:
+        if body.incarnation == known.incarnation:
+            started = known.started_index
+        if {each.id for each in known.directories} <= {each.id for each in body.directories}:
+            kept = known.kept_index
+            if body.boot_id and body.boot_id == known.boot_id:
+                boot = known.boot_index
     return Worker(
         id=number,
         uid=body.uid,
@@ -71,6 +80,9 @@ def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
         version=body.version,
         alive=True,
         changed_ms=state.time_ms,
+        started_index=started,
+        boot_index=boot,
+        kept_index=kept,
     )
 
 

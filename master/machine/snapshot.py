@@ -16,6 +16,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from holdfast.master.core.heads import Run
+from holdfast.master.core.moves import MOVED
 from holdfast.master.core.records import Application, Client, Shuffle, Upload, Worker
 from holdfast.master.core.state import Below, Tables
 from holdfast.master.machine.codec import VERSION, from_message, to_message
@@ -109,8 +110,8 @@ def _records(tables: Tables) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
 def _records_below(instance: bytes, below: Below) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
     for key in sorted(below.shuffles, key=lambda key: (key.shuffle, key.generation)):
         shuffle = below.shuffles[key]
-        message = to_message(shuffle, without=("assignment", "winners"))
-        yield pb.Record(shuffle=message), (shuffle.assignment, shuffle.winners)
+        message = to_message(shuffle, without=("assignment", "winners", "manifest", "moves"))
+        yield pb.Record(shuffle=message), (shuffle.assignment, shuffle.winners, shuffle.manifest, *shuffle.moves)
     for run in below.heads:
         head = pb.Head(instance=instance, shuffle=run.begin, generation=run.generation, shuffles=run.end - run.begin)
         yield pb.Record(head=head), ()
@@ -131,8 +132,11 @@ def _load_application(tables: Tables, message: Any, _: list[bytes]) -> None:
 
 
 def _load_shuffle(tables: Tables, message: Any, arrays: list[bytes]) -> None:
-    assignment, winners = arrays
-    shuffle = from_message(Shuffle, message, assignment=assignment, winners=winners)
+    assignment, winners, manifest, *moves = arrays
+    arrays_of = {"assignment": assignment, "winners": winners, "manifest": manifest, "moves": tuple(moves)}
+    shuffle = from_message(Shuffle, message, **arrays_of)
+    if any(not each or len(each) % MOVED.size for each in moves):
+        raise ValueError("its moves are cut")
     _below(tables, shuffle.key.instance).shuffles[shuffle.key] = shuffle
 
 

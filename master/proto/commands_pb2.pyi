@@ -17,7 +17,7 @@ class Entry(_message.Message):
     def __init__(self, version: _Optional[int] = ..., time_ms: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("client", "number", "drawn_index", "digest", "register_worker", "set_workers_alive", "register_application", "attach", "detach", "mark_leases", "end_leases", "register_shuffle", "commit", "unregister", "forget", "part")
+    __slots__ = ("client", "number", "drawn_index", "digest", "register_worker", "set_workers_alive", "register_application", "attach", "detach", "mark_leases", "end_leases", "register_shuffle", "commit", "unregister", "forget", "part", "revive", "move_epochs")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DRAWN_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,8 @@ class Command(_message.Message):
     UNREGISTER_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
+    REVIVE_FIELD_NUMBER: _ClassVar[int]
+    MOVE_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     client: bytes
     number: int
     drawn_index: int
@@ -50,7 +52,9 @@ class Command(_message.Message):
     unregister: Unregister
     forget: Forget
     part: Part
-    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., drawn_index: _Optional[int] = ..., digest: _Optional[bytes] = ..., register_worker: _Optional[_Union[RegisterWorker, _Mapping]] = ..., set_workers_alive: _Optional[_Union[SetWorkersAlive, _Mapping]] = ..., register_application: _Optional[_Union[RegisterApplication, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., detach: _Optional[_Union[Detach, _Mapping]] = ..., mark_leases: _Optional[_Union[MarkLeases, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., register_shuffle: _Optional[_Union[RegisterShuffle, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., unregister: _Optional[_Union[Unregister, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
+    revive: Revive
+    move_epochs: MoveEpochs
+    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., drawn_index: _Optional[int] = ..., digest: _Optional[bytes] = ..., register_worker: _Optional[_Union[RegisterWorker, _Mapping]] = ..., set_workers_alive: _Optional[_Union[SetWorkersAlive, _Mapping]] = ..., register_application: _Optional[_Union[RegisterApplication, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., detach: _Optional[_Union[Detach, _Mapping]] = ..., mark_leases: _Optional[_Union[MarkLeases, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., register_shuffle: _Optional[_Union[RegisterShuffle, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., unregister: _Optional[_Union[Unregister, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., revive: _Optional[_Union[Revive, _Mapping]] = ..., move_epochs: _Optional[_Union[MoveEpochs, _Mapping]] = ...) -> None: ...
 
 class ShuffleKey(_message.Message):
     __slots__ = ("instance", "shuffle", "generation")
@@ -171,7 +175,7 @@ class EndLeases(_message.Message):
     def __init__(self, leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ...) -> None: ...
 
 class RegisterShuffle(_message.Message):
-    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "assignment")
+    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "assignment", "upload", "lost_before")
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +184,8 @@ class RegisterShuffle(_message.Message):
     COPIES_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_FIELD_NUMBER: _ClassVar[int]
+    LOST_BEFORE_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     kind: int
     partitions: int
@@ -188,10 +194,26 @@ class RegisterShuffle(_message.Message):
     copies: int
     ack: int
     assignment: bytes
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., assignment: _Optional[bytes] = ...) -> None: ...
+    upload: bytes
+    lost_before: bool
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., assignment: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., lost_before: _Optional[bool] = ...) -> None: ...
+
+class Revive(_message.Message):
+    __slots__ = ("key", "rows")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    key: ShuffleKey
+    rows: bytes
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., rows: _Optional[bytes] = ...) -> None: ...
+
+class MoveEpochs(_message.Message):
+    __slots__ = ("revives",)
+    REVIVES_FIELD_NUMBER: _ClassVar[int]
+    revives: _containers.RepeatedCompositeFieldContainer[Revive]
+    def __init__(self, revives: _Optional[_Iterable[_Union[Revive, _Mapping]]] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("key", "winners", "upload", "winners_digest", "maps", "partitions", "data_bytes")
+    __slots__ = ("key", "winners", "upload", "winners_digest", "maps", "partitions", "data_bytes", "manifest", "manifest_bytes", "epochs", "lost")
     KEY_FIELD_NUMBER: _ClassVar[int]
     WINNERS_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
@@ -199,6 +221,10 @@ class Commit(_message.Message):
     MAPS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     DATA_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     winners: bytes
     upload: bytes
@@ -206,7 +232,11 @@ class Commit(_message.Message):
     maps: int
     partitions: int
     data_bytes: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., winners: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., winners_digest: _Optional[bytes] = ..., maps: _Optional[int] = ..., partitions: _Optional[int] = ..., data_bytes: _Optional[int] = ...) -> None: ...
+    manifest: bytes
+    manifest_bytes: int
+    epochs: int
+    lost: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., winners: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., winners_digest: _Optional[bytes] = ..., maps: _Optional[int] = ..., partitions: _Optional[int] = ..., data_bytes: _Optional[int] = ..., manifest: _Optional[bytes] = ..., manifest_bytes: _Optional[int] = ..., epochs: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
 
 class Unregister(_message.Message):
     __slots__ = ("key",)
@@ -277,7 +307,7 @@ class Header(_message.Message):
     def __init__(self, time_ms: _Optional[int] = ..., index: _Optional[int] = ..., workers_made: _Optional[int] = ..., applications_made: _Optional[int] = ..., forgotten_index: _Optional[int] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("id", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "alive", "changed_ms")
+    __slots__ = ("id", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "alive", "changed_ms", "started_index", "boot_index", "kept_index")
     ID_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -291,6 +321,9 @@ class Worker(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     CHANGED_MS_FIELD_NUMBER: _ClassVar[int]
+    STARTED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    BOOT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    KEPT_INDEX_FIELD_NUMBER: _ClassVar[int]
     id: int
     uid: bytes
     name: str
@@ -304,7 +337,10 @@ class Worker(_message.Message):
     version: str
     alive: bool
     changed_ms: int
-    def __init__(self, id: _Optional[int] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., alive: _Optional[bool] = ..., changed_ms: _Optional[int] = ...) -> None: ...
+    started_index: int
+    boot_index: int
+    kept_index: int
+    def __init__(self, id: _Optional[int] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., alive: _Optional[bool] = ..., changed_ms: _Optional[int] = ..., started_index: _Optional[int] = ..., boot_index: _Optional[int] = ..., kept_index: _Optional[int] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "lease_ms", "marked_ms")
@@ -333,7 +369,7 @@ class Application(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., created_ms: _Optional[int] = ..., serial: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
 
 class Shuffle(_message.Message):
-    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "created_ms", "winners_digest", "data_bytes", "committed_ms")
+    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "created_ms", "winners_digest", "data_bytes", "committed_ms", "created_index", "lost")
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -345,6 +381,8 @@ class Shuffle(_message.Message):
     WINNERS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     DATA_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     kind: int
     partitions: int
@@ -356,7 +394,9 @@ class Shuffle(_message.Message):
     winners_digest: bytes
     data_bytes: int
     committed_ms: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., created_ms: _Optional[int] = ..., winners_digest: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., committed_ms: _Optional[int] = ...) -> None: ...
+    created_index: int
+    lost: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., created_ms: _Optional[int] = ..., winners_digest: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., committed_ms: _Optional[int] = ..., created_index: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
 
 class Head(_message.Message):
     __slots__ = ("instance", "shuffle", "generation", "shuffles")
