@@ -149,6 +149,12 @@ class ConflictError(GiveUpError):
     status = Status.CONFLICT
 
 
+class AbortedError(GiveUpError):
+    """The generation is committed with another attempt of this map: this one ends without a status."""
+
+    status = Status.COMMITTED
+
+
 class DataError(GiveUpError):
     """Data is missing or wrong. The message names shuffle, partition, epoch and chunk or region."""
 
@@ -187,6 +193,7 @@ _CLASS_OF: dict[Status, type[HoldfastError]] = {
     Status.APPLICATION_GONE: ApplicationGoneError,
     Status.NO_ROOM: NoRoomError,
     Status.INCARNATION_TOO_LOW: IncarnationTooLowError,
+    Status.COMMITTED: AbortedError,
     Status.CONFLICT: ConflictError,
     Status.WORKER_CONFLICT: ConflictError,
     Status.DATA_LOST: DataLostError,

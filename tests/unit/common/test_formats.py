@@ -143,13 +143,13 @@ def test_a_push_names_its_body():
 def test_only_sensible_pushes_are_made_and_read():
     """A push without batches, beyond the bound, or of an unknown level is refused by both sides."""
     good = samples.REDUCE_MESSAGES["push"]
-    for entries in ([], good.entries[:1] * (PUSH_BATCHES_MAX + 1)):
+    for count in (0, PUSH_BATCHES_MAX + 1):
         with pytest.raises(ProtocolError):
-            replace(good, entries=entries).encode()
+            replace(good, entries=good.entries[:1] * count).encode()
     data = bytearray(good.encode())
     data[28] = 3  # behind shuffle (24 bytes) and incarnation
     with pytest.raises(ProtocolError, match="level 3"):
-        reduce_messages.Push.decode(data)
+        reduce_messages.Push.decode(bytes(data))
 
 
 def test_a_manifest_says_what_can_be_read():
