@@ -30,9 +30,13 @@ from holdfast.master.service.admin import Admin
 from holdfast.master.service.grpc import serve_grpc
 from holdfast.master.service.handlers import Handlers
 from holdfast.master.service.leader import Leader
+from holdfast.master.service.locations import Locations
 from holdfast.master.service.masters import Masters
 from holdfast.master.service.metrics import Metrics
+from holdfast.master.service.moving import Mover
 from holdfast.master.service.registry import Registry
+from holdfast.master.service.reviving import Reviver
+from holdfast.master.service.sealing import Sealing
 from holdfast.master.service.shuffles import Shuffles
 
 log = logging.getLogger(__name__)
@@ -110,10 +114,14 @@ class Server:
         self._stopping = asyncio.Event()
         self._masters = Masters(config)
         registry = Registry(self._leader)
+        locations = Locations()
+        self._sealing = Sealing(self._leader, locations)
+        self._reviver = Reviver(self._leader, registry, locations, self._sealing)
+        self._mover = Mover(self._leader, registry, locations, self._sealing)
         self._metrics = Metrics(self._gauges)
         self._handlers = Handlers(
             {
-                "Shuffles": Shuffles(self._leader, self._masters, registry),
+                "Shuffles": Shuffles(self._leader, self._masters, registry, locations, self._sealing, self._reviver),
                 "Registry": registry,
                 "Admin": Admin(self._leader, self._masters),
             },
@@ -218,8 +226,22 @@ class Server:
         yield "holdfast_master_workers_alive", "Workers alive", alive
         yield "holdfast_master_applications", "Applications", applications
         yield "holdfast_master_shuffles", "Shuffle generations", shuffles
-        yield "holdfast_master_array_bytes", "Bytes of assignments and winners", array_bytes
+        yield "holdfast_master_array_bytes", "Bytes of assignments, moves, winners and manifests", array_bytes
         yield "holdfast_master_answers", "Answered calls remembered", answers
+        yield from self._reduce_gauges()
+
+    def _reduce_gauges(self) -> Iterable[tuple[str, str, float]]:
+        sealing, revives, moves = self._sealing.counts, self._reviver.counts, self._mover.counts
+        yield "holdfast_master_revives", "Failed epochs that clients asked new places for", revives.asked
+        yield "holdfast_master_revives_made", "Epochs that revives made", revives.made
+        yield "holdfast_master_revive_commands", "Commands that revives needed", revives.commands
+        yield "holdfast_master_moves", "Epochs moved from workers lost or started again", moves.made
+        yield "holdfast_master_move_commands", "Commands that did it", moves.commands
+        yield "holdfast_master_commits", "Generations of REDUCE partitions committed here", sealing.commits
+        yield "holdfast_master_commit_seconds", "Time that those took in all", sealing.commit_seconds
+        yield "holdfast_master_commits_without_worker", "Workers given up by commits", sealing.given_up
+        yield "holdfast_master_lost_epochs", "Epochs that commits found lost", sealing.lost_epochs
+        yield "holdfast_master_early_seals", "Epochs sealed before their commit", sealing.early
 
 
 def _raft_settings(config: Config, own: configuration.Peer, secret: bytes) -> RaftSettings:

@@ -1,8 +1,8 @@
 """The bytes of moves: rows that a command asks for, and the segments of epochs that a shuffle's record keeps.
 
 Rules: a record holds its moves as a few segments in the order in which they were made. A new segment is merged with
-those before it that are not much longer, so that there are few, and a shuffle with n moves copies each about log n times.
-Used by state.py, epochs.py and the services.
+those before it that are not much longer, so that there are few, and a shuffle with n moves copies each about log n
+times. Used by state.py, epochs.py and the services.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Moved(NamedTuple):
     primary: int
     replica: int
     hint: int
-    index: int
+    made_index: int
 
 
 def pack_moves(moves: Iterable[Move]) -> bytes:

@@ -31,7 +31,7 @@ class PlacedEpoch(NamedTuple):
     epoch: int
     primary: int
     replica: int
-    index: int
+    placed_index: int
 
 
 class Seals:
@@ -72,7 +72,7 @@ class Seals:
             key = (each.partition, each.epoch)
             if key not in left:
                 continue
-            if each.status == Status.UNKNOWN_FILE and not vouches(record, self.epochs[key].index, ack):
+            if each.status == Status.UNKNOWN_FILE and not vouches(record, self.epochs[key].placed_index, ack):
                 each = each._replace(status=Status.DATA_LOST)
             self._answers[worker, key] = each
             del left[key]
@@ -121,6 +121,6 @@ def may_have_lost(epochs: Iterable[PlacedEpoch], workers: Mapping[int, Worker], 
     """Whether some epoch has no copy on a worker that is alive and has kept what it acknowledged."""
     for placed in epochs:
         copies = [workers.get(worker) for worker in (placed.primary, placed.replica) if worker != NO_WORKER]
-        if not any(copy is not None and copy.alive and vouches(copy, placed.index, ack) for copy in copies):
+        if not any(copy is not None and copy.alive and vouches(copy, placed.placed_index, ack) for copy in copies):
             return True
     return False

@@ -257,7 +257,7 @@ def _check_moves(shuffle: Shuffle) -> Iterator[str]:
     for moved in unpack_moved(shuffle.moves):
         before = newest.get(moved.partition)
         grows = moved.epoch == (before.epoch + 1 if before else 1)
-        if not grows or moved.partition >= shuffle.partitions or (before and before.index > moved.index):
+        if not grows or moved.partition >= shuffle.partitions or (before and before.made_index > moved.made_index):
             yield f"shuffle {shuffle.key} has {moved} after {before}"
         newest[moved.partition] = moved
     reduces = shuffle.kind == KIND_REDUCE

@@ -10,7 +10,8 @@ from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.version import VERSION
 from holdfast.master.core import commands as cmd
-from holdfast.master.core.records import Application, Shuffle, Worker
+from holdfast.master.core.moves import moved_count
+from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
 from holdfast.master.core.state import Below, State, Tables
 from holdfast.master.machine import snapshot
 from holdfast.master.raft import RaftStatus
@@ -136,12 +137,12 @@ class Admin:
         return info
 
     def _shuffle(self, shuffle: Shuffle, application: Application) -> pb.ShuffleInfo:
-        key = shuffle.key
+        key, moves = shuffle.key, moved_count(shuffle.moves)
         return pb.ShuffleInfo(
             key=pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation),
             application=application.name,
             user=application.user,
-            kind=pb.PARTITION_KIND_MAP,
+            kind=pb.PARTITION_KIND_MAP if shuffle.kind == KIND_MAP else pb.PARTITION_KIND_REDUCE,
             partitions=shuffle.partitions,
             maps=shuffle.maps,
             copies=shuffle.copies,
@@ -149,6 +150,9 @@ class Admin:
             bytes=shuffle.data_bytes,
             created_ms=shuffle.created_ms,
             why=self._why(application),
+            epochs=shuffle.partitions + moves if shuffle.kind == KIND_REDUCE else 0,
+            moves=moves,
+            lost=shuffle.lost,
         )
 
     def _why(self, application: Application) -> str:

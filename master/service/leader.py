@@ -69,6 +69,10 @@ class Leader:
         self.proposer = Proposer(node, self.now_ms, self.http_of)
         #: last heartbeats by worker number, heard in this leadership; only of workers that the state knows
         self.reports: dict[int, Report] = {}
+        #: told whenever this master begins to lead, or ends; in the event loop
+        self.listeners: list[Callable[[bool], None]] = []
+        #: set when a worker was lost, is back, or registered
+        self.workers_changed = asyncio.Event()
         self.serving = False
         #: set while this master does not lead
         self.followed = asyncio.Event()
@@ -106,16 +110,19 @@ class Leader:
             self.liveness.lead(self.now_ns())
             self.reports.clear()
             self._tick = asyncio.get_running_loop().create_task(self._run())
-            self._tick.add_done_callback(self._ended)
+            self._tick.add_done_callback(self.watch)
         else:
             self.followed.set()
             if self._tick is not None:
                 self._tick.cancel()
                 self._tick = None
             self.waiters.wake((b"",))
+        for listener in self.listeners:
+            listener(leads)
 
-    def _ended(self, tick: asyncio.Task[None]) -> None:
-        if not tick.cancelled() and (error := tick.exception()) is not None:
+    def watch(self, task: asyncio.Task[None]) -> None:
+        """Called when a task ends that should not: what broke it ends the process."""
+        if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
     async def _run(self) -> None:
@@ -151,6 +158,8 @@ class Leader:
         for body in bodies:
             await self.proposer.submit(cmd.Command(body))
             log.info("told the masters", extra={"what": str(body)[:200]})
+            if isinstance(body, cmd.SetWorkersAlive):
+                self.workers_changed.set()
 
     # Commands and reads.
 

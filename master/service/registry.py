@@ -50,6 +50,7 @@ class Registry:
             worker=answer.value, incarnation=request.incarnation, directories=request.directories
         )
         self._leader.reports[answer.value] = Report(request.incarnation, first)
+        self._leader.workers_changed.set()
         return pb.RegisterWorkerReply(
             worker=answer.value,
             incarnation=request.incarnation,

@@ -7,46 +7,51 @@ HoldfastError. Every call that names an instance renews its lease first. Called 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from holdfast.common.errors import GiveUpError, HoldfastError, NoRoomError, ProtocolError, RetryError, Status
-from holdfast.common.ids import ShuffleKey, WorkerId
-from holdfast.common.layouts import MapAssignment, MapWinners
-from holdfast.common.limits import (
-    COMMAND_PART_BYTES,
-    COMMAND_PARTS_MAX,
-    COPIES_MAX,
-    KIB,
-    LONG_POLL_MS_MAX,
-)
+from holdfast.common.errors import GiveUpError, NoRoomError, ProtocolError, RetryError, Status
+from holdfast.common.ids import NO_WORKER, Epoch, Generation, ShuffleKey, WorkerId
+from holdfast.common.layouts import MapAssignment
+from holdfast.common.limits import COMMAND_PART_BYTES, COPIES_MAX, LONG_POLL_MS_MAX, PARTITIONS_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.reduce_layouts import Location, ReduceLocations
 from holdfast.common.version import VERSION
 from holdfast.master.core import commands as cmd
-from holdfast.master.core.records import KIND_MAP, Answer, Shuffle, Worker
+from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Shuffle, Worker
+from holdfast.master.core.seals import may_have_lost
 from holdfast.master.core.state import State
 from holdfast.master.placement.ring import map_ring
+from holdfast.master.placement.spread import spread
 from holdfast.master.service.leader import Leader, gone, key_of
+from holdfast.master.service.locations import Locations, off_loop
 from holdfast.master.service.masters import Masters
 from holdfast.master.service.registry import Registry
-
-#: Winners larger than this are checked in a thread, so that other calls go on.
-_INLINE_BYTES = 64 * KIB
-#: Large winners checked at once: each may take 256 MiB inflated.
-_CHECKS_AT_ONCE = 2
-#: How often the parts of a large call are sent again when some were missing.
-_PART_TRIES = 3
+from holdfast.master.service.reviving import Reviver
+from holdfast.master.service.sealing import Sealing
+from holdfast.master.service.uploads import submit_with_parts, upload_name
+from holdfast.master.service.winners import Seen, WinnersCheck
 
 
 class Shuffles:
     """Handlers of the service Shuffles."""
 
-    def __init__(self, leader: Leader, masters: Masters, registry: Registry) -> None:
+    def __init__(
+        self,
+        leader: Leader,
+        masters: Masters,
+        registry: Registry,
+        locations: Locations,
+        sealing: Sealing,
+        reviver: Reviver,
+    ) -> None:
         self._leader = leader
         self._masters = masters
         self._registry = registry
-        self._checks = asyncio.Semaphore(_CHECKS_AT_ONCE)
+        self._locations = locations
+        self._sealing = sealing
+        self._reviver = reviver
+        self._check = WinnersCheck()
 
     async def discover(self, request: pb.DiscoverRequest) -> pb.DiscoverReply:
         """Say who this master is and who leads; every master answers."""
@@ -99,46 +104,49 @@ class Shuffles:
         return pb.DetachReply()
 
     async def register_shuffle(self, request: pb.RegisterShuffleRequest) -> pb.RegisterShuffleReply:
-        """Place a shuffle and record its assignment; again for a known key: the recorded one."""
+        """Place a shuffle and record its assignment; again for a known key: where its partitions are now."""
         key = key_of(request.key)
         await self._leader.renew(key.instance, request.holder)
-        if request.kind != KIND_MAP:
-            raise _bad("kind is PARTITION_KIND_MAP; this version serves no other")
-        copies = request.copies or 1
-        if copies > COPIES_MAX:
-            raise _bad(f"copies are 1 to {COPIES_MAX}, not {copies}")
-        body = self._placed(key, request, copies)
-        await self._leader.command("Shuffles/RegisterShuffle", request, body)
-        shuffle = await self._shuffle(key)
+        if request.kind not in (KIND_MAP, KIND_REDUCE):
+            raise _bad("kind is PARTITION_KIND_MAP or PARTITION_KIND_REDUCE")
+        if not 1 <= request.partitions <= PARTITIONS_MAX:
+            raise _bad(f"a shuffle has 1 to {PARTITIONS_MAX} partitions, not {request.partitions}")
+        if request.copies > COPIES_MAX:
+            raise _bad(f"copies are 1 to {COPIES_MAX}, not {request.copies}")
+        shuffle = self._leader.peek(lambda state: state.shuffle(key))
+        if shuffle is None or not _same_shape(shuffle, request):
+            await self._open(key, request, shuffle)
+            shuffle = await self._shuffle(key)
+        array, workers = shuffle.assignment, await self._workers(shuffle)
+        if shuffle.kind == KIND_REDUCE:
+            now = await self._locations.now(shuffle)
+            array, workers = now.array, now.workers
         return pb.RegisterShuffleReply(
-            assignment_array=shuffle.assignment,
-            workers=self._addresses(shuffle.assignment),
+            assignment_array=array,
+            workers=self._addresses(workers),
             raft_index=self._leader.index(),
             copies=shuffle.copies,
         )
 
+    async def revive(self, request: pb.ReviveRequest) -> pb.ReviveReply:
+        """Return new places for partitions whose epoch failed."""
+        key = key_of(request.key)
+        await self._leader.renew(key.instance, request.holder)
+        shuffle = self._leader.peek(lambda state: state.shuffle(key)) or await self._shuffle(key)
+        locations = await self._reviver.revive(shuffle, request)
+        workers = {worker for each in locations for worker in (each.primary, each.replica)}
+        return pb.ReviveReply(locations=locations, workers=self._addresses(workers), raft_index=self._leader.index())
+
     async def commit(self, request: pb.CommitRequest) -> pb.CommitReply:
-        """Record the winners of a generation."""
+        """Say the final word on a generation: who won, and for REDUCE partitions what the workers have sealed."""
         key = key_of(request.key)
         await self._leader.renew(key.instance, request.holder)
         shuffle = await self._shuffle(key)
-        seen = await self._inspect(request.winners_array)
-        strangers = seen.workers.difference(MapAssignment.decode(shuffle.assignment).workers)
-        if strangers:
-            raise _bad(f"winners name workers {sorted(strangers)[:5]}, which the assignment of {key} does not")
-        body = cmd.Commit(
-            key=key,
-            winners=request.winners_array,
-            upload=b"",
-            winners_digest=seen.digest,
-            maps=seen.maps,
-            partitions=seen.partitions,
-            data_bytes=seen.data_bytes,
-        )
-        if len(request.winners_array) <= COMMAND_PART_BYTES:
-            await self._leader.command("Shuffles/Commit", request, body)
+        seen = await self._check.see(shuffle.kind, request.winners_array)
+        if shuffle.kind == KIND_REDUCE:
+            await self._sealing.commit(key, request.winners_array, seen)
         else:
-            await self._commit_in_parts(request, body)
+            await self._commit_maps(request, shuffle, seen)
         return pb.CommitReply(raft_index=self._leader.index())
 
     async def get_manifest(self, request: pb.GetManifestRequest) -> pb.GetManifestReply:
@@ -150,17 +158,23 @@ class Shuffles:
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
         while shuffle is None or not shuffle.committed_ms:
             left = end - loop.time()
-            if shuffle is not None and left > 0:
+            offers = request.offers_winners and not self._sealing.begun(key)
+            if shuffle is not None and left > 0 and not offers:
                 await self._leader.waiters.wait(key, left)
                 self._leader.require()
             shuffle = await self._shuffle(key)
-            if not shuffle.committed_ms and loop.time() >= end:
+            if shuffle.committed_ms:
+                break
+            if request.offers_winners and not self._sealing.begun(key):
+                raise GiveUpError(f"nobody has begun to commit {key}; commit it", status=Status.NEED_WINNERS)
+            if loop.time() >= end:
                 raise RetryError(f"{key} is not committed yet; ask again", status=Status.NOT_COMMITTED)
         return pb.GetManifestReply(
-            kind=pb.PARTITION_KIND_MAP,
+            kind=pb.PARTITION_KIND_MAP if shuffle.kind == KIND_MAP else pb.PARTITION_KIND_REDUCE,
             partitions=shuffle.partitions,
             winners_array=shuffle.winners,
-            workers=self._addresses(shuffle.assignment),
+            manifest_array=shuffle.manifest,
+            workers=self._addresses(await self._workers(shuffle)),
             raft_index=self._leader.index(),
         )
 
@@ -190,33 +204,91 @@ class Shuffles:
             raise GiveUpError(f"shuffle {key.shuffle} of {key} was never registered", status=Status.UNKNOWN_SHUFFLE)
         raise GiveUpError(f"{key} was dropped, or never registered", status=Status.UNKNOWN_GENERATION)
 
-    def _placed(self, key: ShuffleKey, request: pb.RegisterShuffleRequest, copies: int) -> cmd.RegisterShuffle:
-        """Return the command; a shuffle that is registered keeps its assignment."""
-        known = self._leader.peek(lambda state: state.shuffle(key))
+    async def _open(self, key: ShuffleKey, request: pb.RegisterShuffleRequest, known: Shuffle | None) -> None:
+        """Have a generation recorded; one that is there with another shape is refused by apply."""
+        copies = request.copies or 1
         if known is not None:
             assignment, placed = known.assignment, known.copies
+        elif request.kind == KIND_MAP:
+            assignment, placed = self._place_maps(copies)
         else:
-            ring = map_ring(self._registry.candidates(), copies, secrets.token_bytes(8))
-            if not ring.workers:
-                raise NoRoomError(
-                    "no worker is alive with a directory that takes data; start one, see `holdfast workers`"
-                )
-            placed = ring.copies
-            assignment = MapAssignment(tuple(WorkerId(worker) for worker in ring.workers), placed).encode()
-        return cmd.RegisterShuffle(
+            assignment, placed = await self._place_partitions(request.partitions, copies)
+        upload = b"" if len(assignment) <= COMMAND_PART_BYTES else upload_name(repr(key).encode(), assignment)
+        body = cmd.RegisterShuffle(
             key=key,
-            kind=KIND_MAP,
+            kind=request.kind,
             partitions=request.partitions,
             maps=request.maps,
             copies_wanted=copies,
             copies=placed,
             ack=request.ack,
-            assignment=assignment,
+            assignment=b"" if upload else assignment,
+            upload=upload,
+            lost_before=request.failed_before and await self._lost_before(key),
         )
+        command = self._leader.numbered("Shuffles/RegisterShuffle", request, body)
+        if upload:
+            self._leader.expect(await submit_with_parts(self._leader, upload, assignment, command))
+        else:
+            self._leader.expect(await self._leader.proposer.submit(command))
 
-    def _addresses(self, assignment: bytes) -> list[pb.WorkerAddress]:
-        numbers = MapAssignment.decode(assignment).workers
+    def _place_maps(self, copies: int) -> tuple[bytes, int]:
+        """Return the assignment of a shuffle of MAP partitions, and how many copies it has."""
+        ring = map_ring(self._registry.candidates(), copies, secrets.token_bytes(8))
+        if not ring.workers:
+            raise _nowhere()
+        return MapAssignment(tuple(WorkerId(worker) for worker in ring.workers), ring.copies).encode(), ring.copies
 
+    async def _place_partitions(self, partitions: int, copies: int) -> tuple[bytes, int]:
+        """Return the assignment of a shuffle of REDUCE partitions, and how many copies it has."""
+        candidates, seed = self._registry.candidates(), secrets.token_bytes(8)
+
+        def work() -> tuple[bytes, int]:
+            places = spread([()] * partitions, candidates, copies, seed)
+            if not places:
+                raise _nowhere()
+            rows = tuple([Location(Epoch(0), WorkerId(each.primary), WorkerId(each.replica)) for each in places])
+            return ReduceLocations(rows).encode(), 1 if places[0].replica == NO_WORKER else copies
+
+        return await off_loop(partitions, work)
+
+    async def _lost_before(self, key: ShuffleKey) -> bool:
+        """Whether the generation before this one, of REDUCE partitions and not committed, may have lost data."""
+        before = ShuffleKey(key.instance, key.shuffle, Generation(max(key.generation - 1, 0)))
+        shuffle, workers = self._leader.peek(lambda state: (state.shuffle(before), dict(state.workers)))
+        if shuffle is None or shuffle.kind != KIND_REDUCE or not key.generation:
+            return False
+        epochs = await self._locations.epochs(shuffle)
+        return await off_loop(len(epochs), lambda: may_have_lost(epochs, workers, shuffle.ack))
+
+    async def _commit_maps(self, request: pb.CommitRequest, shuffle: Shuffle, seen: Seen) -> None:
+        winners = request.winners_array
+        strangers = seen.workers.difference(MapAssignment.decode(shuffle.assignment).workers)
+        if strangers:
+            raise _bad(f"winners name workers {sorted(strangers)[:5]}, which the assignment of {shuffle.key} does not")
+        upload = b"" if len(winners) <= COMMAND_PART_BYTES else upload_name(repr(shuffle.key).encode(), seen.digest)
+        body = cmd.Commit(
+            key=shuffle.key,
+            winners=b"" if upload else winners,
+            upload=upload,
+            winners_digest=seen.digest,
+            maps=seen.maps,
+            partitions=seen.partitions,
+            data_bytes=seen.data_bytes,
+        )
+        command = self._leader.numbered("Shuffles/Commit", request, body)
+        if upload:
+            self._leader.expect(await submit_with_parts(self._leader, upload, winners, command))
+        else:
+            self._leader.expect(await self._leader.proposer.submit(command))
+
+    async def _workers(self, shuffle: Shuffle) -> Iterable[int]:
+        """Return the workers that the readers of a shuffle ask; the writers too, of MAP partitions."""
+        if shuffle.kind == KIND_MAP:
+            return MapAssignment.decode(shuffle.assignment).workers
+        return await self._locations.manifest_workers(shuffle) if shuffle.committed_ms else ()
+
+    def _addresses(self, numbers: Iterable[int]) -> list[pb.WorkerAddress]:
         def read(state: State) -> list[Worker]:
             return [state.workers[number] for number in numbers if number in state.workers]
 
@@ -231,68 +303,19 @@ class Shuffles:
             for worker in self._leader.peek(read)
         ]
 
-    async def _inspect(self, winners: bytes) -> _Seen:
-        if len(winners) <= _INLINE_BYTES:
-            return _inspect(winners)
-        async with self._checks:
-            return await asyncio.get_running_loop().run_in_executor(None, _inspect, winners)
 
-    async def _commit_in_parts(self, request: pb.CommitRequest, body: cmd.Commit) -> None:
-        """Send winners that are too large for one command as parts, then the commit that names them."""
-        winners = body.winners
-        parts = [winners[at : at + COMMAND_PART_BYTES] for at in range(0, len(winners), COMMAND_PART_BYTES)]
-        if len(parts) > COMMAND_PARTS_MAX:
-            raise ProtocolError(f"winners of {len(winners)} bytes are too large", status=Status.TOO_LARGE)
-        upload = hashlib.blake2b(repr(body.key).encode() + body.winners_digest, digest_size=16).digest()
-        final = cmd.Commit(
-            key=body.key,
-            winners=b"",
-            upload=upload,
-            winners_digest=body.winners_digest,
-            maps=body.maps,
-            partitions=body.partitions,
-            data_bytes=body.data_bytes,
-        )
-        command = self._leader.numbered("Shuffles/Commit", request, final)
-        answer = Answer()
-        for _ in range(_PART_TRIES):
-            for number, part in enumerate(parts):
-                answer = await self._leader.proposer.submit(cmd.Command(cmd.Part(upload, number, len(parts), part)))
-                self._leader.expect(answer)
-            answer = await self._leader.proposer.submit(command)
-            if answer.status != Status.BUSY:
-                break
-        self._leader.expect(answer)
+def _same_shape(shuffle: Shuffle, request: pb.RegisterShuffleRequest) -> bool:
+    return (shuffle.kind, shuffle.partitions, shuffle.maps, shuffle.copies_wanted, shuffle.ack) == (
+        request.kind,
+        request.partitions,
+        request.maps,
+        request.copies or 1,
+        request.ack,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a winners array holds."""
-
-    maps: int
-    partitions: int
-    data_bytes: int
-    workers: frozenset[int]
-    digest: bytes
-
-
-def _inspect(data: bytes) -> _Seen:
-    """Check a winners array and digest its content, so that two encodings of the same winners are equal."""
-    try:
-        winners = MapWinners.decode(data)
-    except HoldfastError as error:
-        status = error.status if error.status is Status.TOO_LARGE else Status.BAD_REQUEST
-        raise ProtocolError(f"winners_array: {error}", status=status) from error
-    digest = hashlib.blake2b(f"{winners.partitions} {len(winners.maps)}".encode(), digest_size=16)
-    workers: set[int] = set()
-    for winner in winners.maps:
-        workers.update(winner.workers)
-        digest.update(
-            f"{winner.attempt} {winner.epoch} {winner.workers} {winner.batches} {winner.size_bytes} ".encode()
-            + winner.partitions
-        )
-    data_bytes = min(sum(winner.size_bytes for winner in winners.maps), (1 << 64) - 1)
-    return _Seen(len(winners.maps), winners.partitions, data_bytes, frozenset(workers), digest.digest())
+def _nowhere() -> NoRoomError:
+    return NoRoomError("no worker is alive with a directory that takes data; start one, see `holdfast workers`")
 
 
 def _bad(message: str) -> ProtocolError:

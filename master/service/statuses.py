@@ -29,6 +29,8 @@ _CODES = {
     Status.UNKNOWN_GENERATION: "not_found",
     Status.UNKNOWN_WORKER: "not_found",
     Status.NOT_COMMITTED: "failed_precondition",
+    Status.NEED_WINNERS: "failed_precondition",
+    Status.COMMITTED: "failed_precondition",
     Status.GENERATION_CLOSED: "failed_precondition",
     Status.INCARNATION_TOO_LOW: "failed_precondition",
     Status.CALL_TOO_OLD: "failed_precondition",

@@ -1,0 +1,137 @@
+"""Where REDUCE partitions are and were, read from the arrays of a shuffle's record; the latest used stay decoded.
+
+Rules: records never change, so all of this is worked out from one record, in a thread where it is large. What is kept
+is bounded by its number of partitions. Runs in the event loop. Called by shuffles.py, reviving.py, moving.py,
+sealing.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from holdfast.common.ids import NO_WORKER, Epoch, ShuffleKey, WorkerId
+from holdfast.common.reduce_layouts import Location, ReduceLocations, ReduceManifest
+from holdfast.master.core.moves import moved_count, unpack_moved
+from holdfast.master.core.records import Shuffle
+from holdfast.master.core.seals import PlacedEpoch
+
+#: Partitions of all shuffles that are kept decoded: some 100 bytes each.
+_KEPT_MAX = 500_000
+#: Epochs worked on in the event loop; more go to a thread.
+INLINE_MAX = 4_096
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The locations of a moment: the array that tells them, and the workers that it names."""
+
+    moved: int
+    array: bytes
+    workers: frozenset[int]
+
+
+@dataclass(slots=True)
+class _Kept:
+    first: ReduceLocations
+    now: Now | None = None
+    manifest_workers: frozenset[int] | None = None
+
+
+class Locations:
+    """Decoded locations by shuffle."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[ShuffleKey, _Kept] = OrderedDict()
+        self._size = 0
+
+    async def first(self, shuffle: Shuffle) -> tuple[Location, ...]:
+        """Return the location of every partition in epoch 0."""
+        return (await self._keep(shuffle)).first.partitions
+
+    async def epochs(self, shuffle: Shuffle) -> list[PlacedEpoch]:
+        """Return every epoch that there ever was: first those numbered 0, then the others as they were made."""
+        kept = await self._keep(shuffle)
+        return await off_loop(_epochs_of(shuffle), lambda: _all_epochs(kept.first, shuffle))
+
+    async def newest(self, shuffle: Shuffle) -> list[PlacedEpoch]:
+        """Return the newest epoch of every partition, by partition."""
+        kept = await self._keep(shuffle)
+        return await off_loop(_epochs_of(shuffle), lambda: _newest(kept.first, shuffle))
+
+    async def now(self, shuffle: Shuffle) -> Now:
+        """Return the locations of this record."""
+        kept = await self._keep(shuffle)
+        if kept.now is None or kept.now.moved != moved_count(shuffle.moves):
+            kept.now = await off_loop(_epochs_of(shuffle), lambda: _now(kept.first, shuffle))
+        return kept.now
+
+    async def manifest_workers(self, shuffle: Shuffle) -> frozenset[int]:
+        """Return the workers that a committed shuffle's manifest names."""
+        kept = await self._keep(shuffle)
+        if kept.manifest_workers is None:
+            kept.manifest_workers = await off_loop(_epochs_of(shuffle), lambda: _manifest_workers(shuffle))
+        return kept.manifest_workers
+
+    async def _keep(self, shuffle: Shuffle) -> _Kept:
+        kept = self._kept.get(shuffle.key)
+        if kept is None:
+            first = await off_loop(shuffle.partitions, lambda: ReduceLocations.decode(shuffle.assignment))
+            kept = self._kept.get(shuffle.key)
+            if kept is None:
+                kept = self._kept[shuffle.key] = _Kept(first)
+                self._size += len(first.partitions)
+        self._kept.move_to_end(shuffle.key)
+        while self._size > _KEPT_MAX and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._size -= len(oldest.first.partitions)
+        return kept
+
+
+async def off_loop(size: int, work: Callable[[], T]) -> T:
+    """Return what `work` returns; it runs in a thread if it is about more than a few thousand things."""
+    if size <= INLINE_MAX:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+def _epochs_of(shuffle: Shuffle) -> int:
+    return shuffle.partitions + moved_count(shuffle.moves)
+
+
+def _all_epochs(first: ReduceLocations, shuffle: Shuffle) -> list[PlacedEpoch]:
+    found = [
+        PlacedEpoch(partition, 0, each.primary, each.replica, shuffle.created_index)
+        for partition, each in enumerate(first.partitions)
+    ]
+    found += [
+        PlacedEpoch(each.partition, each.epoch, each.primary, each.replica, each.made_index)
+        for each in unpack_moved(shuffle.moves)
+    ]
+    return found
+
+
+def _newest(first: ReduceLocations, shuffle: Shuffle) -> list[PlacedEpoch]:
+    newest: dict[int, PlacedEpoch] = {}
+    for placed in _all_epochs(first, shuffle):
+        newest[placed.partition] = placed
+    return list(newest.values())
+
+
+def _now(first: ReduceLocations, shuffle: Shuffle) -> Now:
+    places = list(first.partitions)
+    for each in unpack_moved(shuffle.moves):
+        places[each.partition] = Location(Epoch(each.epoch), WorkerId(each.primary), WorkerId(each.replica), each.hint)
+    array = ReduceLocations(tuple(places)).encode() if shuffle.moves else shuffle.assignment
+    workers = {place.primary for place in places} | {place.replica for place in places}
+    return Now(moved_count(shuffle.moves), array, frozenset(workers - {NO_WORKER}))
+
+
+def _manifest_workers(shuffle: Shuffle) -> frozenset[int]:
+    epochs = ReduceManifest.decode(shuffle.manifest).epochs
+    return frozenset({copy.worker for epoch in epochs for copy in (epoch.primary, epoch.replica)} - {NO_WORKER})

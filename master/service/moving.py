@@ -1,0 +1,148 @@
+"""Moves open epochs away from workers that are lost or have started again, so that clients who find out only read.
+
+Rules
+* Looked for when this master begins to lead, when workers were lost or are back, and when one registered: what is wrong
+  is read from the state, so it does not matter who noticed it first, nor how far the leader before had come.
+* All epochs of all shuffles go together, in as few commands as their bound allows. What is being committed stays.
+* Places are worked out in a thread where they are many.
+
+Runs in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.ids import NO_WORKER
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.bounds import MOVES_PER_COMMAND_MAX
+from holdfast.master.core.epochs import restarted
+from holdfast.master.core.moves import Move, pack_moves
+from holdfast.master.core.records import KIND_REDUCE, Shuffle, Worker
+from holdfast.master.core.seals import PlacedEpoch
+from holdfast.master.core.state import State
+from holdfast.master.placement.ring import Candidate
+from holdfast.master.placement.spread import spread
+from holdfast.master.service.leader import Leader
+from holdfast.master.service.locations import Locations, off_loop
+from holdfast.master.service.registry import Registry
+from holdfast.master.service.sealing import Sealing
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class MoveCounts:
+    """What was moved since this master started; read by its metrics."""
+
+    made: int = 0
+    commands: int = 0
+
+
+class Mover:
+    """Moves what has to move while this master leads."""
+
+    def __init__(self, leader: Leader, registry: Registry, locations: Locations, sealing: Sealing) -> None:
+        self._leader = leader
+        self._registry = registry
+        self._locations = locations
+        self._sealing = sealing
+        self._task: asyncio.Task[None] | None = None
+        self.counts = MoveCounts()
+        leader.listeners.append(self._led)
+
+    def _led(self, leads: bool) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if leads:
+            self._leader.workers_changed.set()
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(self._leader.watch)
+
+    async def _run(self) -> None:
+        while True:
+            await self._leader.workers_changed.wait()
+            self._leader.workers_changed.clear()
+            try:
+                done = await self._move()
+            except HoldfastError as error:
+                log.warning("epochs were not moved", extra={"status": error.status.name, "why": str(error)})
+                done = False
+            if not done:
+                await asyncio.sleep(self._leader.config.lease.tick.seconds)
+                self._leader.workers_changed.set()
+
+    async def _move(self) -> bool:
+        """Move everything that has to; return whether nothing is left that could be moved later."""
+        workers, suspects = self._leader.peek(_suspects)
+        candidates = self._registry.candidates()
+        if not candidates:
+            return True  # nowhere to go; the next worker that registers is looked at
+        done = True
+        waiting: list[cmd.Revive] = []
+        rows = 0
+        for shuffle in suspects:
+            if self._sealing.begun(shuffle.key):
+                done = False
+                continue
+            moves = await self._moves(shuffle, workers, candidates)
+            for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
+                part = moves[at : at + MOVES_PER_COMMAND_MAX]
+                if rows + len(part) > MOVES_PER_COMMAND_MAX:
+                    await self._submit(waiting)
+                    waiting, rows = [], 0
+                waiting.append(cmd.Revive(shuffle.key, pack_moves(part)))
+                rows += len(part)
+        if waiting:
+            await self._submit(waiting)
+        return done
+
+    async def _moves(
+        self, shuffle: Shuffle, workers: Mapping[int, Worker], candidates: Sequence[Candidate]
+    ) -> list[Move]:
+        newest = await self._locations.newest(shuffle)
+        return await off_loop(len(newest), lambda: _moves(shuffle, newest, workers, candidates))
+
+    async def _submit(self, revives: Sequence[cmd.Revive]) -> None:
+        body = cmd.MoveEpochs(tuple(revives))
+        answer = self._leader.expect(await self._leader.proposer.submit(cmd.Command(body)))
+        self.counts.commands += 1
+        self.counts.made += answer.value
+        log.info("moved epochs", extra={"epochs": answer.value, "shuffles": len(revives)})
+
+
+def _suspects(state: State) -> tuple[dict[int, Worker], list[Shuffle]]:
+    """Return all workers, and the open shuffles some of whose epochs may have to move."""
+    alive = all(worker.alive for worker in state.workers.values())
+    last_start = max((worker.started_index for worker in state.workers.values()), default=0)
+    found = [
+        shuffle
+        for shuffle in state.every_shuffle()
+        if shuffle.kind == KIND_REDUCE
+        and not shuffle.committed_ms
+        and (not alive or last_start >= shuffle.created_index)
+    ]
+    return dict(state.workers), found
+
+
+def _moves(
+    shuffle: Shuffle, newest: Sequence[PlacedEpoch], workers: Mapping[int, Worker], candidates: Sequence[Candidate]
+) -> list[Move]:
+    """Return new places for the partitions of a shuffle that stand on a worker that is lost or has started since."""
+
+    def bad(number: int, index: int) -> bool:
+        worker = workers.get(number)
+        return number != NO_WORKER and (worker is None or not worker.alive or restarted(worker, index))
+
+    moving = [each for each in newest if bad(each.primary, each.placed_index) or bad(each.replica, each.placed_index)]
+    places = spread([()] * len(moving), candidates, shuffle.copies_wanted, secrets.token_bytes(8))
+    return [
+        Move(each.partition, each.epoch, place.primary, place.replica)
+        for each, place in zip(moving, places, strict=True)
+    ]

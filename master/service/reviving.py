@@ -1,0 +1,172 @@
+"""The call Revive: new places for REDUCE partitions whose epoch failed or is full.
+
+Rules: what has a newer epoch already is answered from the state; so clients that all lost the same worker only read.
+One command of a shuffle at a time: who comes meanwhile waits and finds most of what it needs made. During a commit
+nothing is made; afterwards the answer is COMMITTED. Epochs that were hard-split are handed on to be sealed early.
+
+Runs in the event loop. Called by shuffles.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from holdfast.common.errors import GiveUpError, ProtocolError, RetryError, Status
+from holdfast.common.ids import ShuffleKey
+from holdfast.common.limits import LONG_POLL_MS_MAX
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.bounds import MOVES_PER_COMMAND_MAX
+from holdfast.master.core.moves import Move, Moved, pack_moves
+from holdfast.master.core.records import KIND_REDUCE, Shuffle
+from holdfast.master.core.seals import PlacedEpoch
+from holdfast.master.core.state import State
+from holdfast.master.placement.spread import Place, spread
+from holdfast.master.service.leader import Leader
+from holdfast.master.service.locations import Locations
+from holdfast.master.service.registry import Registry
+from holdfast.master.service.sealing import Sealing
+
+#: Workers that one client may say it cannot use.
+_UNUSABLE_MAX = 10_000
+
+
+@dataclass(slots=True)
+class ReviveCounts:
+    """What was asked and made since this master started; read by its metrics."""
+
+    asked: int = 0
+    made: int = 0
+    commands: int = 0
+
+
+class Reviver:
+    """Answers revives on the leader."""
+
+    def __init__(self, leader: Leader, registry: Registry, locations: Locations, sealing: Sealing) -> None:
+        self._leader = leader
+        self._registry = registry
+        self._locations = locations
+        self._sealing = sealing
+        self._turns: WeakValueDictionary[ShuffleKey, asyncio.Lock] = WeakValueDictionary()
+        self.counts = ReviveCounts()
+
+    async def revive(self, shuffle: Shuffle, request: pb.ReviveRequest) -> list[pb.NewLocation]:
+        """Return the newest location of each failed partition, in the order asked."""
+        if len(request.failed) > MOVES_PER_COMMAND_MAX or len(request.unusable_workers) > _UNUSABLE_MAX:
+            raise _bad(f"a revive names at most {MOVES_PER_COMMAND_MAX} partitions and {_UNUSABLE_MAX} workers")
+        if shuffle.kind != KIND_REDUCE:
+            raise _bad("only REDUCE partitions are revived")
+        key = shuffle.key
+        self.counts.asked += len(request.failed)
+        await self._check(shuffle, request.failed)
+        newest = self._newest(key, request.failed)
+        if any(each is None for each in newest):
+            turn = self._turns.get(key)
+            if turn is None:
+                turn = self._turns[key] = asyncio.Lock()
+            async with turn:
+                await self._sealing.ended(key, LONG_POLL_MS_MAX / 1000)
+                newest = self._newest(key, request.failed)
+                lacking = [each for each, there in zip(request.failed, newest, strict=True) if there is None]
+                if lacking:
+                    await self._make(key, lacking, frozenset(request.unusable_workers))
+                    newest = self._newest(key, request.failed)
+        return [_told(each) for each in newest if each is not None]
+
+    async def _check(self, shuffle: Shuffle, failed: Sequence[pb.FailedEpoch]) -> None:
+        """Refuse partitions and epochs that never were. Raises ProtocolError."""
+        if any(each.partition >= shuffle.partitions for each in failed):
+            raise _bad(f"{shuffle.key} has {shuffle.partitions} partitions")
+
+        def beyond(state: State) -> bool:
+            newest = state.newest.get(shuffle.key, {})
+            return any(each.epoch > _epoch(newest.get(each.partition)) for each in failed)
+
+        # A leader that was replaced and has not heard of it may be behind what the client was told.
+        if self._leader.peek(beyond) and await self._leader.confirmed(beyond):
+            raise _bad(f"an epoch of {shuffle.key} is named that was never made")
+
+    def _newest(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]) -> list[Moved | None]:
+        """Return the newest epoch of each where it is above the failed one. Raises GiveUpError (COMMITTED)."""
+
+        def read(state: State) -> list[Moved | None] | None:
+            shuffle = state.shuffle(key)
+            if shuffle is None or shuffle.committed_ms:
+                return None
+            newest = state.newest.get(key, {})
+            found = [newest.get(each.partition) for each in failed]
+            return [
+                there if there is not None and there.epoch > each.epoch else None
+                for there, each in zip(found, failed, strict=True)
+            ]
+
+        found = self._leader.peek(read)
+        if found is None:
+            raise GiveUpError(f"{key} is committed, or was dropped; this attempt ends", status=Status.COMMITTED)
+        return found
+
+    async def _make(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch], unusable: frozenset[int]) -> None:
+        """Have the next epoch of each made."""
+        places_now = await self._where(key, failed)
+        avoids = [unusable | _to_blame(each, at) for each, at in zip(failed, places_now, strict=True)]
+        places = self._places(key, avoids)
+        moves = [
+            Move(each.partition, each.epoch, place.primary, place.replica)
+            for each, place in zip(failed, places, strict=True)
+        ]
+        answer = self._leader.expect(
+            await self._leader.proposer.submit(cmd.Command(cmd.Revive(key, pack_moves(moves))))
+        )
+        self.counts.commands += 1
+        self.counts.made += answer.value
+        split = [at for each, at in zip(failed, places_now, strict=True) if each.status == Status.HARD_SPLIT]
+        if split:
+            self._sealing.seal_early(key, split)
+
+    def _places(self, key: ShuffleKey, avoids: Sequence[frozenset[int]]) -> list[Place]:
+        copies = self._leader.peek(lambda state: (found := state.shuffle(key)) and found.copies_wanted) or 1
+        places = spread(avoids, self._registry.candidates(), copies, secrets.token_bytes(8))
+        if not places:
+            raise RetryError("no worker is alive with a directory that takes data; waiting for one")
+        return places
+
+    async def _where(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]) -> list[PlacedEpoch]:
+        """Return where the failed epochs, each the newest of its partition, are."""
+        shuffle = self._leader.peek(lambda state: state.shuffle(key))
+        if shuffle is None:
+            raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
+        first = await self._locations.first(shuffle)
+        moved = self._leader.peek(lambda state: [state.newest.get(key, {}).get(each.partition) for each in failed])
+        return [
+            PlacedEpoch(each.partition, each.epoch, there.primary, there.replica, 0)
+            for each, at in zip(failed, moved, strict=True)
+            for there in (at if at is not None else first[each.partition],)
+        ]
+
+
+def _epoch(moved: Moved | None) -> int:
+    return moved.epoch if moved is not None else 0
+
+
+def _to_blame(failed: pb.FailedEpoch, at: PlacedEpoch) -> frozenset[int]:
+    """Return whom to avoid: the replica if that is what failed, else the worker that was pushed to."""
+    return frozenset((at.replica if failed.status == Status.REPLICA_FAILED else at.primary,))
+
+
+def _told(moved: Moved) -> pb.NewLocation:
+    return pb.NewLocation(
+        partition=moved.partition,
+        epoch=moved.epoch,
+        primary=moved.primary,
+        replica=moved.replica,
+        hint=moved.hint,
+    )
+
+
+def _bad(message: str) -> ProtocolError:
+    return ProtocolError(message, status=Status.BAD_REQUEST)

@@ -1,0 +1,321 @@
+"""Commits of REDUCE partitions: the workers seal every epoch, then one command says the final word.
+
+Rules
+* One commit of a generation at a time on this master; who asks for the same winners joins it. It goes on when its
+  callers have gone, and ends when this master stops leading: asked again, the next leader seals again, and the workers
+  repeat their answers.
+* Revives of a generation that is being committed wait for its end. An epoch that was made all the same is found by
+  apply, which refuses the commit; then that epoch is sealed, too.
+* A worker that cannot be asked is tried again until `worker.return_grace` is over, counted from the first failed try,
+  or from its last heartbeat if it is lost; where another copy is sealed it is not waited for.
+* Epochs that were hard-split are sealed early, one worker after another in the background; what fails there is only
+  sealed later.
+
+Runs in the event loop. Called by shuffles.py and reviving.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.common.errors import (
+    ConflictError,
+    GiveUpError,
+    HoldfastError,
+    NotLeaderError,
+    ProtocolError,
+    RetryError,
+    Status,
+)
+from holdfast.common.ids import RaftIndex, ShuffleKey
+from holdfast.common.limits import COMMAND_PART_BYTES, SEAL_EPOCHS_MAX
+from holdfast.common.reduce_layouts import EpochResult, ReduceManifest
+from holdfast.common.reduce_messages import Seal, SealAnswer, SealFlag
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.records import Shuffle, Worker
+from holdfast.master.core.seals import PlacedEpoch, Seals
+from holdfast.master.service.leader import Leader
+from holdfast.master.service.links import Links
+from holdfast.master.service.locations import Locations, off_loop
+from holdfast.master.service.uploads import submit_with_parts, upload_name
+from holdfast.master.service.winners import Seen
+
+log = logging.getLogger(__name__)
+
+#: Commits under way at once.
+COMMITS_MAX = 1_024
+#: Seals of hard-split epochs that wait; beyond it the commit seals them.
+EARLY_MAX = 65_536
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
+#: While a worker seals, how often its record is looked at.
+_LOOK_S = 0.25
+#: A worker that was lost before it was asked must answer within this.
+_LOST_S = 3.0
+
+
+@dataclass(slots=True)
+class SealCounts:
+    """What was done since this master started; read by its metrics."""
+
+    commits: int = 0
+    commit_seconds: float = 0.0
+    given_up: int = 0
+    lost_epochs: int = 0
+    early: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    digest: bytes
+    task: asyncio.Task[None]
+
+
+@dataclass(slots=True)
+class _Round:
+    """Asking the workers of one shuffle."""
+
+    shuffle: Shuffle
+    seals: Seals
+    away: set[int] = field(default_factory=set)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Sealing:
+    """Drives commits on the leader."""
+
+    def __init__(self, leader: Leader, locations: Locations) -> None:
+        self._leader = leader
+        self._locations = locations
+        self._links = Links(leader.config.cluster.id)
+        self._commits: dict[ShuffleKey, _Commit] = {}
+        self._early: deque[tuple[ShuffleKey, int, tuple[tuple[int, int], ...]]] = deque()
+        self._early_task: asyncio.Task[None] | None = None
+        self.counts = SealCounts()
+        leader.listeners.append(self._led)
+
+    def _led(self, leads: bool) -> None:
+        if leads:
+            return
+        for commit in self._commits.values():
+            commit.task.cancel()
+        if self._early_task is not None:
+            self._early_task.cancel()
+        self._early.clear()
+        self._links.close()
+
+    def begun(self, key: ShuffleKey) -> bool:
+        """Whether this generation is being committed."""
+        return key in self._commits
+
+    async def ended(self, key: ShuffleKey, seconds: float) -> None:
+        """Return when no commit of this generation is under way any more. Raises RetryError (BUSY) after `seconds`."""
+        commit = self._commits.get(key)
+        if commit is not None:
+            await asyncio.wait((commit.task,), timeout=seconds)
+            if not commit.task.done():
+                raise RetryError(f"{key} is being committed; ask again", status=Status.BUSY)
+
+    async def commit(self, key: ShuffleKey, winners: bytes, seen: Seen) -> None:
+        """Commit a generation, or wait for the commit of the same winners. Raises what refuses it."""
+        while (running := self._commits.get(key)) is not None and running.digest != seen.digest:
+            await asyncio.wait((running.task,))
+        if running is None:
+            running = self._begin(key, winners, seen)
+        await asyncio.wait((running.task,))
+        if running.task.cancelled():
+            raise NotLeaderError(leader=self._leader.http_of(self._leader.node.status().leader))
+        running.task.result()
+
+    def _begin(self, key: ShuffleKey, winners: bytes, seen: Seen) -> _Commit:
+        if len(self._commits) >= COMMITS_MAX:
+            raise RetryError(f"{COMMITS_MAX} commits are under way; try again", status=Status.BUSY)
+        self._leader.require()
+        task = asyncio.get_running_loop().create_task(self._run(key, winners, seen))
+        commit = self._commits[key] = _Commit(seen.digest, task)
+
+        def end(task: asyncio.Task[None]) -> None:
+            if self._commits.get(key) is commit:
+                del self._commits[key]
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.warning("a commit failed", extra={"shuffle": str(key), "why": str(error)})
+            self._leader.waiters.wake((key,))
+
+        task.add_done_callback(end)
+        return commit
+
+    async def _run(self, key: ShuffleKey, winners: bytes, seen: Seen) -> None:
+        started = time.perf_counter()
+        seals = Seals(())
+        while True:
+            shuffle = await self._leader.confirmed(lambda state: state.shuffle(key))
+            refused_for = _already(key, shuffle, seen)
+            if refused_for is None:
+                return
+            epochs = await self._locations.epochs(refused_for)
+            await off_loop(len(epochs), lambda epochs=epochs: seals.add(epochs))  # type: ignore[misc]
+            await self._collect(_Round(refused_for, seals))
+            results = await off_loop(len(epochs), seals.results)
+            answer = await self._say(key, winners, seen, results)
+            if answer != Status.BUSY:
+                break
+            await asyncio.sleep(_PAUSE_MIN_S)
+        lost = sum(each.lost for each in results)
+        took = time.perf_counter() - started
+        self.counts.commits += 1
+        self.counts.commit_seconds += took
+        self.counts.lost_epochs += lost
+        log.info(
+            "committed", extra={"shuffle": str(key), "epochs": len(results), "lost": lost, "seconds": round(took, 4)}
+        )
+
+    async def _say(self, key: ShuffleKey, winners: bytes, seen: Seen, results: Sequence[EpochResult]) -> int:
+        """Propose the final word; return OK or BUSY. Raises any other refusal."""
+        manifest = await off_loop(len(results), ReduceManifest(seen.partitions, tuple(results)).encode)
+        size = sum(max(each.primary.size_bytes, each.replica.size_bytes) for each in results)
+        whole = len(winners) + len(manifest)
+        upload = b"" if whole <= COMMAND_PART_BYTES else upload_name(repr(key).encode(), seen.digest, manifest)
+        command = cmd.Command(
+            cmd.Commit(
+                key=key,
+                winners=b"" if upload else winners,
+                upload=upload,
+                winners_digest=seen.digest,
+                maps=seen.maps,
+                partitions=seen.partitions,
+                data_bytes=min(size, (1 << 64) - 1),
+                manifest=b"" if upload else manifest,
+                manifest_bytes=len(manifest),
+                epochs=len(results),
+                lost=sum(each.lost for each in results),
+            )
+        )
+        if upload:
+            answer = await submit_with_parts(self._leader, upload, winners + manifest, command)
+        else:
+            answer = await self._leader.proposer.submit(command)
+        return Status.BUSY if answer.status == Status.BUSY else self._leader.expect(answer).status
+
+    # Asking.
+
+    async def _collect(self, asked: _Round) -> None:
+        """Ask all workers at once until enough of them answered or were given up."""
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(self._ask(asked, worker)) for worker in asked.seals.unanswered]
+        for task in tasks:
+            task.add_done_callback(lambda _: asked.changed.set())
+        try:
+            while not asked.seals.enough(asked.away):
+                asked.changed.clear()
+                await asked.changed.wait()
+                for task in tasks:
+                    if task.done():
+                        task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask(self, asked: _Round, number: int) -> None:
+        """Ask one worker, part by part, until it has answered everything or is given up."""
+        key, seals = asked.shuffle.key, asked.seals
+        pause, failed_at = _PAUSE_MIN_S, 0
+        while missing := seals.missing(number)[:SEAL_EPOCHS_MAX]:
+            worker = self._worker(key, number)
+            try:
+                answer = await self._seal(worker, self._request(key, missing, SealFlag.FINAL))
+                seals.answered(number, worker, asked.shuffle.ack, answer.epochs)
+                if seals.missing(number)[: len(missing)] == missing:
+                    raise ProtocolError(f'worker "{worker.name}" answered a seal with other epochs')
+            except HoldfastError as error:
+                failed_at = failed_at or self._leader.now_ns()
+                asked.away.add(number)
+                if self._is_gone(worker, failed_at):
+                    log.warning("sealed without a worker", extra={"worker": worker.name, "why": str(error)})
+                    self.counts.given_up += 1
+                    seals.give_up(number)
+                    return
+                asked.changed.set()
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, _PAUSE_MAX_S)
+            else:
+                failed_at = 0
+                asked.away.discard(number)
+
+    def _request(self, key: ShuffleKey, epochs: Sequence[tuple[int, int]], flags: int) -> Seal:
+        return Seal(shuffle=key, flags=flags, raft_index=RaftIndex(self._leader.index()), epochs=list(epochs))
+
+    def _worker(self, key: ShuffleKey, number: int) -> Worker:
+        """Return the worker's record as it is now. Raises GiveUpError if the shuffle was dropped."""
+        found = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))
+        if found[0] is None:
+            raise GiveUpError(f"{key} was dropped while it was committed", status=Status.UNKNOWN_GENERATION)
+        if found[1] is None:
+            raise HoldfastError(f"{key} has epochs on worker {number}, which never registered")
+        return found[1]
+
+    async def _seal(self, worker: Worker, seal: Seal) -> SealAnswer:
+        """Ask once; fails as soon as the worker is lost or has started again."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        task = loop.create_task(self._links.seal(worker, seal))
+        try:
+            while not (await asyncio.wait((task,), timeout=_LOOK_S))[0]:
+                now = self._leader.peek(lambda state: state.workers[worker.id])
+                lost = not now.alive and (worker.alive or loop.time() - started > _LOST_S)
+                if lost or now.incarnation != worker.incarnation:
+                    raise RetryError(f'worker "{worker.name}" was lost, or has started again, while it was asked')
+            return task.result()
+        finally:
+            task.cancel()
+
+    def _is_gone(self, worker: Worker, failed_at: int) -> bool:
+        grace, now = self._leader.config.worker.return_grace.ns, self._leader.now_ns()
+        if now - failed_at >= grace:
+            return True
+        return not worker.alive and self._leader.liveness.worker_silence(now, worker.id, worker.incarnation) >= grace
+
+    # Early seals.
+
+    def seal_early(self, key: ShuffleKey, epochs: Sequence[PlacedEpoch]) -> None:
+        """Have epochs sealed that nobody writes to any more."""
+        for worker in sorted({worker for each in epochs for worker in (each.primary, each.replica)}):
+            asked = tuple((each.partition, each.epoch) for each in epochs if worker in (each.primary, each.replica))
+            if len(self._early) < EARLY_MAX:
+                self._early.append((key, worker, asked[:SEAL_EPOCHS_MAX]))
+        if self._early and (self._early_task is None or self._early_task.done()):
+            self._early_task = asyncio.get_running_loop().create_task(self._run_early())
+
+    async def _run_early(self) -> None:
+        while self._early:
+            key, number, epochs = self._early.popleft()
+            try:
+                await self._seal_one_early(key, number, epochs)
+            except HoldfastError as error:
+                log.info("not sealed early", extra={"shuffle": str(key), "worker": number, "why": str(error)})
+
+    async def _seal_one_early(self, key: ShuffleKey, number: int, epochs: Sequence[tuple[int, int]]) -> None:
+        worker = self._leader.peek(lambda state: state.workers.get(number))
+        if worker is not None and worker.alive and not self.begun(key):
+            await self._seal(worker, self._request(key, epochs, 0))
+            self.counts.early += len(epochs)
+
+
+def _already(key: ShuffleKey, shuffle: Shuffle | None, seen: Seen) -> Shuffle | None:
+    """Return the shuffle that is to be sealed, None if it is committed with these winners. Raises if it cannot be."""
+    if shuffle is None:
+        raise GiveUpError(f"{key} was dropped, or never registered", status=Status.UNKNOWN_GENERATION)
+    if shuffle.committed_ms:
+        if shuffle.winners_digest == seen.digest:
+            return None
+        raise ConflictError(f"{key} is committed with other winners; a commit is final")
+    if seen.partitions != shuffle.partitions or shuffle.maps not in (0, seen.maps):
+        raise ConflictError(
+            f"winners of {seen.maps} maps and {seen.partitions} partitions do not fit {key}, registered with "
+            f"{shuffle.maps} (0: not known) and {shuffle.partitions}"
+        )
+    return shuffle

@@ -1,0 +1,37 @@
+"""Sends what is too large for one command as numbered parts, and then the command that names them.
+
+Called by shuffles.py (assignments, winners) and sealing.py (manifests).
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from holdfast.common.errors import ProtocolError, Status
+from holdfast.common.limits import COMMAND_PART_BYTES, COMMAND_PARTS_MAX
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.records import Answer
+from holdfast.master.service.leader import Leader
+
+#: How often the parts of a large call are sent again when some were missing.
+_TRIES = 3
+
+
+def upload_name(*identity: bytes) -> bytes:
+    """Return the name of an upload: the same for the same content, so that a retry goes on where the first try was."""
+    return hashlib.blake2b(b" ".join(identity), digest_size=16).digest()
+
+
+async def submit_with_parts(leader: Leader, upload: bytes, data: bytes, command: cmd.Command) -> Answer:
+    """Send `data` as the parts of `upload`, then `command`; return its answer, which is BUSY if parts got lost."""
+    parts = [data[at : at + COMMAND_PART_BYTES] for at in range(0, len(data), COMMAND_PART_BYTES)]
+    if len(parts) > COMMAND_PARTS_MAX:
+        raise ProtocolError(f"an array of {len(data)} bytes is too large", status=Status.TOO_LARGE)
+    answer = Answer()
+    for _ in range(_TRIES):
+        for number, part in enumerate(parts):
+            leader.expect(await leader.proposer.submit(cmd.Command(cmd.Part(upload, number, len(parts), part))))
+        answer = await leader.proposer.submit(command)
+        if answer.status != Status.BUSY:
+            break
+    return answer

@@ -1,0 +1,72 @@
+"""Checks the winners arrays of commits, in a thread where they are large. Called by shuffles.py."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+
+from holdfast.common.errors import HoldfastError, ProtocolError, Status
+from holdfast.common.layouts import MapWinners
+from holdfast.common.limits import KIB
+from holdfast.common.reduce_layouts import ReduceWinners
+from holdfast.master.core.records import KIND_MAP
+
+#: Winners larger than this are checked in a thread, so that other calls go on.
+_INLINE_BYTES = 64 * KIB
+#: Large winners checked at once: each may take 256 MiB inflated.
+_CHECKS_AT_ONCE = 2
+_U64_MAX = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a winners array holds; `workers` and `data_bytes` are those that winners of MAP partitions name."""
+
+    maps: int
+    partitions: int
+    digest: bytes
+    data_bytes: int = 0
+    workers: frozenset[int] = frozenset()
+
+
+class WinnersCheck:
+    """Looks at winners, a few large ones at a time."""
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(_CHECKS_AT_ONCE)
+
+    async def see(self, kind: int, data: bytes) -> Seen:
+        """Return what the array of a shuffle of this kind holds. Raises ProtocolError."""
+        look = _see_map if kind == KIND_MAP else _see_reduce
+        try:
+            if len(data) <= _INLINE_BYTES:
+                return look(data)
+            async with self._turns:
+                return await asyncio.get_running_loop().run_in_executor(None, look, data)
+        except HoldfastError as error:
+            status = error.status if error.status is Status.TOO_LARGE else Status.BAD_REQUEST
+            raise ProtocolError(f"winners_array: {error}", status=status) from error
+
+
+def _see_map(data: bytes) -> Seen:
+    """Digest the content, so that two encodings of the same winners are equal."""
+    winners = MapWinners.decode(data)
+    digest = hashlib.blake2b(f"{winners.partitions} {len(winners.maps)}".encode(), digest_size=16)
+    workers: set[int] = set()
+    for winner in winners.maps:
+        workers.update(winner.workers)
+        digest.update(
+            f"{winner.attempt} {winner.epoch} {winner.workers} {winner.batches} {winner.size_bytes} ".encode()
+            + winner.partitions
+        )
+    data_bytes = min(sum(winner.size_bytes for winner in winners.maps), _U64_MAX)
+    return Seen(len(winners.maps), winners.partitions, digest.digest(), data_bytes, frozenset(workers))
+
+
+def _see_reduce(data: bytes) -> Seen:
+    """Digest the attempts alone: the partitions that each wrote to follow from them, and not every committer knows."""
+    winners = ReduceWinners.decode(data)
+    digest = hashlib.blake2b(f"{winners.partitions} {len(winners.attempts)}".encode(), digest_size=16)
+    digest.update(b"".join([attempt.to_bytes(8, "little") for attempt in winners.attempts]))
+    return Seen(len(winners.attempts), winners.partitions, digest.digest())
