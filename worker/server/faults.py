@@ -12,6 +12,7 @@ import errno
 import os
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,6 +71,11 @@ class FaultyDisk(Disk):
         """Write, or fail."""
         self._faults.strike()
         super().write(fd, data, offset)
+
+    def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], offset: int) -> None:
+        """Write, or fail."""
+        self._faults.strike()
+        Disk().write_parts(fd, parts, offset)
 
     def sync_data(self, fd: int) -> None:
         """Sync late, or fail."""

@@ -26,8 +26,13 @@ from holdfast.worker.storage.pages import IndexDamagedError, PageCheck, PageCoun
 _HEAD = struct.Struct("<Q24xI")
 _SHUFFLE_BYTES = 24
 _KEY_BYTES = 40
+#: The record of a sealed partition or pack file: file bytes u64, CRC of the name u32, epochs u32.
+_DATA_FILE = struct.Struct("<QI4x")
+_DATA_KEY_BYTES = 33
 _READ_BYTES = 8 << 20
-_FILE, _REGION, _META, _STARTS = b"FRMS"
+_FILE, _DATA, _META, _STARTS = b"FPMS"
+#: Records that nothing here needs to look into.
+_OTHERS = frozenset(b"RECGD")
 _U64 = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -70,25 +75,25 @@ def check_index(data: memoryview) -> IndexReport:
     """Check a whole data.mdb; raises IndexDamagedError."""
     shuffles: dict[bytes, ShuffleSum] = {}
     small = {_META: b"", _STARTS: b""}
-    head_of = _HEAD.unpack_from
     newest, total = b"", ShuffleSum()
 
     def visit(page: bytes, start: int, middle: int, end: int) -> None:
         nonlocal newest, total
         space = page[start]
-        if space == _FILE:
-            if middle - start != 1 + _KEY_BYTES or end - middle < _HEAD.size:
+        if space in (_FILE, _DATA):
+            key_bytes, head = (_KEY_BYTES, _HEAD) if space == _FILE else (_DATA_KEY_BYTES, _DATA_FILE)
+            if middle - start != 1 + key_bytes or end - middle < head.size:
                 raise IndexDamagedError("a file record of the index has a wrong length")
             key = page[start + 1 : start + 1 + _SHUFFLE_BYTES]
             if key != newest:
                 newest, total = key, shuffles.setdefault(key, ShuffleSum())
-            size, name_crc = head_of(page, middle)
+            size, name_crc = head.unpack_from(page, middle)
             total.files += 1
             total.size_bytes += size
             total.digest += name_crc * size
         elif space in small:
             small[space] = page[middle:end]
-        elif space != _REGION:
+        elif space not in _OTHERS:
             raise IndexDamagedError(f"the index has a record of unknown space {space}")
 
     pages = PageCheck(data, visit).run()
@@ -135,7 +140,7 @@ def _list_shuffle(root: str, below: str, others: list[str]) -> ShuffleSum:
         with os.scandir(folder) as entries:  # by descriptor: a stat by path would walk the path for every file
             for entry in entries:
                 name = entry.name
-                if name.endswith(names.SEALED_SUFFIX):
+                if name.endswith(names.SEALED_SUFFIXES):
                     length = entry.stat(follow_symlinks=False).st_size
                     files += 1
                     size += length

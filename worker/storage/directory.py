@@ -6,7 +6,6 @@ the loop thread and in the sealer's threads, so they are guarded by one lock.
 
 from __future__ import annotations
 
-import errno
 import threading
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
@@ -20,10 +19,17 @@ from holdfast.common.messages import Ack, FileTotals, MapSealed
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.check import ShuffleSum
 from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.footers import read_footer
-from holdfast.worker.storage.identity import Identity
+from holdfast.worker.storage.footers import read_data_footer, read_footer
+from holdfast.worker.storage.handles import OpenFiles
+from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import Found, Index, Reader
+from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.records import encode_key
+from holdfast.worker.storage.reduce_directory import ReduceDirectory
+from holdfast.worker.storage.reduce_layout import EpochKey, parse_name
+from holdfast.worker.storage.reduce_records import EpochRecord
+from holdfast.worker.storage.reduce_recovery import Left
+from holdfast.worker.storage.reduce_seal import ReduceSealJob
 from holdfast.worker.storage.sealing import Folders, Sealer, SealJob
 from holdfast.worker.storage.writer import MapFileWriter, State
 
@@ -39,6 +45,9 @@ class Tables:
     leftovers: dict[MapFileKey, Path] = field(default_factory=dict)
     #: copies that are given up for good
     failed: set[MapFileKey] = field(default_factory=set)
+    #: the same of REDUCE partitions: files that are not sealed, and copies that are given up
+    unsealed_epochs: dict[EpochKey, Path] = field(default_factory=dict)
+    failed_epochs: set[EpochKey] = field(default_factory=set)
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
@@ -61,6 +70,11 @@ class StorageDirectory:
         index: Index,
         pool: Executor,
         tables: Tables,
+        writers: OpenFiles,
+        starts: Starts,
+        left: dict[EpochKey, Left],
+        old_segments: list[Path],
+        segment_bytes: int,
     ) -> None:
         self.root = root
         self.root_text = str(root)
@@ -76,6 +90,23 @@ class StorageDirectory:
         self._guard = threading.Lock()
         self._folders = Folders(disk, root)
         self._sealer = Sealer(disk, self._folders, index, pool, self._on_sealed, self._on_failed)
+        #: seals of REDUCE partitions that run
+        self.jobs: list[ReduceSealJob] = []
+        self.reduce = ReduceDirectory(
+            root=root,
+            disk=disk,
+            index=index,
+            folders=self._folders,
+            pool=pool,
+            writers=writers,
+            incarnation=starts.incarnation,
+            boot_id=starts.boot_id,
+            left=left,
+            old_segments=old_segments,
+            failed=tables.failed_epochs,
+            broke=self._broke,
+            segment_bytes=segment_bytes,
+        )
 
     # writing
 
@@ -148,10 +179,36 @@ class StorageDirectory:
         except OSError as second:
             # Without the mark a restart finds an unsealed file, never read either; but the disk is not to be trusted.
             self.problem = f"cannot mark {writer.key} as failed: {second}"
+        self._broke(error)
+
+    def _broke(self, error: Exception) -> None:
+        """A write, sync or commit failed: say what that tells of the disk."""
         if isinstance(error, OSError) and not is_full(error):
             self.problem = f"writing failed: {error}"
         elif isinstance(error, lmdb.Error):
             self.problem = f"the index failed: {error}"
+
+    def count_sealed(self, shuffle: ShuffleKey, sizes: list[int]) -> None:
+        """Sealed files of REDUCE partitions were added."""
+        with self._guard:
+            total = self.tables.sealed.setdefault(shuffle, ShuffleSum())
+            total.files += len(sizes)
+            total.size_bytes += sum(sizes)
+
+    def epoch_from_footers(self, key: EpochKey, cause: CorruptError) -> EpochRecord:
+        """The record of an epoch that the index cannot give: from the footers of the shuffle's files."""
+        folder = self.root / layout.shuffle_folder(key.shuffle)
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            name = parse_name(key.shuffle, path.name)
+            if name is None or name.kind is not layout.Kind.SEALED:
+                continue
+            try:
+                epochs = dict(read_data_footer(path, name.key).epochs)
+            except (CorruptError, OSError):
+                continue  # the epoch may be in another file
+            if key in epochs:
+                return epochs[key]
+        raise CorruptError(f"{key}: {cause}, and no footer has it")
 
     # looking up
 
@@ -160,12 +217,13 @@ class StorageDirectory:
         """Bytes of data files, sealed and open."""
         with self._guard:
             open_bytes = sum(writer.size_bytes for writer in self.tables.writers.values())
-            return open_bytes + sum(total.size_bytes for total in self.tables.sealed.values())
+            sealed_bytes = sum(total.size_bytes for total in self.tables.sealed.values())
+        return open_bytes + sealed_bytes + self.reduce.used_bytes
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
         with self._guard:
-            return self.tables.shuffles()
+            return self.tables.shuffles() | self.reduce.shuffles()
 
     def find(self, key: MapFileKey) -> Found | None:
         """The sealed file's record; from its footer if the index cannot tell. Raises CorruptError if neither can."""
@@ -222,6 +280,7 @@ class StorageDirectory:
                     del part[name]
             self.tables.failed = {name for name in self.tables.failed if name.shuffle != key}
             self.tables.sealed.pop(key, None)
+            self.reduce.drop(key)
         self.index.remove_shuffle(key)
         folder = self.root / layout.shuffle_folder(key)
         self._folders.forget(folder)
@@ -246,8 +305,3 @@ class StorageDirectory:
     def close(self) -> None:
         self.index.close()
         del self._lock_file
-
-
-def is_full(error: OSError) -> bool:
-    """Whether a write failed for want of room, which says nothing against the disk."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -1,4 +1,4 @@
-"""Reads the footer of a data file: the record that the file carries of itself."""
+"""Reads the footers of data files: the record that a file carries of itself."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from holdfast.common.errors import CorruptError
 from holdfast.common.ids import MapFileKey
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.records import TRAILER, FileRecord, check_record, decode_footer, footer_bytes
+from holdfast.worker.storage.reduce_layout import DataKey
+from holdfast.worker.storage.reduce_records import DataRecord, data_footer_bytes, decode_data_footer
 
 
 def read_footer(path: Path, key: MapFileKey, file_bytes: int | None = None) -> FileRecord:
@@ -16,12 +18,23 @@ def read_footer(path: Path, key: MapFileKey, file_bytes: int | None = None) -> F
 
     Raises CorruptError if there is none, if a byte of it is wrong, or if it is the footer of another file; OSError.
     """
-    handle = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    size = os.fstat(handle.fd).st_size if file_bytes is None else file_bytes
-    trailer = os.pread(handle.fd, TRAILER.size, max(0, size - TRAILER.size))
+    handle, size, trailer = _open(path, file_bytes)
     length = footer_bytes(trailer, size)
     record = decode_footer(os.pread(handle.fd, length, size - length), size)
     if record.key != key:
         raise CorruptError(f"{path} ends in the footer of {record.key}")
     check_record(record)
     return record
+
+
+def read_data_footer(path: Path, key: DataKey, file_bytes: int | None = None) -> DataRecord:
+    """The same of a partition or pack file."""
+    handle, size, trailer = _open(path, file_bytes)
+    length = data_footer_bytes(trailer, size)
+    return decode_data_footer(os.pread(handle.fd, length, size - length), key, size)
+
+
+def _open(path: Path, file_bytes: int | None) -> tuple[Handle, int, bytes]:
+    handle = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    size = os.fstat(handle.fd).st_size if file_bytes is None else file_bytes
+    return handle, size, os.pread(handle.fd, TRAILER.size, max(0, size - TRAILER.size))

@@ -24,24 +24,37 @@ class Handle:
 
 
 class OpenFiles:
-    """The files most recently read, at most `limit`; any thread."""
+    """The files most recently used, at most `limit`, opened for reading or as `flags` say; any thread."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, flags: int = os.O_RDONLY) -> None:
         self._limit = limit
+        self._flags = flags | os.O_CLOEXEC
         self._lock = threading.Lock()
         self._files: OrderedDict[str, Handle] = OrderedDict()
 
     def open(self, path: str) -> Handle:
-        """Return the file, opened for reading; raises OSError."""
+        """Return the file, opened; raises OSError."""
         with self._lock:
             handle = self._files.get(path)
             if handle is not None:
                 self._files.move_to_end(path)
                 return handle
-            handle = self._files[path] = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            handle = self._files[path] = Handle(os.open(path, self._flags))
             if len(self._files) > self._limit:
                 self._files.popitem(last=False)
             return handle
+
+    def keep(self, path: str, handle: Handle) -> None:
+        """Take in a file that was just made."""
+        with self._lock:
+            self._files[path] = handle
+            if len(self._files) > self._limit:
+                self._files.popitem(last=False)
+
+    def close(self, path: str) -> None:
+        """Let go of one file."""
+        with self._lock:
+            self._files.pop(path, None)
 
     def forget(self, folder: str) -> None:
         """Let go of every file in a folder that is being deleted, so that its space is free once streams have ended."""

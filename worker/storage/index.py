@@ -5,6 +5,10 @@
     b"F" + file key                          a sealed map file: its head, and its chunks if they are short
     b"R" + file key + region + last          a chunk, if they are long; `last` is its last partition, so that one
                                              cursor step finds where a partition would be
+    b"P" + data file key                     a sealed partition or pack file: its length, and the CRC of its name
+    b"E" + epoch key                         an epoch of a REDUCE partition: the answer to its seal, and its chunks
+    b"C" + epoch key + first chunk           chunks of an epoch, if they do not fit beside the answer
+    b"G" + shuffle key                       a generation that was sealed for good
 
 Every value ends in a CRC-32C over key and value. Values stay below half a page, so that none gets pages of its own.
 Transactions are synced (never NOSYNC or WRITEMAP). Readers are short and hold a lock, because the map may not grow
@@ -39,18 +43,39 @@ from holdfast.worker.storage.records import (
     encode_shuffle,
     head_counts,
 )
+from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_name
+from holdfast.worker.storage.reduce_records import (
+    CHUNK_ROW,
+    DATA_FILE,
+    EPOCH,
+    ROWS_MAX,
+    DataRecord,
+    EpochRecord,
+    chunk_count,
+    decode_data_key,
+    decode_epoch,
+    decode_epoch_key,
+    encode_data_key,
+    encode_epoch_key,
+)
 
 META_KEY = b"M"
 STARTS_KEY = b"S"
 FILE_SPACE = b"F"
 REGION_SPACE = b"R"
+DATA_SPACE = b"P"
+EPOCH_SPACE = b"E"
+ROWS_SPACE = b"C"
+FINAL_SPACE = b"G"
 _REGION = struct.Struct(">II")
+_FIRST_ROW = struct.Struct(">I")
 _CRC_BYTES = 4
 #: A value with its key fits twice into a page of 4 KiB, or LMDB gives it pages of its own.
 VALUE_BYTES_MAX = 1_900
 MAP_BYTES_FIRST = 64 << 20
 
 assert INLINE_BYTES_MAX + _CRC_BYTES <= VALUE_BYTES_MAX, "an inline record stays in its page"
+assert EPOCH.size + ROWS_MAX * CHUNK_ROW.size <= INLINE_BYTES_MAX, "so does an epoch with its chunks"
 
 
 def protect(key: bytes, value: bytes) -> bytes:
@@ -77,6 +102,26 @@ def file_items(record: FileRecord) -> Iterator[tuple[bytes, bytes]]:
     for encoded in record.chunks:
         chunk, _ = Chunk.decode(encoded)
         yield REGION_SPACE + key + _REGION.pack(chunk.region, chunk.last), encoded
+
+
+def epoch_items(key: EpochKey, record: EpochRecord) -> Iterator[tuple[bytes, bytes]]:
+    """The key-value pairs that stand for an epoch, without CRCs."""
+    encoded, head, rows = encode_epoch_key(key), record.encode_head(), record.encode_rows()
+    if len(record.chunks) <= ROWS_MAX:
+        yield EPOCH_SPACE + encoded, head + rows
+        return
+    yield EPOCH_SPACE + encoded, head
+    for first in range(0, len(record.chunks), ROWS_MAX):
+        part = rows[first * CHUNK_ROW.size : (first + ROWS_MAX) * CHUNK_ROW.size]
+        yield ROWS_SPACE + encoded + _FIRST_ROW.pack(first), part
+
+
+def data_items(record: DataRecord) -> Iterator[tuple[bytes, bytes]]:
+    """The key-value pairs that stand for a sealed partition or pack file and its epochs, without CRCs."""
+    name_crc = crc32c(sealed_name(record.key).encode())
+    yield DATA_SPACE + encode_data_key(record.key), DATA_FILE.pack(record.file_bytes, name_crc, len(record.epochs))
+    for key, epoch in record.epochs:
+        yield from epoch_items(key, epoch)
 
 
 class Found(NamedTuple):
@@ -161,32 +206,38 @@ class Index:
 
     def put_files(self, records: Iterable[FileRecord]) -> None:
         """Record sealed files, all in one transaction."""
-        items = [(key, protect(key, value)) for record in records for key, value in file_items(record)]
+        self.put_items([item for record in records for item in file_items(record)])
+
+    def put_items(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+        """Store records, all in one transaction."""
+        protected = [(key, protect(key, value)) for key, value in items]
 
         def change(transaction: lmdb.Transaction) -> None:
-            for key, value in items:
+            for key, value in protected:
                 transaction.put(key, value)
 
         self.write(change)
 
     def put(self, key: bytes, value: bytes) -> None:
         """Store a record of another space."""
-
-        def change(transaction: lmdb.Transaction) -> None:
-            transaction.put(key, protect(key, value))
-
-        self.write(change)
+        self.put_items([(key, value)])
 
     def remove_file(self, key: MapFileKey) -> None:
-        self._remove_below(encode_key(key))
+        self._remove_below(encode_key(key), (FILE_SPACE, REGION_SPACE))
+
+    def remove_epoch(self, key: EpochKey) -> None:
+        encoded = encode_data_key(key)
+        self._remove_below(encoded, (DATA_SPACE,))
+        self._remove_below(encode_epoch_key(key), (EPOCH_SPACE, ROWS_SPACE))
 
     def remove_shuffle(self, key: ShuffleKey) -> None:
-        self._remove_below(encode_shuffle(key))
+        spaces = (FILE_SPACE, REGION_SPACE, FINAL_SPACE, EPOCH_SPACE, ROWS_SPACE, DATA_SPACE)
+        self._remove_below(encode_shuffle(key), spaces)
 
-    def _remove_below(self, prefix: bytes) -> None:
+    def _remove_below(self, prefix: bytes, spaces: tuple[bytes, ...]) -> None:
         def change(transaction: lmdb.Transaction) -> None:
             cursor = transaction.cursor()
-            for start in (FILE_SPACE + prefix, REGION_SPACE + prefix):
+            for start in [space + prefix for space in spaces]:
                 found = cursor.set_range(start)
                 while found and _item(cursor)[0].startswith(start):
                     found = cursor.delete()
@@ -214,6 +265,12 @@ class Index:
         """Every sealed file of a shuffle."""
         with self.reading() as reader:
             return dict(reader.files(encode_shuffle(shuffle)))
+
+
+    def data_files(self, shuffle: ShuffleKey) -> dict[DataKey, int]:
+        """Every sealed partition and pack file of a shuffle, with its length."""
+        with self.reading() as reader:
+            return dict(reader.data_files(encode_shuffle(shuffle)))
 
 
 class Reader:
@@ -265,6 +322,32 @@ class Reader:
         """Every sealed file whose encoded key starts with `prefix`."""
         for found, value in self._below(FILE_SPACE + prefix):
             yield decode_key(found[1:]), Head.decode(value)
+
+    def epoch(self, key: EpochKey) -> EpochRecord | None:
+        """What became of an epoch; None if it is not recorded. Raises CorruptError."""
+        encoded = encode_epoch_key(key)
+        value = self.get(EPOCH_SPACE + encoded)
+        if value is None:
+            return None
+        if chunk_count(value) <= ROWS_MAX:
+            return decode_epoch(value)
+        return decode_epoch(value, b"".join([rows for _, rows in self._below(ROWS_SPACE + encoded)]))
+
+    def has_epoch(self, key: EpochKey) -> bool:
+        """Whether the epoch is recorded at all."""
+        return self._transaction.get(EPOCH_SPACE + encode_epoch_key(key)) is not None
+
+    def epochs(self, prefix: bytes = b"") -> Iterator[EpochKey]:
+        """Every recorded epoch whose encoded key starts with `prefix`."""
+        for found, _ in self._below(EPOCH_SPACE + prefix):
+            yield decode_epoch_key(found[1:])
+
+    def data_files(self, prefix: bytes = b"") -> Iterator[tuple[DataKey, int]]:
+        """Every sealed partition and pack file whose encoded key starts with `prefix`, with its length."""
+        for found, value in self._below(DATA_SPACE + prefix):
+            if len(value) != DATA_FILE.size:
+                raise IndexDamagedError(f"the record of a data file has {len(value)} bytes")
+            yield decode_data_key(found[1:]), DATA_FILE.unpack(value)[0]
 
     def _below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         cursor = self._transaction.cursor()

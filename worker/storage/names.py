@@ -8,6 +8,8 @@
         m-<map>-<attempt>-<epoch>.map            a sealed map file
         m-<map>-<attempt>-<epoch>.<incarnation>.<level>.open    one that is being written, or was left behind
         m-<map>-<attempt>-<epoch>.failed         a copy that is given up for good
+        p-…, k-…                                 files of REDUCE partitions, see reduce_layout.py
+    log/<incarnation>-<number>.log               a segment of the push log
     quarantine/<number>-<name>                   what was found damaged, for people to look at
 
 Kept apart from layout.py, which has the typed half, so that the processes of check.py start quickly.
@@ -24,6 +26,7 @@ INDEX = "index"
 INDEX_DATA = "index/data.mdb"
 DATA = "data"
 QUARANTINE = "quarantine"
+LOG = "log"
 #: Names that say nothing about whose a directory is: the lock, what a first start may leave that was killed at once,
 #: and what file systems have at their root.
 NOBODYS = frozenset({LOCK, "identity.new", "lost+found"})
@@ -31,6 +34,11 @@ NOBODYS = frozenset({LOCK, "identity.new", "lost+found"})
 SEALED_SUFFIX = ".map"
 FAILED_SUFFIX = ".failed"
 OPEN_SUFFIX = ".open"
+PART_SUFFIX = ".part"
+PACK_SUFFIX = ".pack"
+LOG_SUFFIX = ".log"
+#: What a sealed file ends in.
+SEALED_SUFFIXES = (SEALED_SUFFIX, PART_SUFFIX, PACK_SUFFIX)
 _INSTANCE = re.compile(r"[0-9a-f]{32}")
 _SHUFFLE = re.compile(r"(0|[1-9]\d{0,9})-(0|[1-9]\d{0,9})", re.ASCII)
 _U32_MAX = 0xFFFF_FFFF

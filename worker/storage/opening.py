@@ -18,14 +18,17 @@ from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import Incarnation
 from holdfast.worker.storage import names
 from holdfast.worker.storage.check import DataReport, IndexReport, decode_data, decode_index
-from holdfast.worker.storage.directory import StorageDirectory, is_full
+from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, STARTS_KEY, Index
 from holdfast.worker.storage.pages import IndexDamagedError, PageCounts
 from holdfast.worker.storage.prepare import Candidate
+from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reconcile import Reconciler, put_aside
 from holdfast.worker.storage.recovery import DirectoryFacts, Opening, Part, decide_opening
+from holdfast.worker.storage.reduce_recovery import find_left, find_segments, scan_segment
 
 _NO_INDEX = IndexReport(PageCounts(0, 0, 0, 0, 0), b"", b"", {})
 
@@ -135,7 +138,10 @@ def open_directory(
     identity: Identity,
     disk: Disk,
     pool: Executor,
+    writers: OpenFiles,
+    starts: Starts,
     index_bytes_max: int,
+    segment_bytes: int,
 ) -> StorageDirectory:
     """Open one directory as decided and reconcile its files; adds to its notes. Raises OSError or lmdb.Error."""
     root = found.root
@@ -155,6 +161,12 @@ def open_directory(
     reconciler = Reconciler(root, disk, index, found.data, found.index)
     tables = reconciler.run()
     found.notes += reconciler.notes
+    segments = [scan_segment(path) for path in find_segments(root)]
+    left = find_left(segments, tables.unsealed_epochs)
+    with index.reading() as reader:  # what is sealed has its answer, whatever is still in the log of it
+        left = {key: one for key, one in left.items() if not reader.has_epoch(key)}
+    if left:
+        found.notes.append(f"{root}: {len(left)} epochs of REDUCE partitions were left unsealed by earlier starts")
     settings = found.candidate.settings
     return StorageDirectory(
         root=root,
@@ -166,6 +178,11 @@ def open_directory(
         index=index,
         pool=pool,
         tables=tables,
+        writers=writers,
+        starts=starts,
+        left=left,
+        old_segments=[segment.path for segment in segments],
+        segment_bytes=segment_bytes,
     )
 
 

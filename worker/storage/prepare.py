@@ -44,6 +44,8 @@ class StoreSettings:
     sync_threads: int = 4
     #: bound of each index; it grows up to here
     index_bytes_max: int = 16 << 30
+    #: a segment of the push log
+    segment_bytes: int = 64 << 20
     #: room that is kept free in each file system, so that seals and the index never lack it
     reserve_bytes: int = 64 << 20
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.common.errors import CorruptError
@@ -17,10 +18,12 @@ from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import DataReport, IndexReport, ShuffleSum
 from holdfast.worker.storage.directory import Tables
 from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.footers import read_footer
-from holdfast.worker.storage.index import Index
-from holdfast.worker.storage.records import FileRecord, Head, decode_shuffle
+from holdfast.worker.storage.footers import read_data_footer, read_footer
+from holdfast.worker.storage.index import Index, data_items, file_items
+from holdfast.worker.storage.records import FileRecord, decode_shuffle
 from holdfast.worker.storage.recovery import Decision, Facts, Footer, Length, Name, decide
+from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, parse_name, parse_reduce, sealed_path
+from holdfast.worker.storage.reduce_records import DataRecord
 
 #: Records that one transaction takes when an index is rebuilt.
 _REBUILD_FILES = 2_000
@@ -52,6 +55,17 @@ def list_files(shuffle: ShuffleKey, folder: Path) -> dict[MapFileKey, tuple[layo
     return found
 
 
+def list_data_files(shuffle: ShuffleKey, folder: Path) -> dict[DataKey, tuple[layout.Kind, Path, int]]:
+    """Every sealed partition and pack file in a shuffle's folder: kind, path and length."""
+    found: dict[DataKey, tuple[layout.Kind, Path, int]] = {}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        name = parse_name(shuffle, path.name)
+        status = path.lstat()
+        if name is not None and name.kind is layout.Kind.SEALED and stat.S_ISREG(status.st_mode):
+            found[name.key] = name.kind, path, status.st_size
+    return found
+
+
 class Reconciler:
     """Compares one directory's data with its index; only shuffles whose sums differ are looked at file by file."""
 
@@ -62,7 +76,7 @@ class Reconciler:
         self._data = data
         self._report = report
         self._tables = Tables()
-        self._adopted: list[FileRecord] = []
+        self._adopted: list[Iterable[tuple[bytes, bytes]]] = []
         self._cases: Counter[str] = Counter()
         #: sentences about what was not as it should be: NOTES_MAX files by name, the others counted
         self.notes: list[str] = []
@@ -85,6 +99,13 @@ class Reconciler:
 
     def _other(self, below: str) -> None:
         path = self._root / below
+        reduce = parse_reduce(below)
+        if reduce is not None and isinstance(reduce.key, EpochKey):
+            if reduce.kind is layout.Kind.FAILED:
+                self._tables.failed_epochs.add(reduce.key)
+            elif path.exists():
+                self._tables.unsealed_epochs[reduce.key] = path
+            return
         try:
             name = layout.parse_path(below)
         except CorruptError as error:
@@ -102,17 +123,28 @@ class Reconciler:
         records = self._index.files(shuffle)
         total = ShuffleSum()
         for key in sorted(on_disk.keys() | records.keys()):
-            size = self._file(key, on_disk.get(key), records.get(key))
-            if size is not None:
-                total.files += 1
-                total.size_bytes += size
+            head = records.get(key)
+            self._add(total, self._file(key, on_disk.get(key), None if head is None else head.file_bytes))
+        data_on_disk = list_data_files(shuffle, self._root / layout.shuffle_folder(shuffle))
+        lengths = self._index.data_files(shuffle)
+        for data_key in sorted(data_on_disk.keys() | lengths.keys(), key=str):
+            self._add(total, self._file(data_key, data_on_disk.get(data_key), lengths.get(data_key)))
         if total.files:
             self._tables.sealed[shuffle] = total
 
-    def _file(self, key: MapFileKey, found: tuple[layout.Kind, Path, int] | None, head: Head | None) -> int | None:
-        """Decide on one file and act; return its length if it counts as sealed."""
-        kind, path, size = found or (None, self._root / layout.sealed_path(key), 0)
-        facts, record = gather(key, kind, path, size, head)
+    @staticmethod
+    def _add(total: ShuffleSum, size: int | None) -> None:
+        if size is not None:
+            total.files += 1
+            total.size_bytes += size
+
+    def _file(
+        self, key: MapFileKey | DataKey, found: tuple[layout.Kind, Path, int] | None, recorded: int | None
+    ) -> int | None:
+        """Decide on one file and act; return its length if it counts as sealed. `recorded` is that in the index."""
+        sealed = self._root / (layout.sealed_path(key) if isinstance(key, MapFileKey) else sealed_path(key))
+        kind, path, size = found or (None, sealed, 0)
+        facts, record = gather(key, kind, path, size, recorded)
         case, decision = decide(facts)
         if decision not in (Decision.KEEP, Decision.DELETE_LATER, Decision.KEEP_FAILED):
             self._cases[f"case {case}, {decision.name}"] += 1
@@ -122,34 +154,37 @@ class Reconciler:
             case Decision.ADOPT:
                 assert record is not None, "only a right footer is adopted"
                 self._adopt(record)
+                if isinstance(key, EpochKey):
+                    self._tables.unsealed_epochs.pop(key, None)
                 return size
             case Decision.CUT_TAIL:
-                assert head is not None, "only what is recorded can be too long"
-                self._disk.truncate(path, head.file_bytes)
-                return head.file_bytes
+                assert recorded is not None, "only what is recorded can be too long"
+                self._disk.truncate(path, recorded)
+                return recorded
             case Decision.FINISH:
-                self._disk.rename(path, self._root / layout.sealed_path(key))
+                self._disk.rename(path, sealed)
                 self._disk.sync_folder(path.parent)
             case Decision.QUARANTINE:
                 put_aside(self._disk, self._root, path)
                 return None
             case Decision.UNRECORD:
+                assert isinstance(key, MapFileKey), "only map files are given up by their name"
                 self._index.remove_file(key)
                 return None
             case Decision.DELETE_LATER | Decision.KEEP_FAILED:
                 return None
             case Decision.KEEP | Decision.KEEP_DAMAGED | Decision.LOST:
                 pass
-        return None if head is None else head.file_bytes
+        return recorded
 
-    def _adopt(self, record: FileRecord) -> None:
-        self._adopted.append(record)
+    def _adopt(self, record: FileRecord | DataRecord) -> None:
+        self._adopted.append(file_items(record) if isinstance(record, FileRecord) else data_items(record))
         if len(self._adopted) >= _REBUILD_FILES:
             self._flush()
 
     def _flush(self) -> None:
         if self._adopted:
-            self._index.put_files(self._adopted)
+            self._index.put_items([item for items in self._adopted for item in items])
             self._adopted = []
 
 
@@ -162,13 +197,13 @@ _NAMES = {
 
 
 def gather(
-    key: MapFileKey, kind: layout.Kind | None, path: Path, size: int, head: Head | None
-) -> tuple[Facts, FileRecord | None]:
+    key: MapFileKey | DataKey, kind: layout.Kind | None, path: Path, size: int, recorded: int | None
+) -> tuple[Facts, FileRecord | DataRecord | None]:
     """Collect the facts about one file, reading its footer only where the table asks for it. Raises OSError."""
-    name, indexed = _NAMES[kind], head is not None
+    name, indexed = _NAMES[kind], recorded is not None
     length = Length.UNKNOWN
-    if head is not None and name in (Name.OPEN, Name.SEALED):
-        difference = size - head.file_bytes
+    if recorded is not None and name in (Name.OPEN, Name.SEALED):
+        difference = size - recorded
         length = Length.LONGER if difference > 0 else Length.SHORTER if difference else Length.EQUAL
     wanted = {
         (Name.SEALED, True, Length.LONGER),
@@ -179,7 +214,9 @@ def gather(
     if (name, indexed, length) not in wanted:
         return Facts(name, indexed, length, Footer.UNREAD), None
     try:
-        record = read_footer(path, key, None if head is None else head.file_bytes)
+        record = (
+            read_footer(path, key, recorded) if isinstance(key, MapFileKey) else read_data_footer(path, key, recorded)
+        )
     except CorruptError:
         return Facts(name, indexed, length, Footer.WRONG), None
     return Facts(name, indexed, length, Footer.RIGHT), record

@@ -12,6 +12,7 @@ Which directory a file goes to, and what a client is answered for a file in any 
 
 from __future__ import annotations
 
+import os
 import secrets
 import uuid
 from collections.abc import Iterable, Sequence
@@ -31,7 +32,7 @@ from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId
 from holdfast.common.messages import Ack, FileTotals, MapSealed
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
-from holdfast.worker.storage.directory import StorageDirectory, is_full
+from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Starts, parse_boot_id
@@ -45,8 +46,10 @@ from holdfast.worker.storage.opening import (
     record_start,
 )
 from holdfast.worker.storage.prepare import DirectorySettings, Pending, StoreSettings, prepare
+from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reader import Piece, Plan
 from holdfast.worker.storage.records import encode_key
+from holdfast.worker.storage.reduce_store import ReduceStore
 from holdfast.worker.storage.writer import MapFileWriter
 
 __all__ = [
@@ -87,6 +90,7 @@ def open_store(pending: Pending) -> Store:
     uid = known[0].worker_uid if known else secrets.token_bytes(16)
     starts = next_start(found, parse_boot_id(_BOOT_ID.read_text()))
     pool = ThreadPoolExecutor(settings.sync_threads, "holdfast-sync")
+    writers = OpenFiles(settings.open_files_max, os.O_RDWR)
     directories = []
     for one, opening in zip(found, openings, strict=True):
         directory = open_directory(
@@ -95,7 +99,10 @@ def open_store(pending: Pending) -> Store:
             identity=one.identity or new_identity(settings.cluster_id, settings.worker_name, uid),
             disk=disk,
             pool=pool,
+            writers=writers,
+            starts=starts,
             index_bytes_max=settings.index_bytes_max,
+            segment_bytes=settings.segment_bytes,
         )
         record_start(directory, disk, starts)
         directories.append(directory)
@@ -127,12 +134,15 @@ class Store:
         self._pool = pool
         self._starts = starts
         self._open_files = OpenFiles(settings.open_files_max)
+        #: REDUCE partitions
+        self.reduce = ReduceStore(directories)
 
     def raise_incarnation(self, lowest: Incarnation) -> None:
         """Go on as incarnation `lowest` or a later one, synced: the masters remember more starts."""
         self._starts = Starts(max(lowest, self.incarnation), self._starts.boot_id)
         for directory in self._directories:
             record_start(directory, self._disk, self._starts)
+            directory.reduce.log.restart(self._starts.incarnation)
         self.incarnation = self._starts.incarnation
 
     def close(self) -> None:
@@ -262,7 +272,29 @@ class Store:
         for directory in self._directories:
             directory.drop(key)
 
+    def rooms(self, reserve_share: float, reserve_bytes: int) -> list[bool]:
+        """For each directory whether REDUCE partitions may grow there: it is well, and beyond what the log has yet to
+        write elsewhere the smaller of `reserve_bytes` and that share of its capacity stays free. One statvfs each."""
+        return [self._has_room(directory, reserve_share, reserve_bytes) for directory in self._directories]
+
+    def _has_room(self, directory: StorageDirectory, share: float, reserve: int) -> bool:
+        if directory.problem:
+            return False
+        try:
+            size, free = self._disk.free_bytes(directory.root)
+        except OSError as error:
+            directory.problem = f"cannot be read: {error}"
+            return False
+        capacity = min(directory.capacity_bytes or size, size)
+        room = min(free, capacity - directory.used_bytes) - directory.reduce.pending_bytes
+        return room > min(reserve, int(share * capacity))
+
     # reading
+
+    @property
+    def open_files(self) -> OpenFiles:
+        """The files that readers have open."""
+        return self._open_files
 
     def plan(self, shuffle: ShuffleKey, begin: int, end: int, files: Sequence[tuple[int, int, int]]) -> Plan:
         """Plan a stream over partitions [begin, end) of sealed files, each (map, attempt, epoch).
@@ -318,6 +350,7 @@ class Store:
             here = [directory for directory in self._directories if key in directory.shuffles()]
             for directory in here:
                 wait([job.future for name, job in list(directory.tables.sealing.items()) if name.shuffle == key])
+                wait([job.future for job in list(directory.jobs) if job.shuffle == key])
                 directory.forget(key)
                 self._open_files.forget(f"{directory.root}/{layout.shuffle_folder(key)}")
             count += bool(here)

@@ -1,0 +1,424 @@
+"""Decides what happens to pushed batches of REDUCE partitions: shuffles, their epochs on this worker, and seals.
+
+Rules: one fixed order of questions. For a frame: do the masters know us? is the shuffle forgotten or committed? is the
+incarnation ours? For each batch: is its epoch open? was it seen before? is there room? An epoch that was closed, by a
+seal, a hard split, a failure or a restart, never accepts again. Payload never comes here, nor does any object of a batch
+outlive the frame: `decide` is the hot path, and most batches cost one lookup and three comparisons.
+Called by server/push_service.py and seal_service.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from holdfast.common.errors import Status
+from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
+from holdfast.common.limits import GIB, KIB
+from holdfast.common.messages import Ack
+from holdfast.common.reduce_messages import Push
+from holdfast.worker.core.lanes import Attempt, Attempts, Lane
+
+#: Small batches of a partition go to its file when so much of them has come.
+FLUSH_BYTES = 256 * KIB
+#: Epochs that accept or are being sealed; one takes some 600 bytes.
+EPOCHS_MAX = 131_072
+#: Shuffles remembered as committed or forgotten, so that a late writer is refused.
+PAST_MAX = 65_536
+
+
+class Life(Enum):
+    """Where an epoch is in its life on this worker."""
+
+    OPEN = "open"
+    SOFT = "soft-split"  #: accepts, and asks for the next epoch
+    HARD = "hard-split"  #: accepts nothing more, and is not sealed yet
+    SEALING = "being sealed"
+    SEALED = "sealed"
+    FAILED = "failed"
+    GONE = "dropped"
+
+
+#: From each state the states that may follow.
+LEGAL: dict[Life, tuple[Life, ...]] = {
+    Life.OPEN: (Life.SOFT, Life.HARD, Life.SEALING, Life.FAILED, Life.GONE),
+    Life.SOFT: (Life.HARD, Life.SEALING, Life.FAILED, Life.GONE),
+    Life.HARD: (Life.SEALING, Life.FAILED, Life.GONE),
+    Life.SEALING: (Life.SEALED, Life.HARD, Life.FAILED, Life.GONE),
+    Life.SEALED: (),
+    Life.FAILED: (Life.GONE,),
+    Life.GONE: (),
+}
+#: What a batch is told that comes for an epoch in this state.
+_REFUSED = {
+    Life.HARD: Status.HARD_SPLIT,
+    Life.SEALING: Status.SEALED,
+    Life.SEALED: Status.SEALED,
+    Life.FAILED: Status.FAILED_COPY,
+    Life.GONE: Status.SEALED,
+}
+
+
+class Limits(NamedTuple):
+    """Sizes at which an epoch is split."""
+
+    soft_bytes: int = 1 * GIB
+    hard_bytes: int = 2 * GIB
+
+
+@dataclass(slots=True, eq=False)
+class EpochState:
+    """One epoch of one partition that this incarnation opened."""
+
+    shuffle: ShuffleKey
+    partition: PartitionId
+    epoch: Epoch
+    ack: Ack
+    #: number of the directory that holds it
+    directory: int
+    #: size at which somebody has to look: a flush or a split is due
+    mark: int
+    life: Life = Life.OPEN
+    #: open, and nothing to say about it: the hot path
+    plain: bool = True
+    size_bytes: int = 0
+    #: what storage keeps for it; only the edge reads this
+    copy: object = None
+
+    def become(self, life: Life) -> None:
+        assert life in LEGAL[self.life], f"{self}: {self.life.name} -> {life.name}"
+        self.life = life
+        self.plain = life is Life.OPEN
+
+    def __str__(self) -> str:
+        return f"{self.shuffle} partition {self.partition} epoch {self.epoch}"
+
+
+@dataclass(slots=True)
+class Shuffle:
+    """What this worker knows of one generation of a shuffle."""
+
+    key: ShuffleKey
+    ack: Ack
+    #: by (partition << 32 | epoch)
+    epochs: dict[int, EpochState] = field(default_factory=dict)
+    #: epochs that never accept again: sealed, or of an earlier incarnation
+    closed: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class Decision:
+    """What to do with a frame whose batches were decided one by one."""
+
+    push: Push
+    attempt: Attempt
+    #: for each entry the epoch that takes it, None if it is not taken (anew)
+    states: list[EpochState | None] = field(default_factory=list)
+    #: (index, status) of what is not plain OK, ascending
+    statuses: list[tuple[int, int]] = field(default_factory=list)
+    #: (index, decision): seen before, and that arrival's outcome is not known yet
+    waits: list[tuple[int, Decision]] = field(default_factory=list)
+    #: epochs that begin with this frame: storage makes their copies
+    opened: list[EpochState] = field(default_factory=list)
+    #: epochs whose small batches are to be flushed
+    marked: list[EpochState] = field(default_factory=list)
+    #: every entry is taken
+    whole: bool = True
+
+
+class Refusal(NamedTuple):
+    """A status that stands for every batch of the frame, and words for people."""
+
+    status: Status
+    why: str
+
+
+def epoch_key(partition: int, epoch: int) -> int:
+    """Partition and epoch as one number."""
+    return partition << 32 | epoch
+
+
+@dataclass(slots=True)
+class Reduce:
+    """All REDUCE partitions that this incarnation writes."""
+
+    incarnation: Incarnation
+    limits: Limits = Limits()
+    #: why nothing is accepted; "" if it is
+    closed_because: str = "this worker is starting"
+    #: for each directory whether it takes more
+    rooms: list[bool] = field(default_factory=lambda: [True])
+    draining: bool = False
+    shuffles: dict[ShuffleKey, Shuffle] = field(default_factory=dict)
+    #: epochs with a state, over all shuffles
+    epochs: int = 0
+    attempts: Attempts = field(default_factory=Attempts)
+    _committed: dict[ShuffleKey, None] = field(default_factory=dict)
+    _forgotten: dict[ShuffleKey, None] = field(default_factory=dict)
+
+    # Pushes.
+
+    def knows(self, shuffle: ShuffleKey) -> bool:
+        """Whether `introduce` was called for it, or it is past; else the edge looks into storage and introduces it."""
+        return shuffle in self.shuffles or shuffle in self._committed or shuffle in self._forgotten
+
+    def introduce(self, shuffle: ShuffleKey, ack: Ack, final: bool, closed: Iterable[tuple[int, int]]) -> None:
+        """Begin to take pushes of a shuffle; `final` and `closed` (partition, epoch) is what storage remembers of it."""
+        if final:
+            _remember(self._committed, shuffle)
+        else:
+            self.shuffles[shuffle] = Shuffle(shuffle, ack, closed={epoch_key(*one) for one in closed})
+
+    def refuse(self, push: Push) -> Refusal | None:
+        """The questions about the frame, in their order."""
+        key = push.shuffle
+        if self.closed_because:
+            return Refusal(Status.UNAVAILABLE, self.closed_because)
+        if key in self._forgotten:
+            return Refusal(Status.APPLICATION_GONE, f"the masters have forgotten {key}")
+        if key in self._committed:
+            return Refusal(Status.COMMITTED, f"{key} is committed")
+        if push.incarnation != self.incarnation:
+            return Refusal(Status.STALE_INCARNATION, f"this is incarnation {self.incarnation}, not {push.incarnation}")
+        shuffle = self.shuffles[key]
+        if push.ack != shuffle.ack:
+            return Refusal(Status.CONFLICT, f"{key} is pushed at level {shuffle.ack.name}, not {push.ack.name}")
+        return None
+
+    def decide(self, push: Push) -> Decision:
+        """Decide every batch of a frame that was not refused as a whole, and note those taken as seen."""
+        shuffle = self.shuffles[push.shuffle]
+        attempt = self.attempts.get((push.shuffle, push.map, push.attempt))
+        lanes = attempt.lanes
+        before = len(lanes)
+        decision = Decision(push, attempt)
+        lane_of, keep, marked = lanes.get, decision.states.append, decision.marked
+        for partition, epoch, number, size, hint in push.entries:
+            lane = lane_of(partition)
+            if lane is not None and lane.next == number and lane.epoch == epoch:
+                state = lane.state
+                if state.plain:
+                    lane.next = number + 1
+                    state.size_bytes = grown = state.size_bytes + size
+                    if grown >= state.mark:
+                        marked.append(state)
+                    keep(state)
+                    continue
+            keep(self._odd(shuffle, decision, (partition, epoch, number, size, hint)))
+        if len(lanes) > before:
+            self.attempts.grown(len(lanes) - before)
+        for state in marked:
+            self._look_at(state)
+        return decision
+
+    def _odd(
+        self, shuffle: Shuffle, decision: Decision, entry: tuple[int, int, int, int, int]
+    ) -> EpochState | None:
+        """Decide a batch that is not simply the next of an open epoch; return the epoch that takes it."""
+        partition, epoch, number, size, hint = entry
+        index, key = len(decision.states), epoch_key(partition, epoch)
+        state = shuffle.epochs.get(key)
+        lane = decision.attempt.lanes.get(partition)
+        status = Status.SEALED if key in shuffle.closed else _REFUSED.get(state.life) if state is not None else None
+        if status is None and lane is not None and lane.epoch == epoch and lane.seen(number):
+            self._seen(decision, index, entry, lane.state)
+            return None
+        if status is None and state is None:
+            state = self._open(shuffle, decision, partition, epoch, hint)
+        if state is None or status is not None:
+            decision.statuses.append((index, status or Status.HARD_SPLIT))
+            decision.whole = False
+            return None
+        if lane is None or lane.epoch != epoch:
+            lane = decision.attempt.lanes[partition] = Lane(state, number)
+        lane.take(number)
+        state.size_bytes += size
+        if state.size_bytes >= state.mark:
+            decision.marked.append(state)
+        if state.life is Life.SOFT:
+            decision.statuses.append((index, Status.SOFT_SPLIT))
+        return state
+
+    def _seen(self, decision: Decision, index: int, entry: tuple[int, int, int, int, int], state: EpochState) -> None:
+        """A batch that came before gets the outcome of its first arrival."""
+        decision.whole = False
+        partition, epoch, number, _, _ = entry
+        for mine, taken in zip(decision.push.entries, decision.states, strict=False):
+            if taken is not None and (mine[0], mine[1], mine[2]) == (partition, epoch, number):
+                decision.statuses.append((index, Status.BAD_ORDER))  # twice in one frame: no client of ours
+                return
+        flight = decision.attempt.flight_of(partition, epoch, number)
+        if flight is not None:
+            decision.waits.append((index, flight))
+        elif state.life is Life.SOFT:
+            decision.statuses.append((index, Status.SOFT_SPLIT))
+
+    def _open(
+        self, shuffle: Shuffle, decision: Decision, partition: int, epoch: int, hint: int
+    ) -> EpochState | None:
+        directory = self._directory(partition, hint)
+        if directory is None or self.epochs >= EPOCHS_MAX:
+            return None
+        mark = min(FLUSH_BYTES, self.limits.soft_bytes)
+        state = EpochState(shuffle.key, PartitionId(partition), Epoch(epoch), shuffle.ack, directory, mark)
+        shuffle.epochs[epoch_key(partition, epoch)] = state
+        self.epochs += 1
+        decision.opened.append(state)
+        return state
+
+    def _directory(self, partition: int, hint: int) -> int | None:
+        """The directory for a new epoch: as advised, else by turns, among those that have room."""
+        count = len(self.rooms)
+        if self.draining:
+            return None
+        if 1 <= hint <= count and self.rooms[hint - 1]:
+            return hint - 1
+        return next((at % count for at in range(partition, partition + count) if self.rooms[at % count]), None)
+
+    def _look_at(self, state: EpochState) -> None:
+        """An epoch has reached its mark: split it if it is due, and set the next mark."""
+        soft, hard = self.limits
+        if state.size_bytes >= hard and state.life in (Life.OPEN, Life.SOFT):
+            state.become(Life.HARD)
+        elif state.size_bytes >= soft and state.life is Life.OPEN:
+            state.become(Life.SOFT)
+        limit = soft if state.size_bytes < soft else hard
+        due = state.size_bytes + FLUSH_BYTES
+        state.mark = min(due, limit) if state.size_bytes < hard else due
+
+    # Outcomes.
+
+    @staticmethod
+    def flying(decision: Decision) -> None:
+        """The outcome of this decision is not known yet; `landed` must follow."""
+        decision.attempt.flights.append(decision)
+
+    @staticmethod
+    def landed(decision: Decision, failed: Sequence[int]) -> None:
+        """The outcome is known: these entries failed and may come again."""
+        flights = decision.attempt.flights
+        if decision in flights:
+            flights.remove(decision)
+        for index in failed:
+            if decision.states[index] is not None:
+                partition, epoch, number = decision.push.entries[index][:3]
+                lane = decision.attempt.lanes.get(partition)
+                if lane is not None and lane.epoch == epoch:
+                    lane.untake(number)
+
+    def broke(self, state: EpochState) -> None:
+        """A write or sync of this copy failed: it is given up for good."""
+        if state.life not in (Life.FAILED, Life.GONE):
+            state.become(Life.FAILED)
+
+    def split(self, state: EpochState) -> None:
+        """There is no room for more of this epoch; what it has stays."""
+        if state.life in (Life.OPEN, Life.SOFT):
+            state.become(Life.HARD)
+
+    # Seals.
+
+    def seal(self, shuffle: ShuffleKey, final: bool, epochs: Sequence[tuple[int, int]]) -> list[EpochState | None]:
+        """Close epochs; return for each its state to be sealed (or asked), None where only storage can tell."""
+        found = self.shuffles.get(shuffle)
+        states: list[EpochState | None] = []
+        for partition, epoch in epochs:
+            key = epoch_key(partition, epoch)
+            state = found.epochs.get(key) if found is not None else None
+            if state is not None and state.life in (Life.OPEN, Life.SOFT, Life.HARD):
+                state.become(Life.SEALING)
+            elif state is None and found is not None:
+                found.closed.add(key)
+            states.append(state)
+        if final and shuffle not in self._forgotten:
+            _remember(self._committed, shuffle)
+            self.attempts.drop([shuffle])
+        return states
+
+    def sealed(self, state: EpochState) -> None:
+        """The answer for this epoch is kept by storage: the state is of no more use."""
+        found = self.shuffles.get(state.shuffle)
+        if state.life is Life.SEALING:
+            state.become(Life.SEALED)
+        if found is not None and found.epochs.pop(epoch_key(state.partition, state.epoch), None) is not None:
+            self.epochs -= 1
+            found.closed.add(epoch_key(state.partition, state.epoch))
+            if not found.epochs and state.shuffle in self._committed:
+                del self.shuffles[state.shuffle]
+
+    @staticmethod
+    def not_sealed(state: EpochState) -> None:
+        """Sealing met a full disk: nothing is lost, and it is asked for again."""
+        if state.life is Life.SEALING:
+            state.become(Life.HARD)
+
+    # What happens around them.
+
+    def forget(self, shuffle: ShuffleKey) -> list[EpochState]:
+        """The masters do not know it any more; return the epochs whose copies are to be dropped."""
+        _remember(self._forgotten, shuffle)
+        self._committed.pop(shuffle, None)
+        found = self.shuffles.pop(shuffle, None)
+        if found is None:
+            return []
+        states = list(found.epochs.values())
+        self.epochs -= len(states)
+        for state in states:
+            if state.life is not Life.SEALING:
+                state.become(Life.GONE)
+        self.attempts.drop([shuffle])
+        return states
+
+    def begin(self, incarnation: Incarnation) -> None:
+        """This worker has a new incarnation: nothing is added to what an earlier one opened."""
+        self.incarnation = incarnation
+        for state in self._open_states():
+            state.become(Life.HARD)
+
+    def set_rooms(self, rooms: list[bool]) -> None:
+        """Say which directories take more; the epochs in the others are split for good."""
+        if rooms == self.rooms:
+            return
+        self.rooms = rooms
+        for state in self._open_states():
+            if not rooms[state.directory]:
+                state.become(Life.HARD)
+
+    def drain(self, yes: bool) -> None:
+        """Take no new epochs and split those that are open, or go back to normal."""
+        self.draining = yes
+        for state in self._open_states() if yes else ():
+            state.become(Life.HARD)
+
+    def _open_states(self) -> list[EpochState]:
+        return [
+            state
+            for shuffle in self.shuffles.values()
+            for state in shuffle.epochs.values()
+            if state.life in (Life.OPEN, Life.SOFT)
+        ]
+
+    def check(self) -> None:
+        """Re-derive everything redundant; an AssertionError is a bug."""
+        assert max(len(self._committed), len(self._forgotten)) <= PAST_MAX
+        assert not self.shuffles.keys() & self._forgotten.keys()
+        assert self.epochs == sum(len(shuffle.epochs) for shuffle in self.shuffles.values()) <= EPOCHS_MAX
+        for key, shuffle in self.shuffles.items():
+            assert shuffle.key == key
+            assert not shuffle.closed & shuffle.epochs.keys()
+            for packed, state in shuffle.epochs.items():
+                assert (state.shuffle, epoch_key(state.partition, state.epoch)) == (key, packed)
+                assert state.plain == (state.life is Life.OPEN)
+                assert state.life not in (Life.SEALED, Life.GONE), state
+                assert state.size_bytes < state.mark or state.life is not Life.OPEN, state
+                assert key not in self._committed or state.life is not Life.SEALED
+        self.attempts.check()
+
+
+def _remember(past: dict[ShuffleKey, None], shuffle: ShuffleKey) -> None:
+    past.pop(shuffle, None)
+    past[shuffle] = None
+    if len(past) > PAST_MAX:
+        del past[next(iter(past))]

@@ -1,0 +1,188 @@
+"""One epoch of one REDUCE partition on its way: what waits in the push log, its file, and the chunks made so far.
+
+Rules: the loop thread adds and flushes; from the seal on the copy belongs to the seal's thread. Nothing is checked here
+but lengths: the frame's checksum was right, readers and recovery check every batch. A file is made with its first
+flush, and its head goes with the first bytes, in one write. Called by reduce_directory.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.common.batch import HEADER_BYTES
+from holdfast.common.ids import Incarnation
+from holdfast.common.limits import CHUNK_BYTES, MIB
+from holdfast.common.messages import Ack
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.handles import Handle, OpenFiles
+from holdfast.worker.storage.push_log import OFFSET_MASK, SEGMENT_SHIFT
+from holdfast.worker.storage.reduce_layout import EpochKey, open_path
+from holdfast.worker.storage.reduce_records import FILE_HEAD_BYTES, ChunkRow, FileHead
+
+#: Without a file and below this at its seal, an epoch goes into a pack file.
+PACKED_BYTES_MAX = 1 * MIB
+#: map and CRC of a batch header, from its offset 4 on.
+_MAP_AND_CRC = struct.Struct("<I16xI")
+_MAP_OFFSET = 4
+_CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
+
+assert _MAP_OFFSET + _MAP_AND_CRC.size == HEADER_BYTES, "the map is at 4, the CRC ends the header"
+
+
+class Gathered(NamedTuple):
+    """Batches taken out of the log: their bytes and what their headers say."""
+
+    parts: list[memoryview]
+    size_bytes: int
+    crc_sum: int
+    maps: list[int]
+
+
+class PartitionCopy:
+    """This worker's copy of one epoch."""
+
+    __slots__ = (
+        "ack",
+        "batches",
+        "chunks",
+        "crc_sum",
+        "file_bytes",
+        "head",
+        "key",
+        "path",
+        "path_text",
+        "pending",
+        "views",
+        "write_back_from",
+    )
+
+    def __init__(self, root: Path, head: FileHead, views: Mapping[int, memoryview]) -> None:
+        self.key: EpochKey = head.key
+        self.ack: Ack = head.ack
+        self.head = head
+        self.path = root / open_path(head.key)
+        self.path_text = str(self.path)
+        #: (position, length) of batches that are in the log only
+        self.pending: list[tuple[int, int]] = []
+        self.views = views
+        #: length of the file; 0 while there is none
+        self.file_bytes = 0
+        #: what the file has: chunks, the last of them still growing
+        self.chunks: list[ChunkRow] = []
+        self.batches = 0
+        self.crc_sum = 0
+        self.write_back_from = 0
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self.head.incarnation
+
+    @property
+    def size_bytes(self) -> int:
+        """Data bytes in the file."""
+        return max(0, self.file_bytes - FILE_HEAD_BYTES)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that are in the log only."""
+        return sum([size for _, size in self.pending])
+
+    def gather(self) -> Gathered:
+        """What is pending, as views of the log."""
+        views, unpack = self.views, _MAP_AND_CRC.unpack_from
+        parts: list[memoryview] = []
+        maps: list[int] = []
+        crc_sum = size_bytes = 0
+        for position, size in self.pending:
+            view = views[position >> SEGMENT_SHIFT]
+            offset = position & OFFSET_MASK
+            map_id, crc = unpack(view, offset + _MAP_OFFSET)
+            parts.append(view[offset : offset + size])
+            maps.append(map_id)
+            crc_sum += crc
+            size_bytes += size
+        return Gathered(parts, size_bytes, crc_sum, maps)
+
+    def flush(self, disk: Disk, files: OpenFiles) -> int:
+        """Append what is pending to the file; return its bytes. Raises OSError, and then it is still pending."""
+        if not self.pending:
+            return 0
+        found = self.gather()
+        self.append(disk, files, found.parts, found.size_bytes, found.maps, found.crc_sum)
+        self.pending.clear()
+        return found.size_bytes
+
+    def append(
+        self,
+        disk: Disk,
+        files: OpenFiles,
+        parts: Sequence[memoryview],
+        size_bytes: int,
+        maps: Sequence[int],
+        crc_sum: int,
+    ) -> None:
+        """Append whole batches, one a part, to the file. Raises OSError, and then nothing has changed."""
+        handle = self._handle(disk, files)
+        if self.file_bytes:
+            disk.write_parts(handle.fd, parts, self.file_bytes)
+        else:
+            disk.write_parts(handle.fd, [self.head.encode(), *parts], 0)
+            self.file_bytes = FILE_HEAD_BYTES
+        self._index(parts, size_bytes, maps)
+        self.file_bytes += size_bytes
+        self.batches += len(maps)
+        self.crc_sum = (self.crc_sum + crc_sum) & _CRC_SUM_MASK
+
+    def take_in(self, sizes: Sequence[int], maps: Sequence[int]) -> None:
+        """Index the batches that the file has already: those of an earlier start."""
+        self.file_bytes = FILE_HEAD_BYTES
+        for size, map_id in zip(sizes, maps, strict=True):
+            self._extend(self.file_bytes, size, 1, map_id, map_id)
+            self.file_bytes += size
+        self.batches = len(sizes)
+
+    def append_run(self, disk: Disk, files: OpenFiles, body: memoryview, sizes: Sequence[int], map_id: int) -> None:
+        """Append batches of one map that lie back to back in `body`. Raises as `append`."""
+        unpack = _MAP_AND_CRC.unpack_from
+        offset = crc_sum = 0
+        parts = []
+        for size in sizes:
+            crc_sum += unpack(body, offset + _MAP_OFFSET)[1]
+            parts.append(body[offset : offset + size])
+            offset += size
+        self.append(disk, files, parts, offset, [map_id] * len(sizes), crc_sum)
+
+    def _handle(self, disk: Disk, files: OpenFiles) -> Handle:
+        if self.file_bytes:
+            return files.open(self.path_text)
+        if self.path.exists():  # of a try to make it that failed
+            disk.remove(self.path)
+        handle = Handle(disk.create(self.path))
+        files.keep(self.path_text, handle)
+        return handle
+
+    def _index(self, parts: Sequence[memoryview], size_bytes: int, maps: Sequence[int]) -> None:
+        """Extend the last chunk, or begin others: chunks hold whole batches and are not longer than they should be."""
+        if size_bytes <= CHUNK_BYTES:
+            self._extend(self.file_bytes, size_bytes, len(maps), min(maps), max(maps))
+            return
+        at = self.file_bytes
+        for part, map_id in zip(parts, maps, strict=True):
+            self._extend(at, len(part), 1, map_id, map_id)
+            at += len(part)
+
+    def _extend(self, at: int, length: int, batches: int, map_min: int, map_max: int) -> None:
+        last = self.chunks[-1] if self.chunks else None
+        if last is None or last.length + length > CHUNK_BYTES:
+            self.chunks.append(ChunkRow(at, length, batches, map_min, map_max))
+            return
+        self.chunks[-1] = ChunkRow(
+            last.offset,
+            last.length + length,
+            last.batches + batches,
+            min(last.map_min, map_min),
+            max(last.map_max, map_max),
+        )

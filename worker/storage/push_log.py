@@ -1,0 +1,150 @@
+"""The push log of one directory: small batches of many partitions, one write for a frame.
+
+Rules: segments are appended by the loop thread only. A position is one number, segment << 26 | offset within it. What
+is in the log is read back through read-only mappings, straight from the page cache, until it lies in a partition or pack
+file; then its segment is removed. A segment's head names incarnation and boot, its records epochs and level: that is
+the note that exists before the first acknowledgement. Called by reduce_directory.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.common.ids import Incarnation
+from holdfast.common.limits import MIB
+from holdfast.worker.storage import names
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.reduce_layout import segment_path
+from holdfast.worker.storage.reduce_records import SEGMENT_HEAD_BYTES, SegmentHead
+
+SEGMENT_SHIFT = 26
+SEGMENT_BYTES_MAX = 1 << SEGMENT_SHIFT
+OFFSET_MASK = SEGMENT_BYTES_MAX - 1
+#: Batches of one segment: each pending one costs some 100 bytes of memory.
+SEGMENT_BATCHES_MAX = 131_072
+#: Segments of a directory: 256 MiB. The oldest are emptied from the third on.
+SEGMENTS_MAX = 4
+SEGMENTS_KEPT = 2
+
+assert SEGMENT_BYTES_MAX == 64 * MIB, "a position is split at 64 MiB"
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """One file of the log."""
+
+    number: int
+    path: Path
+    handle: Handle
+    map: mmap.mmap
+    end: int
+    batches: int = 0
+    #: its name is on the disk
+    noted: bool = False
+    #: bytes up to here were synced
+    synced: int = 0
+    #: a sync failed: never tried again
+    failed: bool = False
+
+
+class PushLog:
+    """The segments of this start."""
+
+    def __init__(
+        self, disk: Disk, root: Path, incarnation: Incarnation, boot_id: bytes, segment_bytes: int = SEGMENT_BYTES_MAX
+    ) -> None:
+        self._disk = disk
+        self._root = root
+        self.incarnation = incarnation
+        self._boot_id = boot_id
+        self._segment_bytes = segment_bytes
+        #: by number, oldest first
+        self.segments: dict[int, Segment] = {}
+        #: what copies read from: views of the mappings by segment number
+        self.views: dict[int, memoryview] = {}
+        self._current: Segment | None = None
+        self._next = 1
+
+    @property
+    def folder(self) -> Path:
+        return self._root / names.LOG
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in all segments."""
+        return sum(segment.end for segment in self.segments.values())
+
+    @property
+    def crowded(self) -> bool:
+        """The oldest segments should be emptied."""
+        return len(self.segments) > SEGMENTS_KEPT
+
+    @property
+    def full(self) -> bool:
+        """There are as many segments as there may be, and the newest is used up."""
+        current = self._current
+        return (
+            len(self.segments) >= 2 * SEGMENTS_MAX
+            and current is not None
+            and current.end >= self._segment_bytes - self._segment_bytes // 4
+        )
+
+    def append(self, parts: Sequence[bytes | memoryview], size: int, batches: int) -> tuple[Segment, int]:
+        """Write one record of `size` bytes with one call; return its segment and position. Raises OSError."""
+        segment = self._current
+        if segment is None or segment.end + size > self._segment_bytes or segment.batches >= SEGMENT_BATCHES_MAX:
+            segment = self._begin()
+        try:
+            self._disk.write_parts(segment.handle.fd, parts, segment.end)
+        except OSError:
+            self._current = None  # what is there now is nobody's: the next record begins a new segment
+            raise
+        position = segment.number << SEGMENT_SHIFT | segment.end
+        segment.end += size
+        segment.batches += batches
+        return segment, position
+
+    def _begin(self) -> Segment:
+        self._disk.make_folder(self.folder)
+        number = self._next
+        path = self._root / segment_path(self.incarnation, number)
+        handle = Handle(self._disk.create(path))
+        head = SegmentHead(self.incarnation, number, self._boot_id).encode()
+        os.ftruncate(handle.fd, SEGMENT_BYTES_MAX)  # a hole: takes no room, and lets the mapping be made once
+        self._disk.write(handle.fd, head, 0)
+        mapped = mmap.mmap(handle.fd, SEGMENT_BYTES_MAX, access=mmap.ACCESS_READ)
+        segment = Segment(number, path, handle, mapped, SEGMENT_HEAD_BYTES)
+        self._next += 1
+        self.segments[number] = self._current = segment
+        self.views[number] = memoryview(mapped)
+        return segment
+
+    def restart(self, incarnation: Incarnation) -> None:
+        """What follows is of another incarnation."""
+        self.incarnation = incarnation
+        self._current = None
+
+    def remove_before(self, number: int) -> None:
+        """Remove the segments before this one: nothing refers to them any more."""
+        for old in [old for old in self.segments if old < number]:
+            segment = self.segments.pop(old)
+            del self.views[old]  # the mapping goes with the last view of it
+            if self._current is segment:
+                self._current = None
+            self._disk.remove(segment.path)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the segment that is made next."""
+        return self._next
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a write failed for want of room, which says nothing against the disk."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -1,0 +1,317 @@
+"""The REDUCE partitions of one storage directory: copies being written, the push log, seals, what earlier starts left.
+
+Rules: everything but seals, syncs and removals runs on the loop thread. A segment of the log goes when nothing pending
+refers to it, and, at level SYNCED, when what was flushed from it is synced. The oldest segments are emptied bit by bit,
+twice as fast as the log grows. Facts and steps only; reduce_store.py decides what goes where. Made by opening.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.common.errors import CorruptError
+from holdfast.common.ids import Incarnation, ShuffleKey
+from holdfast.common.messages import Ack
+from holdfast.worker.storage import layout
+from holdfast.worker.storage.answers import failed_copy
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.handles import Handle, OpenFiles
+from holdfast.worker.storage.index import FINAL_SPACE, Index
+from holdfast.worker.storage.partition import PartitionCopy
+from holdfast.worker.storage.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment
+from holdfast.worker.storage.records import encode_shuffle
+from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.reduce_records import EpochRecord, FileHead
+from holdfast.worker.storage.reduce_recovery import Left
+from holdfast.worker.storage.reduce_seal import ReduceSealer, ReduceSealJob, mark_failed
+from holdfast.worker.storage.sealing import Folders
+
+#: The kernel is asked to begin writing a partition file every time so much has come.
+WRITE_BACK_BYTES = 16 << 20
+
+
+class Round(NamedTuple):
+    """What one synced acknowledgement waits for."""
+
+    segments: set[Segment]
+    copies: set[PartitionCopy]
+
+
+class ReduceDirectory:
+    """REDUCE data of one directory."""
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        disk: Disk,
+        index: Index,
+        folders: Folders,
+        pool: Executor,
+        writers: OpenFiles,
+        incarnation: Incarnation,
+        boot_id: bytes,
+        left: dict[EpochKey, Left],
+        old_segments: list[Path],
+        failed: set[EpochKey],
+        broke: Callable[[Exception], None],
+        segment_bytes: int = SEGMENT_BYTES_MAX,
+    ) -> None:
+        self.root = root
+        self.index = index
+        self.left = left
+        self.failed = failed
+        self.log = PushLog(disk, root, incarnation, boot_id, segment_bytes)
+        #: open and being sealed
+        self.copies: dict[EpochKey, PartitionCopy] = {}
+        self.sealing: dict[EpochKey, ReduceSealJob] = {}
+        #: bytes of REDUCE files that are not sealed
+        self.unsealed_bytes = 0
+        self._disk = disk
+        self._folders = folders
+        self._pool = pool
+        self._writers = writers
+        self._boot_id = boot_id
+        self._old_segments = old_segments
+        self._broke = broke
+        self._packs = 0
+        self._sealer = ReduceSealer(disk, root, folders, index, writers, boot_id, self.give_up)
+        self._emptying: list[PartitionCopy] = []
+        self._guard = threading.Lock()
+        #: SYNCED copies that were flushed since their last sync
+        self._unsynced: set[PartitionCopy] = set()
+        self._releasing: tuple[int, Future[None]] | None = None
+        self._round: tuple[Round, Future[None]] | None = None
+        self._rounds_running = False
+
+    # writing
+
+    def begin(self, key: EpochKey, ack: Ack, incarnation: Incarnation) -> PartitionCopy:
+        """Begin an epoch; raises OSError. Its file is made with its first flush."""
+        self._folders.make(self.root / layout.shuffle_folder(key.shuffle))
+        copy = PartitionCopy(self.root, FileHead(key, ack, incarnation, self._boot_id), self.log.views)
+        self.copies[key] = copy
+        return copy
+
+    def flush(self, copy: PartitionCopy) -> int:
+        """Bring what is pending of a copy into its file; return its bytes. Raises OSError; then it is still pending."""
+        size = copy.flush(self._disk, self._writers)
+        if size:
+            self._wrote(copy)
+        return size
+
+    def write_run(self, copy: PartitionCopy, body: memoryview, sizes: Sequence[int], map_id: int) -> None:
+        """Write batches of one map straight into the file; raises OSError."""
+        copy.append_run(self._disk, self._writers, body, sizes, map_id)
+        self._wrote(copy)
+
+    def _wrote(self, copy: PartitionCopy) -> None:
+        if copy.ack is Ack.SYNCED:
+            self._unsynced.add(copy)
+        start = copy.write_back_from
+        if copy.file_bytes - start >= WRITE_BACK_BYTES:
+            copy.write_back_from = copy.file_bytes
+            handle = self._writers.open(copy.path_text)
+            self._pool.submit(self._write_back, handle, start, copy.file_bytes - start)
+
+    def _write_back(self, handle: Handle, start: int, length: int) -> None:
+        self._disk.start_write_back(handle.fd, start, length)
+
+    def empty_some(self, size: int) -> list[tuple[PartitionCopy, OSError]]:
+        """The log grew by `size`: flush twice as much out of its oldest segments; return what failed."""
+        if not self.log.crowded:
+            return []
+        errors = []
+        if not self._emptying:
+            end = (next(iter(self.log.segments)) + 1) << SEGMENT_SHIFT
+            self._emptying = [
+                copy
+                for key, copy in self.copies.items()
+                if copy.pending and copy.pending[0][0] < end and key not in self.sealing
+            ]
+            if not self._emptying:
+                self.release()
+        left = 2 * size
+        while self._emptying and left > 0:
+            copy = self._emptying.pop()
+            if copy.key in self.sealing or copy.key not in self.copies:
+                continue
+            try:
+                left -= self.flush(copy)
+            except OSError as error:
+                errors.append((copy, error))
+        if not self._emptying:
+            self.release()
+        return errors
+
+    def release(self) -> None:
+        """Remove the segments that nothing refers to."""
+        if self._releasing is not None:
+            number, synced = self._releasing
+            if not synced.done():
+                return
+            self._releasing = None
+            if synced.exception() is None:
+                self.log.remove_before(number)
+        first = min([copy.pending[0][0] for copy in self.copies.values() if copy.pending], default=-1)
+        number = first >> SEGMENT_SHIFT if first >= 0 else self.log.next_number
+        if not self.log.segments or number <= next(iter(self.log.segments)):
+            return
+        if self._unsynced or self._round is not None or self._rounds_running:
+            self._releasing = number, self.sync(Round(set(), set(self._unsynced)))
+        else:
+            self.log.remove_before(number)
+
+    def tick(self) -> None:
+        """Once a second: let go of the log as far as it is not needed."""
+        self.release()
+        if self._old_segments and not self.left:
+            for path in self._old_segments:
+                self._disk.remove(path)
+            self._old_segments = []
+
+    # syncing
+
+    def sync(self, wanted: Round) -> Future[None]:
+        """Bring segments and partition files to the disk. Asks that wait together share one round."""
+        with self._guard:
+            if self._round is None:
+                self._round = wanted, Future()
+            else:
+                self._round[0].segments.update(wanted.segments)
+                self._round[0].copies.update(wanted.copies)
+            future = self._round[1]
+            if self._rounds_running:
+                return future
+            self._rounds_running = True
+        self._pool.submit(self._sync_while_asked)
+        return future
+
+    def _sync_while_asked(self) -> None:
+        while True:
+            with self._guard:
+                found, self._round = self._round, None
+                if found is None:
+                    self._rounds_running = False
+                    return
+            wanted, future = found
+            try:
+                self._sync_round(wanted)
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+                self._broke(error)
+                future.set_exception(failed_copy(self.root, f"cannot be synced ({error})"))
+            else:
+                future.set_result(None)
+
+    def _sync_round(self, wanted: Round) -> None:
+        folders = set()
+        for segment in wanted.segments:
+            if segment.failed:
+                raise OSError(5, "an earlier sync failed")
+            end = segment.end
+            try:
+                self._disk.sync_data(segment.handle.fd)
+            except OSError:
+                segment.failed = True
+                raise
+            segment.synced = max(segment.synced, end)
+            if not segment.noted:
+                folders |= {segment.path.parent, self.root}
+                segment.noted = True
+        for copy in wanted.copies:
+            self._unsynced.discard(copy)
+            if copy.key in self.copies and copy.path.exists():
+                self._disk.sync_data(self._writers.open(copy.path_text).fd)
+                folders.add(copy.path.parent)
+        if folders:
+            self._folders.sync(folders)
+
+    # sealing
+
+    def seal(
+        self, shuffle: ShuffleKey, final: bool, incarnation: Incarnation, keys: Sequence[EpochKey]
+    ) -> ReduceSealJob:
+        """Start to seal epochs that are in this directory: open, left behind, or given up."""
+        self._packs += 1
+        job = ReduceSealJob(
+            shuffle,
+            final,
+            incarnation,
+            self._packs,
+            [self.copies[key] for key in keys if key in self.copies and key not in self.failed],
+            [self.left[key] for key in keys if key in self.left and key not in self.copies and key not in self.failed],
+            [key for key in keys if key in self.failed],
+        )
+        for key in keys:
+            self.sealing[key] = job
+        self._pool.submit(self._sealer.run, job)
+        return job
+
+    def sealed(self, job: ReduceSealJob) -> None:
+        """A job has ended; what it sealed is in the index, and the log needs it no more."""
+        for key in [key for key, running in self.sealing.items() if running is job]:
+            del self.sealing[key]
+            if key in job.records:
+                self.copies.pop(key, None)
+                self.left.pop(key, None)
+        self.release()
+
+    def give_up(self, key: EpochKey, error: Exception) -> None:
+        """A write or sync of this copy failed: it is given up, also after a restart."""
+        self.failed.add(key)
+        self._broke(error)
+        try:
+            mark_failed(self._disk, self.root, key)
+        except OSError as second:
+            self._broke(second)
+
+    # looking up
+
+    def has(self, key: EpochKey) -> bool:
+        """Whether anything of it is here that is not sealed."""
+        return key in self.copies or key in self.left or key in self.failed
+
+    def find(self, key: EpochKey) -> EpochRecord | None:
+        """What became of a sealed epoch; None if it is not recorded. Raises CorruptError."""
+        with self.index.reading() as reader:
+            return reader.epoch(key)
+
+    def past(self, shuffle: ShuffleKey) -> tuple[bool, list[EpochKey]]:
+        """Whether the generation was sealed for good, and its epochs that never accept again."""
+        prefix = encode_shuffle(shuffle)
+        with self.index.reading() as reader:
+            try:
+                final = reader.get(FINAL_SPACE + prefix) is not None
+                recorded = list(reader.epochs(prefix))
+            except CorruptError:
+                final, recorded = True, []
+        others = [key for key in (*self.left, *self.failed) if key.shuffle == shuffle]
+        return final, recorded + others
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes in the log that a seal has yet to write elsewhere, at most."""
+        return self.log.size_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the log and of unsealed partition files."""
+        return self.log.size_bytes + sum([copy.file_bytes for copy in self.copies.values()])
+
+    def shuffles(self) -> set[ShuffleKey]:
+        """Every shuffle of which anything is here that is not sealed."""
+        return {key.shuffle for part in (self.copies, self.left, self.failed) for key in list(part)}
+
+    # removing
+
+    def drop(self, shuffle: ShuffleKey) -> None:
+        """Let go of everything of a shuffle; the files go with its folder. The caller has waited for its seals."""
+        for key in [key for key in self.copies if key.shuffle == shuffle]:
+            self._writers.close(self.copies.pop(key).path_text)
+        for key in [key for key in self.left if key.shuffle == shuffle]:
+            del self.left[key]
+        self.failed -= {key for key in self.failed if key.shuffle == shuffle}

@@ -1,0 +1,259 @@
+"""Makes REDUCE epochs final: one pack file for what is small, a footer for what has a file, one transaction for all.
+
+The order, each step only after the one before it has succeeded: what is pending goes from the log into the file, or all
+small epochs together into one pack file; footers; data synced; files renamed from .open to .part; the folder synced; one
+index transaction with data files, chunks and answers; the answer. Killed before the transaction the log and the files are
+still there, and a sealed name stands for itself by its footer. No sync is tried again on a file for which it failed.
+Runs in the sync threads of a directory. Called by reduce_directory.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError, Status
+from holdfast.common.ids import Incarnation, ShuffleKey
+from holdfast.common.messages import Ack
+from holdfast.common.reduce_messages import SealedEpoch
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.handles import Handle, OpenFiles
+from holdfast.worker.storage.index import FINAL_SPACE, Index, data_items, epoch_items
+from holdfast.worker.storage.partition import PACKED_BYTES_MAX, PartitionCopy
+from holdfast.worker.storage.push_log import is_full
+from holdfast.worker.storage.records import encode_shuffle
+from holdfast.worker.storage.reduce_layout import EpochKey, PackKey, failed_path, sealed_path
+from holdfast.worker.storage.reduce_records import (
+    FILE_HEAD_BYTES,
+    ChunkRow,
+    DataRecord,
+    EpochRecord,
+    FileHead,
+    encode_data_footer,
+)
+from holdfast.worker.storage.reduce_recovery import Left, recover
+from holdfast.worker.storage.sealing import Folders
+
+_CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
+
+
+@dataclass(slots=True)
+class ReduceSealJob:
+    """Epochs of one shuffle that are sealed together in one directory."""
+
+    shuffle: ShuffleKey
+    final: bool
+    incarnation: Incarnation
+    #: number of the pack file, if one is needed
+    pack: int
+    copies: list[PartitionCopy]
+    left: list[Left]
+    #: epochs whose copy is given up already
+    failed: list[EpochKey]
+    future: Future[dict[EpochKey, SealedEpoch]] = field(default_factory=Future)
+    #: what became of each
+    records: dict[EpochKey, EpochRecord] = field(default_factory=dict)
+    data: list[DataRecord] = field(default_factory=list)
+
+
+class ReduceSealer:
+    """Runs seal jobs of one directory."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        folders: Folders,
+        index: Index,
+        writers: OpenFiles,
+        boot_id: bytes,
+        failed: Callable[[EpochKey, Exception], None],
+    ) -> None:
+        self._disk = disk
+        self._root = root
+        self._folders = folders
+        self._index = index
+        self._writers = writers
+        self._boot_id = boot_id
+        self._failed = failed
+        #: files that were finished by a job that then met a full disk
+        self._finished: dict[EpochKey, DataRecord] = {}
+
+    def run(self, job: ReduceSealJob) -> None:
+        """Do the whole job; the future gets the answers, or NoRoomError if the disk is full: then ask again."""
+        try:
+            self._run(job)
+        except OSError as error:
+            job.future.set_exception(
+                NoRoomError(f"{job.shuffle}: {self._root} is full", status=Status.DISK_FULL)
+                if is_full(error)
+                else HoldfastError(f"{job.shuffle}: {error}")
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+            job.future.set_exception(
+                error if isinstance(error, HoldfastError) else HoldfastError(f"{job.shuffle}: {error}")
+            )
+        else:
+            job.future.set_result({key: record.answer(key) for key, record in job.records.items()})
+
+    def _run(self, job: ReduceSealJob) -> None:
+        for key in job.failed:
+            self._give_up(job, key, None)
+        copies = [*job.copies, *[copy for left in job.left if (copy := self._recover(job, left)) is not None]]
+        small, large = [], []
+        for copy in copies:
+            finished = self._finished.get(copy.key)
+            if finished is not None:
+                job.data.append(finished)
+                job.records.update(finished.epochs)
+                continue
+            packed = not copy.file_bytes and copy.pending_bytes < PACKED_BYTES_MAX
+            (small if packed else large).append(copy)
+        for copy in large:
+            self._attempt(job, [copy.key], lambda copy=copy: self._finish(job, copy))  # type: ignore[misc]
+        if small:
+            self._attempt(job, [copy.key for copy in small], lambda: self._pack(job, small))
+        if job.data:
+            self._folders.sync({self._folder(job)})
+        items = [item for record in job.data for item in data_items(record)]
+        done = {key for record in job.data for key, _ in record.epochs}
+        items += [item for key, record in job.records.items() if key not in done for item in epoch_items(key, record)]
+        if job.final:
+            items.append((FINAL_SPACE + encode_shuffle(job.shuffle), b"\x01"))
+        self._index.put_items(items)
+        for key in done:
+            self._finished.pop(key, None)
+
+    def _folder(self, job: ReduceSealJob) -> Path:
+        return (self._root / sealed_path(PackKey(job.shuffle, job.incarnation, 0))).parent
+
+    def _attempt(self, job: ReduceSealJob, keys: Sequence[EpochKey], act: Callable[[], DataRecord]) -> None:
+        """Write one file; an error that is not a full disk gives up the epochs in it."""
+        try:
+            record = act()
+        except OSError as error:
+            if is_full(error):
+                raise
+            for key in keys:
+                self._give_up(job, key, error)
+        else:
+            job.data.append(record)
+            job.records.update(record.epochs)
+
+    def _give_up(self, job: ReduceSealJob, key: EpochKey, error: Exception | None) -> None:
+        if error is not None:
+            self._failed(key, error)
+        job.records[key] = EpochRecord(status=Status.FAILED_COPY, ack=Ack.MEMORY, incarnation=job.incarnation)
+
+    def _recover(self, job: ReduceSealJob, left: Left) -> PartitionCopy | None:
+        """What an earlier start left, as a copy that can be sealed; None if it is lost."""
+        lost = EpochRecord(status=Status.DATA_LOST, ack=left.ack, incarnation=job.incarnation)
+        if left.doubt(self._boot_id):
+            job.records[left.key] = lost
+            return None
+        if left.key in self._finished:
+            return PartitionCopy(self._root, FileHead(left.key, left.ack, job.incarnation, self._boot_id), {})
+        try:
+            found = recover(left, self._boot_id)
+        except CorruptError:
+            job.records[left.key] = lost
+            return None
+        views = {number: view for number, view in enumerate(found.extra)}
+        copy = PartitionCopy(
+            self._root, found.head or FileHead(left.key, left.ack, job.incarnation, self._boot_id), views
+        )
+        copy.pending = [(number << 26, len(view)) for number, view in views.items()]
+        if found.batches:
+            self._disk.truncate(copy.path, found.file_bytes)
+            copy.take_in([size for size, _, _ in found.batches], [one for _, one, _ in found.batches])
+            copy.crc_sum = sum([crc for _, _, crc in found.batches]) & _CRC_SUM_MASK
+        elif not found.extra:
+            if left.path is not None:
+                self._disk.remove(left.path)
+            job.records[left.key] = EpochRecord(
+                status=Status.UNKNOWN_FILE, ack=left.ack, incarnation=job.incarnation
+            )
+            return None
+        return copy
+
+    def _finish(self, job: ReduceSealJob, copy: PartitionCopy) -> DataRecord:
+        """Flush the rest of a partition file, append the footer, sync and rename it. Raises OSError."""
+        disk, key = self._disk, copy.key
+        copy.flush(disk, self._writers)
+        assert copy.chunks, "an epoch that is sealed has a batch"
+        epoch = EpochRecord(
+            status=Status.OK,
+            ack=copy.ack,
+            incarnation=job.incarnation,
+            size_bytes=copy.size_bytes,
+            offset=FILE_HEAD_BYTES,
+            crc_sum=copy.crc_sum,
+            batches=copy.batches,
+            chunks=tuple(copy.chunks),
+        )
+        footer = encode_data_footer(DataRecord(key, 0, ((key, epoch),)))
+        record = DataRecord(key, copy.file_bytes + len(footer), ((key, epoch),))
+        handle = self._writers.open(copy.path_text)
+        disk.write(handle.fd, footer, copy.file_bytes)
+        if os.fstat(handle.fd).st_size > record.file_bytes:  # a write that failed halfway may have left more
+            disk.truncate(copy.path, record.file_bytes)
+        self._sync(handle.fd)
+        disk.rename(copy.path, self._root / sealed_path(key))
+        self._writers.close(copy.path_text)
+        self._finished[key] = record
+        return record
+
+    def _sync(self, fd: int) -> None:
+        """Sync, where a full disk is a failure like any other: it cannot be tried again."""
+        try:
+            self._disk.sync_data(fd)
+        except OSError as error:
+            raise OSError(errno.EIO, f"cannot be synced: {error.strerror}") from error
+
+    def _pack(self, job: ReduceSealJob, copies: Sequence[PartitionCopy]) -> DataRecord:
+        """Put small epochs together into one new file, and sync it. Raises OSError."""
+        key = PackKey(job.shuffle, job.incarnation, job.pack)
+        parts: list[bytes | memoryview] = []
+        epochs = []
+        at = 0
+        for copy in copies:
+            found = copy.gather()
+            parts += found.parts
+            row = ChunkRow(at, found.size_bytes, len(found.parts), min(found.maps), max(found.maps))
+            epoch = EpochRecord(
+                status=Status.OK,
+                ack=copy.ack,
+                incarnation=job.incarnation,
+                size_bytes=found.size_bytes,
+                offset=at,
+                crc_sum=found.crc_sum & _CRC_SUM_MASK,
+                batches=len(found.parts),
+                pack=job.pack,
+                chunks=(row,),
+            )
+            epochs.append((copy.key, epoch))
+            at += found.size_bytes
+        footer = encode_data_footer(DataRecord(key, 0, tuple(epochs)))
+        record = DataRecord(key, at + len(footer), tuple(epochs))
+        path = self._root / sealed_path(key)
+        self._disk.remove(path)
+        handle = Handle(self._disk.create(path))
+        try:
+            self._disk.write_parts(handle.fd, [*parts, footer], 0)
+            self._sync(handle.fd)
+        except OSError:
+            self._disk.remove(path)
+            raise
+        return record
+
+
+def mark_failed(disk: Disk, root: Path, key: EpochKey) -> None:
+    """Give a copy up for good, also after a restart. Raises OSError."""
+    mark = root / failed_path(key)
+    if not mark.exists():
+        os.close(disk.create(mark))
+    disk.sync_folder(mark.parent)

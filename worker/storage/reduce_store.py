@@ -1,0 +1,324 @@
+"""REDUCE partitions over all directories of a worker: what the services use.
+
+    copy = store.begin(state)                    # an epoch begins
+    failures = store.append(decision, rows, body)   # a frame is written; failures are (index, status)
+    store.flush(states)                          # what is pending goes into the partition files
+    store.seal(shuffle, final, epochs)           # a future with one answer for each
+    store.chunks(shuffle, partition, epoch)      # where a sealed epoch lies
+
+Loop thread only; nothing waits for a sync. A frame's small batches go to the log of their epoch's directory with one
+write, larger runs straight into the partition files. Made by store.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from operator import itemgetter
+from typing import NamedTuple
+
+from holdfast.common.checksum import crc32c
+from holdfast.common.errors import CorruptError, DataLostError, RerouteError, Status
+from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
+from holdfast.common.limits import KIB
+from holdfast.common.messages import Ack
+from holdfast.common.reduce_messages import PUSH_ENTRY, SealedEpoch
+from holdfast.worker.core.reduce import Decision, EpochState
+from holdfast.worker.storage.answers import failed_copy, not_sealed, unknown_file
+from holdfast.worker.storage.directory import StorageDirectory
+from holdfast.worker.storage.partition import PartitionCopy
+from holdfast.worker.storage.push_log import Segment, is_full
+from holdfast.worker.storage.reduce_directory import Round
+from holdfast.worker.storage.reduce_layout import EpochKey, sealed_path
+from holdfast.worker.storage.reduce_records import RECORD_BYTES, EpochRecord, RecordHead
+
+#: Batches of one partition that come together and are not shorter than this go straight into its file.
+DIRECT_BYTES = 32 * KIB
+_SIZE = itemgetter(3)
+
+Failure = tuple[int, Status]
+
+
+class SealedPlace(NamedTuple):
+    """A sealed epoch and the file it lies in."""
+
+    record: EpochRecord
+    path: str
+
+
+class ReduceStore:
+    """All REDUCE data of a worker."""
+
+    def __init__(self, directories: list[StorageDirectory]) -> None:
+        self._directories = directories
+        #: bytes written straight into partition files, and into the log
+        self.direct_bytes = 0
+        self.log_bytes = 0
+        self.flushes = 0
+
+    # writing
+
+    def past(self, shuffle: ShuffleKey) -> tuple[bool, list[tuple[int, int]]]:
+        """What the disks remember of a shuffle: whether it was sealed for good, and its closed epochs."""
+        found = [directory.reduce.past(shuffle) for directory in self._directories]
+        return any(final for final, _ in found), [(key.partition, key.epoch) for _, keys in found for key in keys]
+
+    @property
+    def full(self) -> bool:
+        """A push log cannot be emptied as fast as it grows: take nothing for the moment."""
+        return any(directory.reduce.log.full for directory in self._directories)
+
+    def begin(self, state: EpochState) -> None:
+        """Begin the copy of an epoch; raises OSError."""
+        directory = self._directories[state.directory]
+        key = EpochKey(state.shuffle, state.partition, state.epoch)
+        state.copy = directory.reduce.begin(key, state.ack, directory.reduce.log.incarnation)
+
+    def append(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
+        """Write what was taken of a frame; `rows` are its entries as they came. Returns (index, status) of failures."""
+        entries, states = decision.push.entries, decision.states
+        count = len(entries)
+        scattered = len(body) < DIRECT_BYTES * count and (count == 1 or entries[0][0] != entries[1][0])
+        if decision.whole and scattered and len(self._directories) == 1:
+            return self._append_whole(decision, rows, body)
+        small: dict[int, list[tuple[int, int, int]]] = {}
+        failures: list[Failure] = []
+        offset = index = 0
+        while index < count:
+            state, first, start = states[index], index, offset
+            while index < count and states[index] is state and (state is not None or index == first):
+                offset += entries[index][3]
+                index += 1
+            if state is None:
+                continue
+            if offset - start >= DIRECT_BYTES:
+                failures += self._write_run(decision, state, first, index, body[start:offset])
+            else:
+                some = small.setdefault(state.directory, [])
+                for one in range(first, index):
+                    some.append((one, start, entries[one][3]))
+                    start += entries[one][3]
+        for directory, some in small.items():
+            failures += self._append_some(decision, directory, some, body)
+        return sorted(failures)
+
+    def _append_whole(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
+        """The hot path: the whole body is one record of the log."""
+        push = decision.push
+        head = RecordHead(
+            push.shuffle, push.map, push.attempt, len(push.entries), len(body), push.body_crc, crc32c(rows), push.ack
+        )
+        reduce = self._directories[0].reduce
+        size = RECORD_BYTES + len(body) + len(rows)
+        try:
+            _, position = reduce.log.append([head.encode(), body, rows], size, len(push.entries))
+        except OSError as error:
+            return self._failed([(index, state) for index, state in enumerate(decision.states) if state], error)
+        at = position + RECORD_BYTES
+        for state, length in zip(decision.states, map(_SIZE, push.entries)):
+            state.copy.pending.append((at, length))  # type: ignore[union-attr, attr-defined]
+            at += length
+        self.log_bytes += size
+        return self._empty(0, size)
+
+    def _append_some(
+        self, decision: Decision, directory: int, some: list[tuple[int, int, int]], body: memoryview
+    ) -> list[Failure]:
+        """One record of the log for some batches (index, offset, length) of a frame."""
+        push = decision.push
+        parts = [body[offset : offset + length] for _, offset, length in some]
+        crc = 0
+        for part in parts:
+            crc = crc32c(part, crc)
+        rows = b"".join([PUSH_ENTRY.pack(*push.entries[index]) for index, _, _ in some])
+        length = sum([length for _, _, length in some])
+        head = RecordHead(push.shuffle, push.map, push.attempt, len(some), length, crc, crc32c(rows), push.ack)
+        size = RECORD_BYTES + length + len(rows)
+        try:
+            _, position = self._directories[directory].reduce.log.append([head.encode(), *parts, rows], size, len(some))
+        except OSError as error:
+            return self._failed([(index, decision.states[index]) for index, _, _ in some], error)
+        at = position + RECORD_BYTES
+        for index, _, length in some:
+            _copy(decision.states[index]).pending.append((at, length))
+            at += length
+        self.log_bytes += size
+        return self._empty(directory, size)
+
+    def _write_run(
+        self, decision: Decision, state: EpochState, first: int, past: int, body: memoryview
+    ) -> list[Failure]:
+        sizes = [entry[3] for entry in decision.push.entries[first:past]]
+        try:
+            self._directories[state.directory].reduce.write_run(_copy(state), body, sizes, decision.push.map)
+        except OSError as error:
+            return self._failed([(index, state) for index in range(first, past)], error)
+        self.direct_bytes += len(body)
+        return []
+
+    def _failed(self, batches: Sequence[tuple[int, EpochState | None]], error: OSError) -> list[Failure]:
+        """A write failed: with a full disk what is there stays good, after any other error the copies are given up."""
+        if is_full(error):
+            return [(index, Status.HARD_SPLIT) for index, _ in batches]
+        for state in {state for _, state in batches if state is not None}:
+            self.give_up(state, error)
+        return [(index, Status.FAILED_COPY) for index, _ in batches]
+
+    def _empty(self, directory: int, size: int) -> list[Failure]:
+        """Keep the log short. What cannot be flushed for want of room waits for its seal."""
+        reduce = self._directories[directory].reduce
+        for copy, error in reduce.empty_some(size):
+            if not is_full(error):
+                reduce.give_up(copy.key, error)
+        return []
+
+    def give_up(self, state: EpochState, error: Exception) -> None:
+        """This copy is given up for good."""
+        self._directories[state.directory].reduce.give_up(_copy(state).key, error)
+
+    def flush(self, states: Sequence[EpochState]) -> list[tuple[EpochState, Status]]:
+        """Bring what is pending of these into their files; return those whose disk is full, or that are given up."""
+        told = []
+        for state in states:
+            reduce = self._directories[state.directory].reduce
+            copy = _copy(state)
+            if copy.key in reduce.sealing:
+                continue
+            try:
+                self.flushes += reduce.flush(copy) > 0
+            except OSError as error:
+                if is_full(error):
+                    told.append((state, Status.HARD_SPLIT))
+                else:
+                    self.give_up(state, error)
+                    told.append((state, Status.FAILED_COPY))
+        return told
+
+    def sync(self, decision: Decision) -> list[Future[None]]:
+        """Bring everything that was taken of a frame to the disk: what SYNCED waits for."""
+        rounds: dict[int, Round] = {}
+        for state in decision.states:
+            if state is not None:
+                found = rounds.setdefault(state.directory, Round(set(), set()))
+                copy = _copy(state)
+                found.segments.update(self._unsynced_segments(state.directory))
+                if copy.file_bytes:
+                    found.copies.add(copy)
+        return [self._directories[number].reduce.sync(found) for number, found in rounds.items()]
+
+    def _unsynced_segments(self, directory: int) -> Iterator[Segment]:
+        for segment in self._directories[directory].reduce.log.segments.values():
+            if segment.synced < segment.end:
+                yield segment
+
+    # sealing
+
+    def seal(
+        self, shuffle: ShuffleKey, final: bool, epochs: Sequence[tuple[int, int]]
+    ) -> list[tuple[EpochKey, Future[dict[EpochKey, SealedEpoch]] | SealedEpoch]]:
+        """Seal epochs, or repeat what was answered; for each its answer or the future of its job.
+
+        Raises CorruptError if a recorded answer cannot be read.
+        """
+        keys = [EpochKey(shuffle, PartitionId(partition), Epoch(epoch)) for partition, epoch in epochs]
+        jobs: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]] = {}
+        known: dict[EpochKey, SealedEpoch] = {}
+        for directory in self._directories:
+            reduce = directory.reduce
+            todo = []
+            for key in keys:
+                running = reduce.sealing.get(key)
+                record = None if running is not None else self._recorded(directory, key)
+                if running is not None:
+                    jobs[key] = running.future
+                elif record is not None:
+                    known[key] = record.answer(key)
+                elif reduce.has(key):
+                    todo.append(key)
+            if todo or final:
+                self._start(directory, shuffle, final, todo, jobs)
+        return [(key, jobs.get(key) or known.get(key) or _unknown(key)) for key in keys]
+
+    def _start(
+        self,
+        directory: StorageDirectory,
+        shuffle: ShuffleKey,
+        final: bool,
+        todo: list[EpochKey],
+        jobs: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]],
+    ) -> None:
+        reduce = directory.reduce
+        if not todo and reduce.past(shuffle)[0]:
+            return
+        if not todo and not reduce.past(shuffle)[1]:
+            return  # nothing of it is or was here: nothing has to be remembered beyond this start
+        job = reduce.seal(shuffle, final, reduce.log.incarnation, todo)
+        directory.jobs.append(job)
+        for key in todo:
+            jobs[key] = job.future
+
+    def finish_jobs(self) -> None:
+        """Take in the seals that have ended; called on the loop thread when a job's future is done."""
+        for directory in self._directories:
+            for job in [job for job in directory.jobs if job.future.done()]:
+                directory.jobs.remove(job)
+                directory.reduce.sealed(job)
+                directory.count_sealed(job.shuffle, [record.file_bytes for record in job.data if not job.future.exception()])
+
+    def _recorded(self, directory: StorageDirectory, key: EpochKey) -> EpochRecord | None:
+        try:
+            return directory.reduce.find(key)
+        except CorruptError as error:
+            return directory.epoch_from_footers(key, error)
+
+    # reading
+
+    def chunks(self, shuffle: ShuffleKey, partition: int, epoch: int) -> SealedPlace:
+        """Where a sealed epoch lies. Raises RerouteError UNKNOWN_FILE, NOT_SEALED or FAILED_COPY, DataLostError,
+        CorruptError; all name it."""
+        key = EpochKey(shuffle, PartitionId(partition), Epoch(epoch))
+        for directory in self._directories:
+            record = self._recorded(directory, key)
+            if record is None:
+                continue
+            if record.status == Status.OK:
+                return SealedPlace(record, f"{directory.root_text}/{sealed_path(record.place(key))}")
+            if record.status == Status.DATA_LOST:
+                raise DataLostError(f"{key} cannot be vouched for here")
+            if record.status == Status.FAILED_COPY:
+                raise failed_copy(key, "a write or sync failed")
+        raise self._missing(key)
+
+    def _missing(self, key: EpochKey) -> RerouteError:
+        return not_sealed(key) if any(one.reduce.has(key) for one in self._directories) else unknown_file(key)
+
+    # what goes on beside
+
+    def tick(self) -> None:
+        """Once a second."""
+        for directory in self._directories:
+            directory.reduce.tick()
+
+    def gauges(self) -> dict[str, int]:
+        """What goes up and down, by name."""
+        all_of = [directory.reduce for directory in self._directories]
+        return {
+            "log_bytes": sum(one.log.size_bytes for one in all_of),
+            "log_segments": sum(len(one.log.segments) for one in all_of),
+            "epochs_writing": sum(len(one.copies) for one in all_of),
+            "epochs_left": sum(len(one.left) for one in all_of),
+            "epochs_failed": sum(len(one.failed) for one in all_of),
+        }
+
+
+def _unknown(key: EpochKey) -> SealedEpoch:
+    return SealedEpoch(key.partition, key.epoch, Status.UNKNOWN_FILE)
+
+
+def _copy(state: EpochState | None) -> PartitionCopy:
+    assert state is not None
+    assert isinstance(state.copy, PartitionCopy), state
+    return state.copy
+
+
+__all__ = ["Ack", "ReduceStore", "SealedPlace"]
