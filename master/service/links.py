@@ -13,7 +13,7 @@ from collections import OrderedDict
 from holdfast.common.errors import ProtocolError, RetryError
 from holdfast.common.frame import FrameType
 from holdfast.common.ids import RaftIndex
-from holdfast.common.limits import MIB
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX
 from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_client import FrameClient
@@ -29,7 +29,7 @@ class Links:
 
     def __init__(self, cluster_id: str) -> None:
         self._cluster_id = cluster_id
-        self._pool = BufferPool(1 * MIB)  # answers have no bodies
+        self._pool = BufferPool(FRAME_BODY_BYTES_MAX)  # answers have no bodies, so it stays empty
         self._links: OrderedDict[int, FrameClient] = OrderedDict()
         self._turns: dict[int, asyncio.Lock] = {}
 

@@ -1,0 +1,532 @@
+"""REDUCE partitions on three masters as real processes: placing, reviving, moving, sealing, committing.
+
+The workers here are a real socket peer each, made from the same frame server as the worker: it registers, answers HELLO
+and SEAL, and does nothing else. A real worker cannot be told to hold a seal back, to have failed, or to have forgotten
+an epoch just when a test needs it; tests/cluster/test_reduce.py goes through real workers.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import urllib.request
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.common.errors import ConflictError, GiveUpError, ProtocolError, RetryError, Status
+from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.ids import NO_WORKER, AttemptId, Incarnation, WorkerId
+from holdfast.common.limits import COMMAND_PART_BYTES, FRAME_BODY_BYTES_MAX
+from holdfast.common.messages import Ack, Hello, HelloOk, Role
+from holdfast.common.net.buffers import Body, BufferPool
+from holdfast.common.net.control import ControlClient
+from holdfast.common.net.frame_server import FrameServer, ServerConnection, serve
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.reduce_layouts import EpochResult, ReduceLocations, ReduceManifest, ReduceWinners
+from holdfast.common.reduce_messages import Seal, SealAnswer, SealedEpoch, SealFlag
+from tests.cluster.masters import CALM, SHORT, Driver, agree, leader_of, run, waiting, worker
+from tests.support.waiting import wait_until_async
+
+#: Workers away are given up soon.
+HASTY = {**CALM, "worker": {"return_grace": "300ms"}}
+
+
+class Peer:
+    """A worker as the masters see it: it registers, and answers seals with what the test wants."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.number = 0
+        self.incarnation = 0
+        self.seals: list[Seal] = []
+        #: what to say of an epoch that is not sealed well
+        self.statuses: dict[tuple[int, int], Status] = {}
+        #: keep seals instead of answering
+        self.hold = False
+        self._held: list[tuple[ServerConnection, FrameHeader, Seal]] = []
+        self._server: FrameServer
+        self._beats: asyncio.Task[None] | None = None
+
+    async def start(self, client: ControlClient, beat_s: float = 0.0, **changed: str) -> None:
+        """Listen and register as the next incarnation; with heartbeats if the leases of the test are short."""
+        self.incarnation += 1
+        self._server = await serve("127.0.0.1", 0, self, BufferPool(FRAME_BODY_BYTES_MAX))
+        host, port = self._server.address
+        request = worker(self.name, self.incarnation, data_address=f"{host}:{port}", **changed)
+        self.number = (await client.call("Registry/RegisterWorker", request)).worker
+        if beat_s:
+            self._beats = asyncio.create_task(self._beat(client, request, beat_s))
+
+    async def stop(self) -> None:
+        """Close the port and every connection, and be silent."""
+        if self._beats is not None:
+            self._beats.cancel()
+        await self._server.close()
+
+    def release(self) -> None:
+        """Answer what was held, and from now on everything."""
+        self.hold = False
+        for held in self._held:
+            self._answer(*held)
+        self._held.clear()
+
+    @property
+    def sealed(self) -> set[tuple[int, int]]:
+        """Every epoch that was named in a seal."""
+        return {epoch for seal in self.seals for epoch in seal.epochs}
+
+    async def _beat(self, client: ControlClient, request: pb.RegisterWorkerRequest, beat_s: float) -> None:
+        beat = pb.HeartbeatRequest(worker=self.number, incarnation=self.incarnation, directories=request.directories)
+        loop = asyncio.get_running_loop()
+        while True:
+            await client.call("Registry/Heartbeat", beat)
+            end = loop.time() + beat_s
+            await wait_until_async(lambda end=end: loop.time() >= end, "the next heartbeat")
+
+    def _answer(self, connection: ServerConnection, header: FrameHeader, seal: Seal) -> None:
+        told = []
+        for partition, epoch in seal.epochs:
+            status = self.statuses.get((partition, epoch), Status.OK)
+            size = 100 if status == Status.OK else 0
+            told.append(SealedEpoch(partition, epoch, status, size))  # type: ignore[arg-type]
+        connection.reply(header, SealAnswer(told).encode())
+
+    # What the frame server calls.
+
+    def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
+        assert hello.role == Role.MASTER
+        return HelloOk(worker=WorkerId(self.number), incarnation=Incarnation(self.incarnation))
+
+    def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
+        assert header.type == FrameType.SEAL
+        seal = Seal.decode(meta)
+        self.seals.append(seal)
+        if self.hold:
+            self._held.append((connection, header, seal))
+        else:
+            self._answer(connection, header, seal)
+
+    def writable(self, connection: ServerConnection) -> None:
+        """Nothing is queued here."""
+
+    def lost(self, connection: ServerConnection) -> None:
+        """Nothing is kept here."""
+
+
+class ReduceDriver(Driver):
+    """A driver with REDUCE partitions."""
+
+    async def open(
+        self, shuffle: int = 1, partitions: int = 8, copies: int = 1, ack: Ack = Ack.WRITTEN, **more: object
+    ) -> tuple[ReduceLocations, pb.RegisterShuffleReply]:
+        generation = int(more.pop("generation", 0))  # type: ignore[call-overload]
+        request = pb.RegisterShuffleRequest(
+            key=self.key(shuffle, generation),
+            kind=pb.PARTITION_KIND_REDUCE,
+            partitions=partitions,
+            copies=copies,
+            ack=ack,
+            holder=self.holder,
+            **more,
+        )
+        reply = await self.client.call("Shuffles/RegisterShuffle", request)
+        return ReduceLocations.decode(reply.assignment_array), reply
+
+    async def revive(
+        self,
+        epochs: Sequence[tuple[int, int]],
+        status: Status = Status.UNAVAILABLE,
+        unusable: Sequence[int] = (),
+        client: ControlClient | None = None,
+    ) -> list[pb.NewLocation]:
+        failed = [pb.FailedEpoch(partition=partition, epoch=epoch, status=status) for partition, epoch in epochs]
+        request = pb.ReviveRequest(key=self.key(1), failed=failed, unusable_workers=unusable, holder=self.holder)
+        return list((await (client or self.client).call("Shuffles/Revive", request)).locations)
+
+    async def end(self, partitions: int = 8, attempt: int = 5, client: ControlClient | None = None) -> None:
+        """Commit with one winning map."""
+        array = ReduceWinners(partitions, (AttemptId(attempt),)).encode()
+        request = pb.CommitRequest(key=self.key(1), winners_array=array, holder=self.holder)
+        await (client or self.client).call("Shuffles/Commit", request, deadline_s=60)
+
+    async def told(self, offers: bool = False, wait_ms: int = 0) -> tuple[EpochResult, ...]:
+        """The committed epochs, as a reader hears of them."""
+        request = pb.GetManifestRequest(key=self.key(1), wait_ms=wait_ms, holder=self.holder, offers_winners=offers)
+        reply = await self.client.call("Shuffles/GetManifest", request)
+        assert reply.kind == pb.PARTITION_KIND_REDUCE
+        return ReduceManifest.decode(reply.manifest_array).epochs
+
+    async def info(self) -> pb.ShuffleInfo:
+        listed = await self.client.call("Admin/ListShuffles", pb.ListShufflesRequest(instance=self.instance))
+        return listed.shuffles[0]
+
+
+def metric(cluster: LocalCluster, name: str) -> float:
+    with urllib.request.urlopen(f"http://{leader_of(cluster).address}/metrics", timeout=5) as page:
+        text = page.read().decode()
+    return float(next(line for line in text.splitlines() if line.startswith(f"{name} ")).split()[1])
+
+
+@pytest.fixture
+def own(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """Three masters of one test, with the settings that its parameter names."""
+    with local_cluster(masters=3, workers=0, dir=tmp_path / "c", settings=getattr(request, "param", CALM)) as started:
+        yield started
+
+
+@contextlib.asynccontextmanager
+async def world(
+    cluster: LocalCluster, peers: int, beat_s: float = 0.0
+) -> AsyncIterator[tuple[ReduceDriver, list[Peer]]]:
+    """A driver with an application, and workers that are gone for good afterwards."""
+    async with ControlClient(cluster.endpoints) as client:
+        there = [Peer(f"p{secrets.token_hex(3)}") for _ in range(peers)]
+        for peer in there:
+            await peer.start(client, beat_s)
+        driver = ReduceDriver(client)
+        await driver.register()
+        yield driver, there
+        for peer in there:
+            await peer.stop()
+
+
+def test_partitions_are_spread_and_revived_once(own: LocalCluster):
+    """Primaries are spread evenly and replicas on other hosts; a revive makes the next epoch elsewhere, asked again or
+    by another client it only tells it, and so does registering again."""
+
+    async def story():
+        async with world(own, 3) as (driver, peers):
+            placed, reply = await driver.open(partitions=12, copies=2)
+            numbers = sorted(peer.number for peer in peers)
+            assert sorted(each.primary for each in placed.partitions) == sorted(numbers * 4)
+            assert sorted(each.replica for each in placed.partitions) == sorted(numbers * 4)
+            assert all(each.primary != each.replica for each in placed.partitions)
+            assert (reply.copies, sorted(each.worker for each in reply.workers)) == (2, numbers)
+
+            first = await driver.revive([(3, 0), (7, 0)], Status.SOFT_SPLIT)
+            assert [(each.partition, each.epoch) for each in first] == [(3, 1), (7, 1)]
+            assert all(each.primary != placed.partitions[each.partition].primary for each in first)
+            commands = metric(own, "holdfast_master_commands_proposed")
+            assert await driver.revive([(3, 0), (7, 0)], Status.UNAVAILABLE) == first
+            now, _ = await driver.open(partitions=12, copies=2)
+            assert metric(own, "holdfast_master_commands_proposed") == commands, "what is known is only read"
+            assert [each.epoch for each in now.partitions] == [1 if p in (3, 7) else 0 for p in range(12)]
+            second = await driver.revive([(3, 0), (3, 1)], Status.UNAVAILABLE, unusable=[first[0].primary])
+            assert [each.epoch for each in second] == [2, 2]
+            assert second[0].primary != first[0].primary
+            with pytest.raises(ProtocolError, match="never made"):
+                await driver.revive([(3, 9)])
+            info = await driver.info()
+            assert (info.kind, info.epochs, info.moves) == (pb.PARTITION_KIND_REDUCE, 15, 3)
+            await agree(driver.client)
+
+    run(story())
+
+
+def test_commit_seals_every_epoch_and_is_final(own: LocalCluster):
+    """The commit names every epoch, wakes readers, is OK again with the same winners and CONFLICT with others; a revive
+    afterwards is COMMITTED."""
+
+    async def story():
+        async with world(own, 3) as (driver, peers):
+            with pytest.raises(GiveUpError):
+                await driver.end()
+            placed, _ = await driver.open(copies=2)
+            moved = await driver.revive([(5, 0)], Status.SOFT_SPLIT)
+            with pytest.raises(GiveUpError) as needs:
+                await driver.told(offers=True, wait_ms=30_000)
+            assert needs.value.status is Status.NEED_WINNERS
+            with pytest.raises(ConflictError):
+                await driver.end(partitions=9)
+            assert not any(peer.seals for peer in peers), "nothing was sealed for winners that do not fit"
+            reader = asyncio.create_task(driver.told(wait_ms=30_000))
+            await wait_until_async(lambda: waiting(own) == 1, "the reader to wait")
+            await asyncio.gather(driver.end(), driver.end())
+            told = await reader
+            assert [(each.partition, each.epoch) for each in told] == sorted([*((p, 0) for p in range(8)), (5, 1)])
+            for each in told:
+                place = moved[0] if each.epoch else placed.partitions[each.partition]
+                assert (each.primary.worker, each.replica.worker) == (place.primary, place.replica)
+                assert (each.primary.status, each.primary.size_bytes, each.lost) == (Status.OK, 100, False)
+            assert all(seal.flags & SealFlag.FINAL for peer in peers for seal in peer.seals)
+            asked = sum(len(peer.seals) for peer in peers)
+            await driver.end()
+            assert sum(len(peer.seals) for peer in peers) == asked, "a committed generation is not sealed again"
+            with pytest.raises(ConflictError):
+                await driver.end(attempt=6)
+            with pytest.raises(GiveUpError) as committed:
+                await driver.revive([(1, 0)])
+            assert committed.value.status is Status.COMMITTED
+            info = await driver.info()
+            assert (info.state, info.bytes, info.epochs, info.lost) == ("committed", 900, 9, 0)
+            assert await driver.told(offers=True) == told
+
+    run(story())
+
+
+def test_revives_wait_while_a_commit_runs(own: LocalCluster):
+    """A revive during a commit is answered after it, with COMMITTED; a reader with winners is not asked for them."""
+
+    async def story():
+        async with world(own, 1) as (driver, [peer]):
+            await driver.open()
+            peer.hold = True
+            commit = asyncio.create_task(driver.end())
+            await wait_until_async(lambda: peer.seals, "the seal")
+            revive = asyncio.create_task(driver.revive([(1, 0)]))
+            reader = asyncio.create_task(driver.told(offers=True, wait_ms=30_000))
+            await wait_until_async(lambda: waiting(own) == 1, "the reader to wait")
+            assert not revive.done()
+            peer.release()
+            await commit
+            with pytest.raises(GiveUpError) as committed:
+                await revive
+            assert committed.value.status is Status.COMMITTED
+            assert len(await reader) == 8
+
+    run(story())
+
+
+def test_commit_survives_the_leader(own: LocalCluster):
+    """Kill -9 of the leader while workers seal: the commit goes on under the next one, which asks again, and all
+    masters agree on one manifest."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            await driver.open(copies=2)
+            await driver.revive([(2, 0)], Status.SOFT_SPLIT)
+            for peer in peers:
+                peer.hold = True
+            commit = asyncio.create_task(driver.end())
+            await wait_until_async(lambda: all(peer.seals for peer in peers), "both seals")
+            old = leader_of(own)
+            old.kill()
+            await wait_until_async(lambda: all(len(peer.seals) > 1 for peer in peers), "the next leader's seals")
+            for peer in peers:
+                peer.release()
+            await commit
+            told = await driver.told()
+            assert len(told) == 9
+            assert not any(each.lost for each in told)
+            old.start()
+            await agree(driver.client)
+
+    run(story())
+
+
+@pytest.mark.parametrize("own", [SHORT], indirect=True)
+def test_lost_worker_is_moved_in_one_command_and_a_storm_reads(own: LocalCluster):
+    """All open epochs of a lost worker, as primary or replica and in all shuffles, move by one command; a hundred
+    clients that then revive them cost no command."""
+
+    async def story():
+        async with world(own, 3, beat_s=0.2) as (driver, peers):
+            placed, _ = await driver.open(partitions=30, copies=2)
+            await driver.open(shuffle=2, partitions=6)
+            gone = peers[0].number
+            hit = [p for p, each in enumerate(placed.partitions) if gone in (each.primary, each.replica)]
+            await peers[0].stop()
+            await wait_until_async(lambda: metric(own, "holdfast_master_moves") > 0, "the move")
+            assert metric(own, "holdfast_master_move_commands") == 1
+            assert metric(own, "holdfast_master_moves") == len(hit) + 2
+            before = metric(own, "holdfast_master_commands_proposed")
+            answers = await asyncio.gather(*(driver.revive([(p, 0) for p in hit]) for _ in range(100)))
+            assert metric(own, "holdfast_master_commands_proposed") == before
+            assert all(answer == answers[0] for answer in answers)
+            assert all(gone not in (each.primary, each.replica) for each in answers[0])
+            assert all(each.replica != NO_WORKER for each in answers[0]), "two hosts are left"
+            await peers[0].start(driver.client)
+
+    run(story())
+
+
+def test_storm_before_the_move_makes_each_epoch_once(own: LocalCluster):
+    """Clients that find out before the masters do share the command of the first."""
+
+    async def story():
+        async with world(own, 3) as (driver, _):
+            await driver.open(partitions=20)
+            before = metric(own, "holdfast_master_revive_commands")
+            asked = [(p, 0) for p in range(20)]
+            answers = await asyncio.gather(*(driver.revive(asked) for _ in range(50)))
+            assert all([each.epoch for each in answer] == [1] * 20 for answer in answers)
+            assert metric(own, "holdfast_master_revive_commands") == before + 1
+
+    run(story())
+
+
+def test_restarted_worker_gets_new_epochs(own: LocalCluster):
+    """A new incarnation never takes batches for an old epoch: all of its open ones move as it registers, even if it is
+    the only worker there is."""
+
+    async def story():
+        async with world(own, 1) as (driver, [peer]):
+            await driver.open(partitions=5)
+            await peer.stop()
+            await peer.start(driver.client)
+            await wait_until_async(lambda: metric(own, "holdfast_master_moves") == 5, "the move")
+            now, reply = await driver.open(partitions=5)
+            assert {(each.epoch, each.primary) for each in now.partitions} == {(1, peer.number)}
+            assert [each.incarnation for each in reply.workers] == [2]
+            await driver.end(partitions=5)
+            assert peer.sealed == {(p, e) for p in range(5) for e in (0, 1)}
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("ack", "boot_id", "lost"),
+    [
+        (Ack.MEMORY, "b", True),
+        (Ack.WRITTEN, "b", False),
+        (Ack.WRITTEN, "another", True),
+        (Ack.SYNCED, "another", False),
+    ],
+    ids=["memory", "written", "written-rebooted", "synced-rebooted"],
+)
+def test_restarted_worker_that_knows_nothing(own: LocalCluster, ack: Ack, boot_id: str, lost: bool):
+    """An epoch that a later start does not know is lost, unless what was acknowledged must have survived."""
+
+    async def story():
+        async with world(own, 1) as (driver, [peer]):
+            await driver.open(partitions=2, ack=ack)
+            await peer.stop()
+            await peer.start(driver.client, boot_id=boot_id)
+            peer.statuses = dict.fromkeys([(0, 0), (1, 0)], Status.UNKNOWN_FILE)
+            await driver.end(partitions=2)
+            told = {(each.partition, each.epoch): each for each in await driver.told()}
+            for key in peer.statuses:
+                assert told[key].lost == lost
+                assert told[key].primary.status == (Status.DATA_LOST if lost else Status.UNKNOWN_FILE)
+
+    run(story())
+
+
+@pytest.mark.parametrize("own", [HASTY], indirect=True)
+def test_worker_that_stays_away_is_recorded_as_lost(own: LocalCluster):
+    """After the grace the commit goes on without it: its epochs without another copy are LOST, by name."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            placed, _ = await driver.open(partitions=6)
+            await peers[0].stop()
+            await driver.end(partitions=6)
+            lost = {each.partition for each in await driver.told() if each.lost}
+            assert lost == {p for p, each in enumerate(placed.partitions) if each.primary == peers[0].number}
+            info = await driver.info()
+            assert (info.state, info.lost) == ("committed", 3)
+            await peers[0].start(driver.client)
+
+    run(story())
+
+
+def test_second_copy_is_not_waited_for(own: LocalCluster):
+    """With the other copy sealed a worker that is away costs no grace (30 s here); one that failed costs nothing
+    either."""
+
+    async def story():
+        async with world(own, 3) as (driver, peers):
+            placed, _ = await driver.open(copies=2)
+            gone, failed, good = (peer.number for peer in peers)
+            pairs = [{each.primary, each.replica} for each in placed.partitions]
+            peers[1].statuses = {(p, 0): Status.FAILED_COPY for p, pair in enumerate(pairs) if pair == {failed, good}}
+            await peers[0].stop()
+            loop = asyncio.get_running_loop()
+            begin = loop.time()
+            await driver.end()
+            assert loop.time() - begin < 15, "the grace was waited for"
+            told = await driver.told()
+            assert not any(each.lost for each in told)
+            statuses = {copy.status for each in told for copy in (each.primary, each.replica) if copy.worker == gone}
+            assert statuses == {Status.UNAVAILABLE}
+            await peers[0].start(driver.client)
+
+    run(story())
+
+
+def test_worker_that_comes_back_is_waited_for(own: LocalCluster):
+    """A commit waits for a worker that is restarting and records what it recovered."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            await driver.open()
+            await peers[0].stop()
+            commit = asyncio.create_task(driver.end())
+            await wait_until_async(lambda: peers[1].seals, "the other worker's seal")
+            assert not commit.done()
+            await peers[0].start(driver.client)
+            await commit
+            assert not any(each.lost for each in await driver.told())
+
+    run(story())
+
+
+def test_hard_split_epochs_are_sealed_early(own: LocalCluster):
+    """An epoch that was hard-split is sealed before the commit, without FINAL; one that was soft-split is not."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            await driver.open()
+            await driver.revive([(1, 0)], Status.SOFT_SPLIT)
+            await driver.revive([(2, 0)], Status.HARD_SPLIT)
+            await wait_until_async(lambda: any(peer.seals for peer in peers), "the early seal")
+            seals = [seal for peer in peers for seal in peer.seals]
+            assert [(seal.flags, seal.epochs) for seal in seals] == [(0, [(2, 0)])]
+
+    run(story())
+
+
+def test_next_generation_opens_when_a_reader_found_data_lost(own: LocalCluster):
+    """An open generation is followed by the next one only if a reader said that it failed and it has lost data."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            await driver.open(ack=Ack.MEMORY)
+            with pytest.raises(GiveUpError) as closed:
+                await driver.open(ack=Ack.MEMORY, generation=1)
+            assert closed.value.status is Status.GENERATION_CLOSED
+            with pytest.raises(GiveUpError):
+                await driver.open(ack=Ack.MEMORY, generation=1, failed_before=True)
+            await peers[0].stop()
+            await peers[0].start(driver.client)
+            with pytest.raises(GiveUpError):
+                await driver.open(ack=Ack.MEMORY, generation=1)
+            await driver.open(ack=Ack.MEMORY, generation=1, failed_before=True)
+            await driver.open(ack=Ack.MEMORY, generation=1)
+
+    run(story())
+
+
+def test_large_winners_go_in_parts(own: LocalCluster):
+    """Winners and manifest above the size of a command arrive whole, as sent."""
+
+    async def story():
+        async with world(own, 2) as (driver, _):
+            await driver.open(partitions=20_000)
+            bitmaps = tuple([secrets.token_bytes(2_500) for _ in range(2_000)])
+            winners = ReduceWinners(20_000, tuple(map(AttemptId, range(2_000))), bitmaps).encode()
+            assert len(winners) > COMMAND_PART_BYTES
+            request = pb.CommitRequest(key=driver.key(1), winners_array=winners, holder=driver.holder)
+            await driver.client.call("Shuffles/Commit", request)
+            ask = pb.GetManifestRequest(key=driver.key(1))
+            reply = await driver.client.call("Shuffles/GetManifest", ask)
+            assert reply.winners_array == winners
+            assert len(ReduceManifest.decode(reply.manifest_array).epochs) == 20_000
+
+    run(story())
+
+
+def test_without_workers_nothing_is_placed_and_revives_wait(own: LocalCluster):
+    """Registering without a worker is NO_ROOM at once, so that the engine may fall back; reviving waits for one."""
+
+    async def story():
+        async with world(own, 0) as (driver, _):
+            with pytest.raises(GiveUpError) as none:
+                await driver.open()
+            assert none.value.status is Status.NO_ROOM
+            with pytest.raises((RetryError, GiveUpError)):
+                await driver.revive([(1, 0)])
+
+    run(story())
