@@ -137,6 +137,9 @@ class WorkerSection:
     return_grace: Duration = duration("30s", "A commit waits this long for a lost worker that may be restarting.")
     memory: Size = size("256MiB", "What buffers may hold in all; past it pushes are told to wait.")
     region_bytes: Size = size("64MiB", "A region of a MAP file: what a map task sorts in memory at a time.")
+    soft_split: Size = size("1GiB", "A partition of this size still accepts, and asks its writers to move on.")
+    hard_split: Size = size("2GiB", "A partition of this size accepts nothing more.")
+    disk_reserve: Size = size("5GiB", "A directory with less room, or a tenth of its capacity if that is less, splits.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.common.errors import Status
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
@@ -85,7 +85,7 @@ class EpochState:
     plain: bool = True
     size_bytes: int = 0
     #: what storage keeps for it; only the edge reads this
-    copy: object = None
+    copy: Any = None
 
     def become(self, life: Life) -> None:
         assert life in LEGAL[self.life], f"{self}: {self.life.name} -> {life.name}"
@@ -213,9 +213,7 @@ class Reduce:
             self._look_at(state)
         return decision
 
-    def _odd(
-        self, shuffle: Shuffle, decision: Decision, entry: tuple[int, int, int, int, int]
-    ) -> EpochState | None:
+    def _odd(self, shuffle: Shuffle, decision: Decision, entry: tuple[int, int, int, int, int]) -> EpochState | None:
         """Decide a batch that is not simply the next of an open epoch; return the epoch that takes it."""
         partition, epoch, number, size, hint = entry
         index, key = len(decision.states), epoch_key(partition, epoch)
@@ -255,9 +253,7 @@ class Reduce:
         elif state.life is Life.SOFT:
             decision.statuses.append((index, Status.SOFT_SPLIT))
 
-    def _open(
-        self, shuffle: Shuffle, decision: Decision, partition: int, epoch: int, hint: int
-    ) -> EpochState | None:
+    def _open(self, shuffle: Shuffle, decision: Decision, partition: int, epoch: int, hint: int) -> EpochState | None:
         directory = self._directory(partition, hint)
         if directory is None or self.epochs >= EPOCHS_MAX:
             return None
@@ -413,7 +409,6 @@ class Reduce:
                 assert state.plain == (state.life is Life.OPEN)
                 assert state.life not in (Life.SEALED, Life.GONE), state
                 assert state.size_bytes < state.mark or state.life is not Life.OPEN, state
-                assert key not in self._committed or state.life is not Life.SEALED
         self.attempts.check()
 
 

@@ -13,9 +13,24 @@ from dataclasses import asdict, dataclass
 class Counters:
     """Counted on the loop thread only."""
 
-    #: MAP_PUSH frames written, and their body bytes
+    #: MAP_PUSH, PUSH and REPLICATE frames written, and their body bytes
     push_frames: int = 0
     push_bytes: int = 0
+    #: batches of REDUCE partitions decided, and those of them whose status was not OK
+    push_batches: int = 0
+    push_batches_refused: int = 0
+    #: pushes beyond their window; windows granted
+    pushes_busy: int = 0
+    push_grants: int = 0
+    #: pushes repeated to a replica, and those that it did not keep whole
+    forwards: int = 0
+    forwards_failed: int = 0
+    #: epochs begun and sealed (with their bytes); SEAL requests that ended well, and how long they took altogether
+    epochs_opened: int = 0
+    epochs_sealed: int = 0
+    epoch_bytes: int = 0
+    epoch_seals: int = 0
+    epoch_seal_microseconds: int = 0
     #: requests answered with an error status
     refusals: int = 0
     #: files begun, sealed (with their bytes), and dropped unsealed

@@ -7,11 +7,14 @@ from typing import assert_never
 
 from holdfast.common.errors import ProtocolError
 from holdfast.common.frame import FrameHeader, FrameType
-from holdfast.common.messages import Hello, HelloOk
+from holdfast.common.ids import Incarnation, ShuffleKey
+from holdfast.common.messages import Hello, HelloOk, Role
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_server import ServerConnection
 from holdfast.worker.core.greeting import check_hello
 from holdfast.worker.server.map_service import MapService, Request
+from holdfast.worker.server.push_service import PushService
+from holdfast.worker.server.seal_service import SealService
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.server.stream_service import StreamService
 
@@ -19,21 +22,37 @@ from holdfast.worker.server.stream_service import StreamService
 class DataServer:
     """Answers the connections of one worker (a frame_server.Handler)."""
 
-    def __init__(self, standing: Standing, maps: MapService, streams: StreamService) -> None:
+    def __init__(
+        self, standing: Standing, maps: MapService, streams: StreamService, pushes: PushService, seals: SealService
+    ) -> None:
         self._standing = standing
         self.maps = maps
         self.streams = streams
+        self.pushes = pushes
+        self.seals = seals
+        #: connections of workers and masters, by number; all others are clients
+        self._roles: dict[int, Role] = {}
 
     def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
         """Accept a connection of our version and cluster; raises ProtocolError otherwise."""
         check_hello(hello, self._standing.cluster_id)
         self._standing.saw(hello.raft_index)
+        if hello.role is not Role.CLIENT:
+            self._roles[connection.number] = hello.role
         return HelloOk(worker=self._standing.worker, incarnation=self._standing.incarnation)
 
     def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
         """Hand a request on. Raises ProtocolError for what no client sends."""
         if header.type == FrameType.MAP_PUSH:
             self.maps.push(Request(connection, header), meta, body)
+            return
+        if header.type in (FrameType.PUSH, FrameType.REPLICATE):
+            role = self._roles.get(connection.number, Role.CLIENT)
+            if (role is Role.WORKER) != (header.type is FrameType.REPLICATE):
+                if body is not None:
+                    body.release()
+                raise ProtocolError(f"a {role.name} does not send {header.type.name}")
+            self.pushes.push(connection, header, meta, body, role)
             return
         if body is not None:
             body.release()
@@ -51,10 +70,20 @@ class DataServer:
                 self.maps.seal(Request(connection, header), meta)
             case FrameType.MAP_ABORT:
                 self.maps.abort(Request(connection, header), meta)
+            case FrameType.PUSH_CREDIT:
+                self.pushes.credit(connection, header, meta, self._roles.get(connection.number, Role.CLIENT))
+            case FrameType.CHUNKS_OPEN:
+                self.streams.open_chunks(connection, header, meta)
+            case FrameType.SEAL:
+                if self._roles.get(connection.number) is not Role.MASTER:
+                    raise ProtocolError("only a master sends SEAL")
+                self.seals.seal(connection, header, meta)
             case FrameType.PING:
                 connection.reply(header)
-            case FrameType.STREAM_DATA | FrameType.HELLO | FrameType.CLOSING:
+            case FrameType.STREAM_DATA | FrameType.CHUNKS_DATA | FrameType.HELLO | FrameType.CLOSING:
                 raise ProtocolError(f"{header.type.name} is not a request")
+            case FrameType.PUSH | FrameType.REPLICATE | FrameType.MAP_PUSH:
+                raise AssertionError("those with a body were handed on")
             case _:
                 assert_never(header.type)
 
@@ -65,6 +94,8 @@ class DataServer:
     def lost(self, connection: ServerConnection) -> None:
         """The connection is gone."""
         self.maps.lost(connection)
+        self._roles.pop(connection.number, None)
+        self.pushes.lost(connection)
         self.streams.lost(connection)
 
     def tick(self) -> None:
@@ -72,3 +103,25 @@ class DataServer:
         now_ns = time.monotonic_ns()
         self.maps.tick(now_ns)
         self.streams.tick(now_ns)
+        self.pushes.tick(now_ns)
+
+    def accept(self, yes: bool, why_not: str = "") -> None:
+        """Take new data, or refuse it."""
+        self.maps.accept(yes, why_not)
+        self.pushes.accept(yes, why_not)
+
+    def begin(self, incarnation: Incarnation) -> None:
+        """This worker has a new incarnation."""
+        self.maps.begin(incarnation)
+        self.pushes.begin(incarnation)
+        self.streams.begin(incarnation)
+
+    def forget(self, shuffle: ShuffleKey) -> None:
+        """The masters do not know a shuffle any more: take nothing for it."""
+        self.maps.forget(shuffle)
+        self.pushes.forget(shuffle)
+
+    async def wait_for_seals(self) -> None:
+        """Return when no seal is on its way to the disk."""
+        await self.maps.wait_for_seals()
+        await self.seals.wait()

@@ -26,7 +26,10 @@ from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.http import serve_http
+from holdfast.worker.core.reduce import Limits
 from holdfast.worker.server.map_service import MapService
+from holdfast.worker.server.push_service import PushService
+from holdfast.worker.server.seal_service import SealService
 from holdfast.worker.server.standing import KeptStanding, Place, Standing, directory_paths
 from holdfast.worker.server.status import Status, resident_bytes
 from holdfast.worker.server.stream_service import StreamService
@@ -69,8 +72,19 @@ class Worker:
         maps = MapService(store, standing, counters, faults)
         kept = KeptStanding.read(directory_paths(store))
         standing.worker, standing.raft_index = kept.worker, kept.raft_index
-        maps.accept(kept.worker != NO_WORKER, "the masters do not know this worker yet")
-        server = DataServer(standing, maps, StreamService(store, standing, counters, faults))
+        pushes = PushService(
+            store,
+            standing,
+            counters,
+            faults,
+            memory=int(config.worker.memory),
+            limits=Limits(int(config.worker.soft_split), int(config.worker.hard_split)),
+            disk_reserve=int(config.worker.disk_reserve),
+        )
+        seals = SealService(store, standing, counters, pushes.reduce)
+        server = DataServer(standing, maps, StreamService(store, standing, counters, faults), pushes, seals)
+        server.accept(kept.worker != NO_WORKER, "the masters do not know this worker yet")
+        server.tick()
         pool = BufferPool(int(config.worker.memory), STOCK_BYTES)
         http = socket.create_server((config.worker.bind, config.worker.http_port))
         frames = await serve(config.worker.bind, config.worker.data_port, server, pool)
@@ -164,12 +178,14 @@ async def _tick(status: Status) -> None:
 async def _finish(status: Status) -> None:
     """Take nothing new, let seals on their way end, say good-bye to every connection."""
     ending = RetryError("this worker is ending")
-    status.data.maps.accept(False, str(ending))
+    status.data.accept(False, str(ending))
     status.frames.stop_accepting()
     try:
         async with asyncio.timeout(STOP_SECONDS_MAX):
-            await status.data.maps.wait_for_seals()
+            await status.data.wait_for_seals()
     except TimeoutError:
-        _log.warning("ending with seals on their way", extra={"seals": status.data.maps.files.seals})
+        running = status.data.maps.files.seals + status.data.seals.running
+        _log.warning("ending with seals on their way", extra={"seals": running})
+    status.data.pushes.forwarder.close()
     await status.frames.close(ending)
     await asyncio.to_thread(KeptStanding.of(status.standing).write, directory_paths(status.store))

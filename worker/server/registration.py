@@ -95,7 +95,7 @@ class Registration:
         # Whoever takes files remembers over a restart that it may; masters need not be asked first then.
         await asyncio.to_thread(KeptStanding.of(standing).write, directory_paths(self._store))
         self._heartbeat_seconds = max(reply.heartbeat_ms, 100) / 1_000
-        self._server.maps.accept(True)
+        self._server.accept(True)
         _log.info("registered", extra={"worker": standing.worker, "incarnation": standing.incarnation})
 
     def _registration(self) -> pb.RegisterWorkerRequest:
@@ -132,11 +132,10 @@ class Registration:
     async def _raise_incarnation(self, lowest: int) -> None:
         """The masters have seen a later start of ours than our disks have: they were restored. Start above it."""
         standing = self._standing
-        self._server.maps.accept(False, "this worker is registering anew")
+        self._server.accept(False, "this worker is registering anew")
         await asyncio.to_thread(self._store.raise_incarnation, Incarnation(max(lowest, standing.incarnation + 1)))
         standing.incarnation = self._store.incarnation
-        self._server.maps.begin(standing.incarnation)
-        self._server.streams.begin(standing.incarnation)
+        self._server.begin(standing.incarnation)
         _log.warning("incarnation raised", extra={"incarnation": standing.incarnation})
 
     # Staying.
@@ -204,7 +203,7 @@ class Registration:
     async def _delete(self, unknown: Sequence[ShuffleKey], asked: Sequence[ShuffleKey]) -> None:
         """Delete unknown shuffles, and what earlier incarnations left unsealed of all that was asked about."""
         for key in unknown:
-            self._server.maps.forget(key)
+            self._server.forget(key)
         if unknown:
             # Killed from here on, we must not believe masters that know less than those who said this.
             await asyncio.to_thread(KeptStanding.of(self._standing).write, directory_paths(self._store))

@@ -59,6 +59,13 @@ class Status:
             "streams": len(self.data.streams.streams),
             "files_open": self.data.maps.files.count,
             "seals_running": self.data.maps.files.seals,
+            "epochs_open": self.data.pushes.reduce.epochs,
+            "push_window_bytes": self.data.pushes.credits.held_bytes,
+            "push_waiting": self.data.pushes.credits.waiting,
+            "replica_window_bytes": self.data.pushes.replica_credits.held_bytes,
+            "replicas_unreachable": self.data.pushes.forwarder.unreachable,
+            "draining": int(self.data.pushes.reduce.draining),
+            **self.store.reduce.gauges(),
             "files": self.store.files,
             "registered": int(self.standing.registered),
             "incarnation": self.standing.incarnation,
@@ -72,6 +79,9 @@ class Status:
             "bytes_in": self.frames.bytes_in,
             "bytes_out": self.frames.bytes_out,
             "body_waits": self.pool.waits,
+            "log_bytes_written": self.store.reduce.log_bytes,
+            "direct_bytes_written": self.store.reduce.direct_bytes,
+            "partition_flushes": self.store.reduce.flushes,
         }
 
     def as_dict(self) -> dict[str, Any]:

@@ -9,63 +9,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterator
 
-from holdfast.common.errors import HoldfastError
-from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.errors import CorruptError, HoldfastError
+from holdfast.common.frame import FrameHeader
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import KIB
-from holdfast.common.messages import DataFlag, StreamCredit, StreamData, StreamOpen, StreamOpened
+from holdfast.common.messages import StreamCredit, StreamOpen, StreamOpened
 from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.net.frames import TURN_BYTES, FileRange
-from holdfast.worker.core.cut import Cutter
+from holdfast.common.reduce_messages import ChunksOpen, ChunksOpened
 from holdfast.worker.core.streams import Streams
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
+from holdfast.worker.server.sources import ChunkSource, MapSource, Sending, Source
 from holdfast.worker.server.standing import Standing
-from holdfast.worker.storage.store import Piece, Plan, Store
+from holdfast.worker.storage.reduce_store import SealedPlace
+from holdfast.worker.storage.store import Plan, Store
 
 _log = logging.getLogger(__name__)
 
 #: Files that are looked up for a new stream before the loop turns: about 3 ms.
 PLAN_FILES = 128
-#: What is fetched of the next piece; within a piece the kernel reads ahead by itself.
-READ_AHEAD_BYTES = 256 * KIB
 #: Frames that one connection may queue before the others of the loop get their turn.
 TURN_FRAMES = 64
 #: Bodies up to this are copied through memory (docs/adr/0007-data-plane.md), while a connection holds little of them.
 SMALL_BYTES = 16 * KIB
 SMALL_HELD_BYTES_MAX = 128 * KIB
-
-
-class _Source:
-    """What one stream reads: the piece being sent, and the one after it, which tells whether this is the last."""
-
-    __slots__ = ("_pieces", "cutter", "header", "next", "piece", "sequence")
-
-    def __init__(self, header: FrameHeader, pieces: Iterator[Piece]) -> None:
-        #: of the STREAM_OPEN, whose request id all data frames carry
-        self.header = header
-        self._pieces = pieces
-        self.sequence = 0
-        self.piece: Piece | None = None
-        self.cutter = Cutter(0, [])
-        self.next: Piece | None = next(pieces, None)
-        self.advance()
-
-    def advance(self) -> None:
-        """Go to the next piece; `piece` is None behind the last. Raises what storage raises."""
-        self.piece = self.next
-        if self.piece is not None:
-            self.cutter = Cutter(self.piece.offset, self.piece.runs)
-            self.next = next(self._pieces, None)
-        if self.next is not None:
-            _read_ahead(self.next)
-
-
-def _read_ahead(piece: Piece) -> None:
-    """Have the kernel fetch the beginning of a piece while the one before it is sent; costs 1 µs if it is in memory."""
-    os.posix_fadvise(piece.fileno, piece.offset, min(piece.length, READ_AHEAD_BYTES), os.POSIX_FADV_WILLNEED)
 
 
 class StreamService:
@@ -76,7 +45,7 @@ class StreamService:
         self._counters = counters
         self._faults = faults
         self._loop = asyncio.get_running_loop()
-        self._sources: dict[int, _Source] = {}
+        self._sources: dict[int, Source] = {}
         #: connections whose pump will run
         self._scheduled: set[ServerConnection] = set()
         self.streams = Streams(standing.incarnation)
@@ -100,7 +69,7 @@ class StreamService:
                 connection.hold()
                 self._loop.call_soon(self._plan_on, connection, header, request, plan, past)
                 return
-            source = _Source(header, iter(plan.pieces()))
+            source = MapSource(header, iter(plan.pieces()))
             stream = self.streams.open(connection.number, request.credit_bytes)
         except HoldfastError as error:
             self._counters.refusals += 1
@@ -108,13 +77,43 @@ class StreamService:
             connection.refuse(header, error)
             return
         connection.unhold()
-        self._begin(connection, stream, source, plan.total_bytes)
+        self._begin(connection, stream, source, StreamOpened(stream=stream, total_bytes=plan.total_bytes).encode())
 
-    def _begin(self, connection: ServerConnection, stream: int, source: _Source, total_bytes: int) -> None:
+    def open_chunks(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
+        """Take a CHUNKS_OPEN. Raises ProtocolError for a malformed one; all else is answered."""
+        self._look_up_on(connection, header, ChunksOpen.decode(meta), [])
+
+    def _look_up_on(
+        self, connection: ServerConnection, header: FrameHeader, request: ChunksOpen, places: list[SealedPlace]
+    ) -> None:
+        """Look up some more epochs; when all are found the stream begins. Meanwhile nothing is read."""
+        if connection.closed:
+            return
+        reduce = self._store.reduce
+        first = len(places)
+        try:
+            for partition, epoch, _ in request.files[first : first + PLAN_FILES]:
+                places.append(reduce.chunks(request.shuffle, partition, epoch))
+            if len(places) < len(request.files):
+                connection.hold()
+                self._loop.call_soon(self._look_up_on, connection, header, request, places)
+                return
+            source = ChunkSource(header, request, places, self._store.open_files)
+            stream = self.streams.open(connection.number, request.credit_bytes)
+        except HoldfastError as error:
+            self._counters.refusals += 1
+            connection.unhold()
+            connection.refuse(header, error)
+            return
+        connection.unhold()
+        chunks = [len(place.record.chunks) for place in places]
+        opened = ChunksOpened(stream=stream, total_bytes=source.total_bytes, chunks=chunks)
+        self._begin(connection, stream, source, opened.encode())
+
+    def _begin(self, connection: ServerConnection, stream: int, source: Source, opened: bytes) -> None:
         self._counters.streams_opened += 1
-        opened = StreamOpened(stream=stream, total_bytes=total_bytes)
-        connection.reply(source.header, opened.encode())
-        if source.piece is None:
+        connection.reply(source.header, opened)
+        if source.done:
             self._send_end(connection, stream, source)
         else:
             self._sources[stream] = source
@@ -194,57 +193,49 @@ class StreamService:
     def _send_next(self, connection: ServerConnection, stream: int, allowance: int) -> int:
         """Send one frame of a stream; return its body bytes."""
         source = self._sources[stream]
-        piece = source.piece
-        assert piece is not None
-        offset, size, runs = source.cutter.cut(allowance)
-        flags = int(DataFlag.BROADCAST) if piece.flags else 0
         try:
-            if source.cutter.done:
-                source.advance()
+            sending = source.take(stream, allowance)
         except HoldfastError as error:
             self._fail(connection, stream, source, error)
             return 0
-        if source.piece is None:
-            flags |= DataFlag.END
-        data = StreamData(
-            stream=stream, sequence=source.sequence, file=piece.file, region=piece.region, flags=flags, runs=runs
-        )
-        source.sequence += 1
-        self._send_body(connection, source.header.request_id, data, piece, offset, size)
+        self._send(connection, source, sending)
         self._counters.stream_frames += 1
-        self._counters.stream_bytes += size
+        self._counters.stream_bytes += sending.size
         if connection.closed:  # sending failed; lost() has forgotten or will forget everything
-            return size
-        self.streams.sent(stream, size)
-        if source.piece is None:
+            return sending.size
+        self.streams.sent(stream, sending.size)
+        if source.done:
             self._forget(connection, stream)
-        return size
+        return sending.size
 
     @staticmethod
-    def _send_body(
-        connection: ServerConnection, request_id: int, data: StreamData, piece: Piece, offset: int, size: int
-    ) -> None:
-        """Send a frame: a small one through memory, many in one call; others by sendfile."""
-        if size <= SMALL_BYTES and connection.held_bytes < SMALL_HELD_BYTES_MAX:
-            body = os.pread(piece.fileno, size, offset)
-            if len(body) == size:  # a file that was cut is left to sendfile, which ends the connection
-                connection.send(FrameType.STREAM_DATA, request_id, data.encode(), body, response=True)
+    def _send(connection: ServerConnection, source: Source, sending: Sending) -> None:
+        """Send a frame: one in pieces, or a small one, through memory; others by sendfile."""
+        request_id, fileno, ranges = source.header.request_id, sending.fileno, sending.ranges
+        small = sending.size <= SMALL_BYTES and connection.held_bytes < SMALL_HELD_BYTES_MAX
+        if small or len(ranges) > 1:
+            parts = [os.pread(fileno, length, offset) for offset, length in ranges]
+            if sum(map(len, parts)) == sending.size:
+                connection.send(source.type, request_id, sending.meta, b"".join(parts), response=True)
                 return
-        file_range = FileRange(piece.fileno, piece, offset, size)
-        connection.send_range(FrameType.STREAM_DATA, request_id, data.encode(), file_range)
+            if len(ranges) > 1:
+                connection.abort(CorruptError("a file is shorter than its index says"))
+                return
+        # A file that was cut is left to sendfile, which ends the connection.
+        file_range = FileRange(fileno, sending.owner, *ranges[0])
+        connection.send_range(source.type, request_id, sending.meta, file_range)
 
-    def _send_end(self, connection: ServerConnection, stream: int, source: _Source) -> None:
+    def _send_end(self, connection: ServerConnection, stream: int, source: Source) -> None:
         """End a stream that has nothing to send."""
-        data = StreamData(stream=stream, sequence=0, file=0, region=0, flags=DataFlag.END, runs=[])
-        connection.send(FrameType.STREAM_DATA, source.header.request_id, data.encode(), response=True)
+        connection.send(source.type, source.header.request_id, source.end(stream), response=True)
         self.streams.close(connection.number, stream)
 
-    def _fail(self, connection: ServerConnection, stream: int, source: _Source, error: HoldfastError) -> None:
+    def _fail(self, connection: ServerConnection, stream: int, source: Source, error: HoldfastError) -> None:
         _log.warning("a stream failed", extra={"peer": connection.peer, "status": error.status.name, "why": str(error)})
         self._counters.streams_failed += 1
         self._forget(connection, stream)
         words = str(error).encode()[:4_096]
-        connection.send(FrameType.STREAM_DATA, source.header.request_id, words, response=True, status=error.status)
+        connection.send(source.type, source.header.request_id, words, response=True, status=error.status)
 
     def _forget(self, connection: ServerConnection, stream: int) -> None:
         if self.streams.close(connection.number, stream):

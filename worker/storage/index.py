@@ -266,7 +266,6 @@ class Index:
         with self.reading() as reader:
             return dict(reader.files(encode_shuffle(shuffle)))
 
-
     def data_files(self, shuffle: ShuffleKey) -> dict[DataKey, int]:
         """Every sealed partition and pack file of a shuffle, with its length."""
         with self.reading() as reader:

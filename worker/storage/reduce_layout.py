@@ -1,11 +1,11 @@
 """Names of the files of REDUCE partitions; the same folders as layout.py, whose sibling this is. Pure.
 
-    data/<instance hex>/<shuffle>-<generation>/
-        p-<partition>-<epoch>.open          a partition file that is being written, or was left behind
-        p-<partition>-<epoch>.part          a sealed partition file
-        p-<partition>-<epoch>.failed        a copy that is given up for good
-        k-<incarnation>-<number>.pack       what was small when it was sealed, many epochs in one file
-    log/<incarnation>-<number>.log          a segment of the push log
+data/<instance hex>/<shuffle>-<generation>/
+    p-<partition>-<epoch>.open          a partition file that is being written, or was left behind
+    p-<partition>-<epoch>.part          a sealed partition file
+    p-<partition>-<epoch>.failed        a copy that is given up for good
+    k-<incarnation>-<number>.pack       what was small when it was sealed, many epochs in one file
+log/<incarnation>-<number>.log          a segment of the push log
 """
 
 from __future__ import annotations

@@ -181,7 +181,9 @@ def decode_data_key(data: bytes) -> DataKey:
         raise CorruptError(f"the key of a data file has {DATA_KEY_BYTES} bytes, not {len(data)}")
     shuffle = decode_shuffle(data[: SHUFFLE_KEY.size])
     kind, first, second = _DATA_NUMBERS.unpack(data[SHUFFLE_KEY.size :])
-    return PackKey(shuffle, Incarnation(first), second) if kind else EpochKey(shuffle, PartitionId(first), Epoch(second))
+    return (
+        PackKey(shuffle, Incarnation(first), second) if kind else EpochKey(shuffle, PartitionId(first), Epoch(second))
+    )
 
 
 @dataclass(frozen=True, slots=True)

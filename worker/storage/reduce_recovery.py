@@ -150,7 +150,9 @@ def _pieces(data: memoryview, at: int, record: RecordHead) -> Iterator[tuple[Epo
 def find_segments(root: Path) -> list[Path]:
     """The log segments of a directory, oldest first."""
     folder = root / names.LOG
-    found = [(number, path) for path in (folder.iterdir() if folder.is_dir() else ()) if (number := parse_segment(path.name))]
+    found = [
+        (number, path) for path in (folder.iterdir() if folder.is_dir() else ()) if (number := parse_segment(path.name))
+    ]
     return [path for _, path in sorted(found)]
 
 

@@ -104,12 +104,18 @@ class ReduceSealer:
         for key in job.failed:
             self._give_up(job, key, None)
         copies = [*job.copies, *[copy for left in job.left if (copy := self._recover(job, left)) is not None]]
-        small, large = [], []
+        small: list[PartitionCopy] = []
+        large: list[PartitionCopy] = []
         for copy in copies:
             finished = self._finished.get(copy.key)
             if finished is not None:
                 job.data.append(finished)
                 job.records.update(finished.epochs)
+                continue
+            if not copy.file_bytes and not copy.pending:  # its first write failed: nothing was acknowledged
+                job.records[copy.key] = EpochRecord(
+                    status=Status.UNKNOWN_FILE, ack=copy.ack, incarnation=job.incarnation
+                )
                 continue
             packed = not copy.file_bytes and copy.pending_bytes < PACKED_BYTES_MAX
             (small if packed else large).append(copy)
@@ -162,7 +168,7 @@ class ReduceSealer:
         except CorruptError:
             job.records[left.key] = lost
             return None
-        views = {number: view for number, view in enumerate(found.extra)}
+        views = dict(enumerate(found.extra))
         copy = PartitionCopy(
             self._root, found.head or FileHead(left.key, left.ack, job.incarnation, self._boot_id), views
         )
@@ -174,9 +180,7 @@ class ReduceSealer:
         elif not found.extra:
             if left.path is not None:
                 self._disk.remove(left.path)
-            job.records[left.key] = EpochRecord(
-                status=Status.UNKNOWN_FILE, ack=left.ack, incarnation=job.incarnation
-            )
+            job.records[left.key] = EpochRecord(status=Status.UNKNOWN_FILE, ack=left.ack, incarnation=job.incarnation)
             return None
         return copy
 

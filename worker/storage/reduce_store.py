@@ -115,8 +115,8 @@ class ReduceStore:
         except OSError as error:
             return self._failed([(index, state) for index, state in enumerate(decision.states) if state], error)
         at = position + RECORD_BYTES
-        for state, length in zip(decision.states, map(_SIZE, push.entries)):
-            state.copy.pending.append((at, length))  # type: ignore[union-attr, attr-defined]
+        for state, length in zip(decision.states, map(_SIZE, push.entries), strict=True):
+            state.copy.pending.append((at, length))  # type: ignore[union-attr]
             at += length
         self.log_bytes += size
         return self._empty(0, size)
@@ -263,7 +263,9 @@ class ReduceStore:
             for job in [job for job in directory.jobs if job.future.done()]:
                 directory.jobs.remove(job)
                 directory.reduce.sealed(job)
-                directory.count_sealed(job.shuffle, [record.file_bytes for record in job.data if not job.future.exception()])
+                directory.count_sealed(
+                    job.shuffle, [record.file_bytes for record in job.data if not job.future.exception()]
+                )
 
     def _recorded(self, directory: StorageDirectory, key: EpochKey) -> EpochRecord | None:
         try:

@@ -1,0 +1,280 @@
+"""A real worker process and raw frames: what was acknowledged is read back, whatever dies in between."""
+
+import asyncio
+import os
+import random
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common.errors import Status
+from holdfast.common.frame import FrameType
+from holdfast.common.messages import Ack, Role
+from holdfast.common.reduce_messages import PushAnswer, PushCredit
+from tests.support.reduce_data import Made, WorkerProcess, Writer, names, refused, shuffle_of
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
+    """A worker of its own."""
+    process = WorkerProcess(tmp_path / "worker")
+    process.start()
+    yield process
+    process.kill()
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    """Run a story to its end, or fail it after a minute."""
+
+    async def bounded() -> None:
+        await asyncio.wait_for(story, 60)
+
+    asyncio.run(bounded())
+
+
+def mixed(writer: Writer, partitions: int, rounds: int, sizes: tuple[int, ...]) -> list[list[Made]]:
+    """Frames with batches of many sizes, some alone, some in runs."""
+    rng = random.Random(7)
+    frames = []
+    for _ in range(rounds):
+        frame = []
+        for partition in range(partitions):
+            for _ in range(rng.choice((1, 1, 1, 3))):
+                frame.append(writer.batch(partition, os.urandom(rng.choice(sizes))))
+        frames.append(frame)
+    return frames
+
+
+def expected(frames: list[list[Made]], writer: Writer) -> dict[int, set[tuple[int, int, int]]]:
+    """By partition, the names of all batches pushed."""
+    found: dict[int, set[tuple[int, int, int]]] = {}
+    for made in [made for frame in frames for made in frame]:
+        found.setdefault(made.partition, set()).add((writer.map, writer.attempt, made.number))
+    return found
+
+
+@pytest.mark.parametrize("ack", list(Ack))
+@pytest.mark.parametrize("sizes", [(100, 2_000), (3_000, 70_000, 400_000)])
+def test_what_was_pushed_is_read_back(worker: WorkerProcess, ack: Ack, sizes: tuple[int, ...]) -> None:
+    """Batches of any size and level come back whole, once each, and the seal counts them right."""
+
+    async def story() -> None:
+        writer = Writer(shuffle_of())
+        frames = mixed(writer, 12, 8, sizes)
+        async with worker.client() as client, worker.client(Role.MASTER) as master:
+            for frame in frames:
+                assert await client.push(writer, frame, ack) == {}
+            answers = await master.seal(writer.shuffle, [(partition, 0) for partition in range(13)])
+            assert answers[12].status == Status.UNKNOWN_FILE
+            files = [(partition, 0, 0) for partition in range(12)]
+            read = await client.read(writer.shuffle, files)
+            batches = read.batches(writer.shuffle, files)
+            assert {p: set(names(found)) for p, found in batches.items()} == expected(frames, writer)
+            for answer in answers[:12]:
+                found = batches[answer.partition]
+                assert answer.status == Status.OK
+                assert answer.batches == len(found) == len(set(names(found)))
+                assert answer.crc_sum == sum(one.crc for one in found) % 2**64
+                assert read.opened.chunks[answer.partition] == answer.chunks
+            assert read.opened.total_bytes == sum(answer.size_bytes for answer in answers)
+
+    run(story())
+
+
+@pytest.mark.parametrize("ack", [Ack.WRITTEN, Ack.SYNCED])
+def test_what_was_acknowledged_survives_kill_9_mid_push(worker: WorkerProcess, ack: Ack) -> None:
+    """After kill -9 with pushes on their way, the seal keeps every acknowledged batch, and replays its answer."""
+
+    async def story() -> None:
+        writer = Writer(shuffle_of())
+        frames = mixed(writer, 40, 30, (100, 2_000, 40_000))
+        acknowledged = []
+        async with worker.client() as client:
+            sent = []
+            for frame in frames:
+                meta, body = writer.push(frame, client.hello.incarnation, ack)
+                sent.append(await client.send(FrameType.PUSH, meta, body))
+            for frame in frames[:20]:
+                answer = await client.receive()
+                assert PushAnswer.decode(answer.meta).statuses == []
+                acknowledged.append(frame)
+            worker.kill()
+        worker.start()
+        async with worker.client() as client, worker.client(Role.MASTER) as master:
+            assert (await client.push(writer, frames[0], ack))[0] == Status.SEALED
+            epochs = [(partition, 0) for partition in range(40)]
+            answers = await master.seal(writer.shuffle, epochs)
+            assert {answer.status for answer in answers} == {Status.OK}
+            files = [(partition, 0, 0) for partition in range(40)]
+            found = (await client.read(writer.shuffle, files)).batches(writer.shuffle, files)
+            for partition, wanted in expected(acknowledged, writer).items():
+                kept = names(found[partition])
+                assert len(kept) == len(set(kept)), "recovery keeps each batch once"
+                assert wanted <= set(kept)
+        worker.kill()
+        worker.start()
+        async with worker.client(Role.MASTER) as master:
+            assert await master.seal(writer.shuffle, epochs) == answers
+
+    run(story())
+
+
+def test_memory_is_lost_by_name_after_kill_9(worker: WorkerProcess) -> None:
+    """What was acknowledged from memory is DATA_LOST after kill -9, never an empty answer."""
+
+    async def story() -> None:
+        writer = Writer(shuffle_of())
+        async with worker.client() as client:
+            assert await client.push(writer, [writer.batch(3, b"x" * 1_000)], Ack.MEMORY) == {}
+        worker.kill()
+        worker.start()
+        async with worker.client(Role.MASTER) as master:
+            answers = await master.seal(writer.shuffle, [(3, 0), (4, 0)])
+            assert [answer.status for answer in answers] == [Status.DATA_LOST, Status.UNKNOWN_FILE]
+
+    run(story())
+
+
+def test_each_status_has_its_reason(worker: WorkerProcess) -> None:
+    """Stale incarnation, sealed epoch, committed generation and damaged body are refused, each by its number."""
+
+    async def story() -> None:
+        writer = Writer(shuffle_of())
+        async with worker.client() as client, worker.client(Role.MASTER) as master:
+            stale = client.hello.incarnation + 1
+            first = [writer.batch(0, b"a" * 50)]
+            assert await refused(client.push(writer, first, incarnation=stale)) == Status.STALE_INCARNATION
+            assert await client.push(writer, first) == {}
+            assert await refused(client.push(writer, first, Ack.SYNCED)) == Status.CONFLICT
+            meta, body = writer.push([writer.batch(1, b"b" * 50)], client.hello.incarnation)
+            assert await refused(client.ask(FrameType.PUSH, meta, b"\x00" + body[1:])) == Status.CORRUPT
+            await master.seal(writer.shuffle, [(0, 0)], final=False)
+            both = [writer.batch(0, b"c"), writer.batch(5, b"d"), writer.batch(0, b"e")._replace(epoch=1)]
+            assert await client.push(writer, both) == {0: Status.SEALED}
+            await master.seal(writer.shuffle, [(0, 0), (0, 1), (5, 0)])
+            assert await refused(client.push(writer, [writer.batch(9, b"f")])) == Status.COMMITTED
+
+    run(story())
+
+
+def test_a_batch_sent_twice_is_kept_once(worker: WorkerProcess) -> None:
+    """Duplicates get the outcome of their first arrival and are not written again."""
+
+    async def story() -> None:
+        writer = Writer(shuffle_of())
+        frames = [[writer.batch(partition, bytes([n]) * 500) for partition in range(6)] for n in range(5)]
+        async with worker.client() as client, worker.client(Role.MASTER) as master:
+            for frame in [*frames, *frames, frames[2] + [writer.batch(0, b"new")]]:
+                assert await client.push(writer, frame) == {}
+            answers = await master.seal(writer.shuffle, [(partition, 0) for partition in range(6)])
+            assert [answer.batches for answer in answers] == [6, 5, 5, 5, 5, 5]
+
+    run(story())
+
+
+def test_credit_is_respected(tmp_path: Path) -> None:
+    """A push beyond its window is BUSY; windows are granted first come, first served, as others answer."""
+    worker = WorkerProcess(tmp_path / "worker", memory="64MiB")
+    worker.start()
+
+    async def story() -> None:
+        writer = Writer(shuffle_of())
+        async with worker.client(credit=0) as first, worker.client(credit=0) as second, worker.client(credit=0) as third:
+            frame = [writer.batch(0, b"x" * 100_000)]
+            assert await refused(first.push(writer, frame)) == Status.BUSY
+            granted = await first.credit(1 << 30)
+            assert 16 << 20 <= granted <= 52 << 20
+            taken = [granted]
+            async with worker.client(credit=0) as fourth:
+                while sum(taken) + granted <= (64 << 20) * 4 // 5:
+                    taken.append(await fourth.credit(granted))
+                    break
+                await second.send(FrameType.PUSH_CREDIT, PushCredit(50 << 20).encode())
+                await third.send(FrameType.PUSH_CREDIT, PushCredit(1 << 20).encode())
+                assert await first.push(writer, frame) == {}
+            await first.credit(0)
+            assert PushCredit.decode((await second.receive()).meta).size_bytes > 0
+            assert PushCredit.decode((await third.receive()).meta).size_bytes > 0
+
+    try:
+        run(story())
+    finally:
+        worker.kill()
+
+
+def test_splits_at_their_sizes(tmp_path: Path) -> None:
+    """Past the soft limit batches are kept and told so; past the hard limit they are refused."""
+    worker = WorkerProcess(tmp_path / "worker", soft_split="1MiB", hard_split="2MiB")
+    worker.start()
+
+    async def story() -> None:
+        writer = Writer(shuffle_of())
+        async with worker.client() as client, worker.client(Role.MASTER) as master:
+            statuses = [await client.push(writer, [writer.batch(0, b"x" * 99_972)]) for _ in range(25)]
+            told = [status.get(0, Status.OK) for status in statuses]
+            assert told == [Status.OK] * 11 + [Status.SOFT_SPLIT] * 10 + [Status.HARD_SPLIT] * 4
+            (answer,) = await master.seal(writer.shuffle, [(0, 0)])
+            assert (answer.status, answer.batches) == (Status.OK, 21)
+
+    try:
+        run(story())
+    finally:
+        worker.kill()
+
+
+def test_a_range_of_maps_is_cut_out(worker: WorkerProcess) -> None:
+    """CHUNKS_OPEN with a range of maps brings those batches and no others."""
+
+    async def story() -> None:
+        shuffle = shuffle_of()
+        writers = [Writer(shuffle, map=number, attempt=number) for number in range(10)]
+        async with worker.client() as client, worker.client(Role.MASTER) as master:
+            for turn in range(6):
+                for writer in writers:
+                    batches = [writer.batch(p, os.urandom(3_000 + 40_000 * (turn % 2))) for p in range(3)]
+                    assert await client.push(writer, batches) == {}
+            await master.seal(shuffle, [(p, 0) for p in range(3)])
+            files = [(2, 0, 0), (0, 0, 0)]
+            for begin, end in [(0, 10), (3, 5), (9, 100), (20, 30)]:
+                found = (await client.read(shuffle, files, (begin, end))).batches(shuffle, files)
+                for partition in (0, 2):
+                    wanted = {(m, m, n) for m in range(begin, min(end, 10)) for n in range(6)}
+                    assert set(names(found.get(partition, []))) == wanted
+
+    run(story())
+
+
+def test_both_copies_hold_what_was_acknowledged(tmp_path: Path) -> None:
+    """A push with a replica is on both workers; with the replica gone it is REPLICA_FAILED, and never acknowledged."""
+    primary, replica = WorkerProcess(tmp_path / "a", 1), WorkerProcess(tmp_path / "b", 2)
+    primary.start()
+    replica.start()
+
+    async def story() -> None:
+        writer = Writer(shuffle_of())
+        frames = mixed(writer, 8, 6, (200, 5_000, 50_000))
+        async with primary.client() as client:
+            for frame in frames:
+                assert await client.push(writer, frame, replica=replica.place) == {}
+            for process in (primary, replica):
+                async with process.client() as reader, process.client(Role.MASTER) as master:
+                    if process is replica:
+                        answers = await master.seal(writer.shuffle, [(p, 0) for p in range(8)])
+                        assert {answer.status for answer in answers} == {Status.OK}
+                        files = [(p, 0, 0) for p in range(8)]
+                        found = (await reader.read(writer.shuffle, files)).batches(writer.shuffle, files)
+                        assert {p: set(names(one)) for p, one in found.items()} == expected(frames, writer)
+            one = [writer.batch(0, b"sealed there")]
+            assert await refused(client.push(writer, one, incarnation=99)) == Status.STALE_INCARNATION
+            assert await client.push(writer, one, replica=replica.place) == {0: Status.REPLICA_FAILED}
+            replica.kill()
+            assert await client.push(writer, one, replica=replica.place) == {0: Status.REPLICA_FAILED}
+            assert await client.push(writer, one, replica=replica.place) == {0: Status.REPLICA_FAILED}
+
+    try:
+        run(story())
+    finally:
+        primary.kill()
+        replica.kill()

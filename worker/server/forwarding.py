@@ -1,0 +1,219 @@
+"""Repeats pushes to the worker that holds the second copy: one connection for each peer, within a window it grants.
+
+Rules: a forward ends within FORWARD_SECONDS, answered or not. A peer that could not be reached, or did not answer, is
+remembered for UNREACHABLE_SECONDS and failed at once meanwhile; its connection is dropped, since bodies that wait on it
+would otherwise be given back while they are sent. Nothing here waits for anything but the peer, and the peer serves
+replica traffic from a reserve of its own, so two workers never wait for one another. Called by push_service.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from holdfast.common.checksum import crc32c
+from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
+from holdfast.common.frame import FrameType
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
+from holdfast.common.messages import Hello, Role
+from holdfast.common.net.buffers import BufferPool
+from holdfast.common.net.frame_client import FrameClient, Reply
+from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit, ReplicaPlace
+from holdfast.worker.server.standing import Standing
+
+#: From a push's arrival until its replica has to have answered.
+FORWARD_SECONDS = 10.0
+CONNECT_SECONDS = 2.0
+#: A peer that did not answer is not asked again for so long.
+UNREACHABLE_SECONDS = 2.0
+#: The window that is asked for of each peer.
+WINDOW_BYTES = 16 * MIB
+#: Peers with a connection; the one used least recently is dropped beyond.
+PEERS_MAX = 256
+
+assert WINDOW_BYTES >= FRAME_BODY_BYTES_MAX, "the largest push fits a window"
+
+
+class _Peer:
+    """One replica's connection and what it lets us send."""
+
+    def __init__(self, place: ReplicaPlace, client: FrameClient) -> None:
+        self.place = place
+        self.client = client
+        self.window = 0
+        self.unanswered = 0
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._asking = False
+
+    async def room(self, size: int) -> None:
+        """Return when `size` bytes may be sent; in order."""
+        while self._line or self.unanswered + size > self.window:
+            if not self.unanswered and not self._asking:
+                await self._ask()
+                continue
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._line.append(waiter)
+            try:
+                await waiter
+            finally:
+                if waiter in self._line:
+                    self._line.remove(waiter)
+            if self.unanswered + size <= self.window:
+                break
+        self.unanswered += size
+
+    async def _ask(self) -> None:
+        self._asking = True
+        try:
+            reply = await self.client.request(FrameType.PUSH_CREDIT, PushCredit(WINDOW_BYTES).encode())
+            self.window = PushCredit.decode(reply.meta).size_bytes
+        finally:
+            self._asking = False
+            self.wake()
+
+    def answered(self, size: int, window: int) -> None:
+        """A push was answered."""
+        self.unanswered -= size
+        self.window = window
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the first in line look again."""
+        while self._line:
+            waiter = self._line.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+
+class Forwarder:
+    """All forwards of a worker. Loop thread only."""
+
+    def __init__(self, standing: Standing) -> None:
+        self._standing = standing
+        self._pool = BufferPool(FRAME_BODY_BYTES_MAX)
+        self._peers: dict[str, _Peer] = {}
+        self._connecting: dict[str, asyncio.Task[_Peer]] = {}
+        #: address → when it may be asked again (monotonic seconds)
+        self._unreachable: dict[str, float] = {}
+
+    @property
+    def unreachable(self) -> int:
+        """Peers that are remembered as unreachable now."""
+        now = time.monotonic()
+        return sum(until > now for until in self._unreachable.values())
+
+    async def forward(self, push: Push, chosen: Sequence[int], body: memoryview) -> list[int]:
+        """Send the chosen entries to the replica of a push; return those that it did not keep.
+
+        Raises HoldfastError if it kept none of them, as far as we know.
+        """
+        place = push.replica
+        assert place is not None, "only a push with a replica is forwarded"
+        if self._unreachable.get(place.address, 0.0) > time.monotonic():
+            raise RetryError(f"{place.address} did not answer a moment ago")
+        meta, parts, size = _replicate(push, chosen, body)
+        try:
+            async with asyncio.timeout(FORWARD_SECONDS):
+                reply, peer = await self._send(place, meta, parts, size)
+        except TimeoutError:
+            self._drop(place.address)
+            raise RetryError(f"{place.address} did not answer within {FORWARD_SECONDS} s") from None
+        answer = PushAnswer.decode(reply.meta)
+        peer.answered(size, answer.credit_bytes)
+        kept = (Status.SOFT_SPLIT, Status.SLOW_DOWN)
+        return [chosen[index] for index, status in answer.statuses if status not in kept]
+
+    async def _send(self, place: ReplicaPlace, meta: bytes, parts: list[memoryview], size: int) -> tuple[Reply, _Peer]:
+        while True:
+            peer = await self._peer(place)
+            await peer.room(size)
+            try:
+                return await peer.client.request(FrameType.REPLICATE, meta, *parts), peer
+            except HoldfastError as error:
+                if peer.client.closed:
+                    self._drop(place.address)
+                    raise
+                peer.answered(size, 0 if error.status is Status.BUSY else peer.window)
+                if error.status is not Status.BUSY:
+                    raise
+
+    async def _peer(self, place: ReplicaPlace) -> _Peer:
+        peer = self._peers.get(place.address)
+        if peer is not None and not peer.client.closed:
+            _check(peer.client, place)
+            return peer
+        task = self._connecting.get(place.address)
+        if task is None:
+            task = self._connecting[place.address] = asyncio.create_task(self._connect(place))
+            task.add_done_callback(lambda _: self._connecting.pop(place.address, None))
+        return await asyncio.shield(task)
+
+    async def _connect(self, place: ReplicaPlace) -> _Peer:
+        host, _, port = place.address.rpartition(":")
+        if not port.isdecimal():
+            raise ProtocolError(f"{place.address!r} is not an address of a replica")
+        hello = Hello(role=Role.WORKER, cluster_id=self._standing.cluster_id, raft_index=self._standing.raft_index)
+        try:
+            client = await FrameClient.connect(host, int(port), hello, self._pool, timeout_seconds=CONNECT_SECONDS)
+        except HoldfastError:
+            self._drop(place.address)
+            raise
+        _check(client, place)
+        peer = self._peers[place.address] = _Peer(place, client)
+        self._unreachable.pop(place.address, None)
+        if len(self._peers) > PEERS_MAX:
+            self._peers.pop(next(iter(self._peers))).client.close()
+        return peer
+
+    def _drop(self, address: str) -> None:
+        """Give a peer up for a while."""
+        now = time.monotonic()
+        self._unreachable = {one: until for one, until in self._unreachable.items() if until > now}
+        self._unreachable[address] = now + UNREACHABLE_SECONDS
+        peer = self._peers.pop(address, None)
+        if peer is not None:
+            peer.client.abort()
+            peer.wake()
+
+    def close(self) -> None:
+        """Drop every connection."""
+        for peer in self._peers.values():
+            peer.client.abort()
+        self._peers.clear()
+
+
+def _check(client: FrameClient, place: ReplicaPlace) -> None:
+    if client.hello.worker != place.worker:
+        client.abort()
+        raise RetryError(f"{place.address} is worker {client.hello.worker}, not {place.worker}")
+
+
+def _replicate(push: Push, chosen: Sequence[int], body: memoryview) -> tuple[bytes, list[memoryview], int]:
+    """Meta and body of the REPLICATE of some entries of a push."""
+    assert push.replica is not None
+    entries, body_crc, parts, size = push.entries, push.body_crc, [body], len(body)
+    if len(chosen) < len(entries):
+        wanted, parts, offset, body_crc = set(chosen), [], 0, 0
+        for index, entry in enumerate(entries):
+            if index in wanted:
+                parts.append(body[offset : offset + entry[3]])
+                body_crc = crc32c(parts[-1], body_crc)
+            offset += entry[3]
+        entries = [entries[index] for index in chosen]
+        size = sum(map(len, parts))
+        if len(parts) > 64:
+            parts = [memoryview(b"".join(parts))]
+    message = Push(
+        shuffle=push.shuffle,
+        incarnation=push.replica.incarnation,
+        ack=push.ack,
+        map=push.map,
+        attempt=push.attempt,
+        body_crc=body_crc,
+        raft_index=push.raft_index,
+        entries=entries,
+    )
+    return message.encode(), parts, size

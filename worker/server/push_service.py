@@ -1,0 +1,355 @@
+"""Acts on PUSH, REPLICATE and PUSH_CREDIT: what core/reduce.py decides, storage writes, the replica repeats, this answers.
+
+Rules: writes run on the loop thread (they end in the page cache), syncs in storage's threads, forwards in tasks. A
+frame is answered once, when every batch of it is as safe as it asked for on every copy, or refused; at level MEMORY
+before it is written. A body beyond its sender's window is dropped unread. Called by data_server.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.common.batch import HEADER_BYTES
+from holdfast.common.checksum import crc32c
+from holdfast.common.errors import HoldfastError, ProtocolError, Status, error_for
+from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.ids import Incarnation, ShuffleKey
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX
+from holdfast.common.messages import Ack, Role
+from holdfast.common.net.buffers import Body
+from holdfast.common.net.frame_server import ServerConnection
+from holdfast.common.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCredit
+from holdfast.worker.core.credits import Credits
+from holdfast.worker.core.reduce import Decision, EpochState, Limits, Reduce
+from holdfast.worker.server.counters import Counters
+from holdfast.worker.server.faults import Faults
+from holdfast.worker.server.forwarding import Forwarder
+from holdfast.worker.server.standing import Standing
+from holdfast.worker.storage.store import Store
+
+#: The part of the memory for bodies that replica traffic has for itself.
+REPLICA_SHARE = 5
+#: A connection's window is at most this part of what clients share, so that one alone cannot take all.
+WINDOW_SHARE = 4
+#: Where a disk counts as full: this much is left, or this share of its capacity if that is less.
+DISK_RESERVE_SHARE = 0.1
+
+
+@dataclass(slots=True, eq=False)
+class _Push:
+    """A frame on its way to its answer."""
+
+    connection: ServerConnection
+    header: FrameHeader
+    credits: Credits
+    size: int
+    body: Body | None
+    decision: Decision
+    #: statuses that came after the decision
+    failures: dict[int, int] = field(default_factory=dict)
+    #: what the answer waits for: syncs, the replica, first arrivals
+    waits: int = 0
+    landed: asyncio.Future[None] | None = None
+
+
+class PushService:
+    """All pushes of REDUCE partitions. Loop thread only."""
+
+    def __init__(
+        self,
+        store: Store,
+        standing: Standing,
+        counters: Counters,
+        faults: Faults,
+        *,
+        memory: int,
+        limits: Limits = Limits(),  # noqa: B008 - a constant
+        disk_reserve: int = 0,
+    ) -> None:
+        self._store = store
+        self._standing = standing
+        self._counters = counters
+        self._faults = faults
+        self._loop = asyncio.get_running_loop()
+        self._disk_reserve = disk_reserve
+        self._entries: dict[Decision, _Push] = {}
+        reserve = max(memory // REPLICA_SHARE, FRAME_BODY_BYTES_MAX)
+        budget = max(memory - reserve, FRAME_BODY_BYTES_MAX)
+        self.credits = Credits(budget, max(budget // WINDOW_SHARE, FRAME_BODY_BYTES_MAX))
+        self.replica_credits = Credits(reserve, reserve)
+        #: connections that asked for credit, and the request that is answered when it is granted
+        self._asked: dict[int, tuple[ServerConnection, FrameHeader]] = {}
+        self.forwarder = Forwarder(standing)
+        self.reduce = Reduce(standing.incarnation, limits)
+
+    # Credit.
+
+    def credit(self, connection: ServerConnection, header: FrameHeader, meta: bytes, role: Role) -> None:
+        """Take a PUSH_CREDIT; it is answered when there is room."""
+        request = PushCredit.decode(meta)
+        if connection.number in self._asked:
+            raise ProtocolError("PUSH_CREDIT: one at a time")
+        self._asked[connection.number] = connection, header
+        self._grant(self._credits_of(role).ask(connection.number, request.size_bytes, time.monotonic_ns()))
+
+    def _credits_of(self, role: Role) -> Credits:
+        return self.replica_credits if role is Role.WORKER else self.credits
+
+    def _grant(self, granted: Sequence[tuple[int, int]]) -> None:
+        for number, size in granted:
+            found = self._asked.pop(number, None)
+            if found is not None:
+                self._counters.push_grants += 1
+                found[0].reply(found[1], PushCredit(size).encode())
+
+    # Pushes.
+
+    def push(
+        self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None, role: Role
+    ) -> None:
+        """Take a PUSH or REPLICATE; releases the body when it is answered. Raises ProtocolError for malformed ones."""
+        size = len(body) if body is not None else 0
+        credits = self._credits_of(role)
+        if not credits.take(connection.number, size, time.monotonic_ns()):
+            self._release(body)
+            self._counters.pushes_busy += 1
+            connection.refuse(header, error_for(Status.BUSY, f"{size} bytes are beyond the window: ask PUSH_CREDIT"))
+            return
+        try:
+            request = Push.decode(meta)
+            view = body.view if body is not None else memoryview(b"")
+            _check_sizes(request, size)
+            refusal = self._refuse(request, view, header)
+        except HoldfastError:
+            self._release(body)
+            self._grant(credits.answered(connection.number, size, time.monotonic_ns()))
+            raise
+        if refusal is not None:
+            self._release(body)
+            self._grant(credits.answered(connection.number, size, time.monotonic_ns()))
+            self._counters.refusals += 1
+            connection.refuse(header, refusal)
+            return
+        push = _Push(connection, header, credits, size, body, self.reduce.decide(request))
+        self._take(push, memoryview(meta)[-PUSH_ENTRY.size * len(request.entries) :], view)
+
+    def _refuse(self, request: Push, body: memoryview, header: FrameHeader) -> HoldfastError | None:
+        """The questions about the frame as a whole."""
+        self._standing.saw(request.raft_index)
+        if header.type is FrameType.REPLICATE and request.replica is not None:
+            raise ProtocolError("REPLICATE: a replica has no replica")
+        if crc32c(body) != request.body_crc:
+            return error_for(Status.CORRUPT, "the body does not match its checksum")
+        if self._store.reduce.full:
+            return error_for(Status.BUSY, "the push log is full for the moment")
+        if not self.reduce.knows(request.shuffle):
+            final, closed = self._store.reduce.past(request.shuffle)
+            self.reduce.introduce(request.shuffle, request.ack, final, closed)
+        refusal = self.reduce.refuse(request)
+        return None if refusal is None else error_for(refusal.status, refusal.why)
+
+    def _take(self, push: _Push, rows: memoryview, body: memoryview) -> None:
+        """Write what was taken, then answer, at once or when everything it waits for is there."""
+        decision = push.decision
+        request = decision.push
+        if decision.opened:
+            self._open(push)
+        taken = decision.whole or any(state is not None for state in decision.states)
+        slow = self._faults.wait_for(push.size)
+        replica = request.replica
+        if request.ack is Ack.MEMORY and taken and replica is None and not slow and not decision.waits:
+            self._answer(push, release=False)
+            self._write(push, rows, body)
+            self._release(push.body)
+            return
+        if taken:
+            self._write(push, rows, body)
+        self._counters.push_frames += 1
+        self._counters.push_bytes += push.size
+        if not slow and not decision.waits and (not taken or (replica is None and request.ack is not Ack.SYNCED)):
+            self._answer(push)
+            return
+        self.reduce.flying(decision)
+        self._entries[decision] = push
+        push.waits = 1
+        if taken and request.ack is Ack.SYNCED:
+            self._sync(push)
+        if taken and replica is not None:
+            self._forward(push, body)
+        for index, first in decision.waits:
+            self._wait_for(push, index, first)
+        if slow:
+            push.waits += 1
+            self._loop.call_later(slow, self._one_less, push)
+        self._one_less(push)
+
+    def _open(self, push: _Push) -> None:
+        """Begin the copies of new epochs; where that fails the copy is given up before it held anything."""
+        for state in push.decision.opened:
+            try:
+                self._store.reduce.begin(state)
+                self._counters.epochs_opened += 1
+            except OSError:
+                self._drop_unopened(push, state)
+
+    def _drop_unopened(self, push: _Push, state: EpochState) -> None:
+        self.reduce.broke(state)
+        for index, taken in enumerate(push.decision.states):
+            if taken is state:
+                push.failures[index] = Status.FAILED_COPY
+                push.decision.states[index] = None
+        push.decision.whole = False
+
+    def _write(self, push: _Push, rows: memoryview, body: memoryview) -> None:
+        decision = push.decision
+        failures = self._store.reduce.append(decision, rows, body)
+        for index, status in failures:
+            self._fail(push, index, status)
+        if decision.marked:
+            for state, status in self._store.reduce.flush([one for one in decision.marked if one.copy is not None]):
+                self._end(state, status)
+                if status is Status.FAILED_COPY:
+                    for index, taken in enumerate(decision.states):
+                        if taken is state:
+                            self._fail(push, index, status)
+
+    def _fail(self, push: _Push, index: int, status: Status) -> None:
+        state = push.decision.states[index]
+        if state is not None:
+            self._end(state, status)
+        push.failures.setdefault(index, status)
+
+    def _end(self, state: EpochState, status: Status) -> None:
+        if status is Status.FAILED_COPY:
+            self.reduce.broke(state)
+        else:
+            self.reduce.split(state)
+
+    # What an answer waits for.
+
+    def _sync(self, push: _Push) -> None:
+        for future in self._store.reduce.sync(push.decision):
+            push.waits += 1
+            asyncio.wrap_future(future).add_done_callback(lambda done: self._synced(push, done))
+
+    def _synced(self, push: _Push, done: asyncio.Future[None]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            for index, state in enumerate(push.decision.states):
+                if state is not None:
+                    if not state.life.name == "FAILED":
+                        self._store.reduce.give_up(state, done.exception() or OSError("cancelled"))  # type: ignore[arg-type]
+                    self._fail(push, index, Status.FAILED_COPY)
+        self._one_less(push)
+
+    def _forward(self, push: _Push, body: memoryview) -> None:
+        """Repeat what was taken to the replica, batches that failed here left out."""
+        decision = push.decision
+        chosen = [
+            index for index, state in enumerate(decision.states) if state is not None and index not in push.failures
+        ]
+        if not chosen:
+            return
+        push.waits += 1
+        task = self._loop.create_task(self.forwarder.forward(decision.push, chosen, body))
+        self._counters.forwards += 1
+        task.add_done_callback(lambda done: self._forwarded(push, chosen, done))
+
+    def _forwarded(self, push: _Push, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            refused = chosen
+        else:
+            refused = done.result()
+        for index in refused:
+            push.failures.setdefault(index, Status.REPLICA_FAILED)
+        self._counters.forwards_failed += bool(refused)
+        self._one_less(push)
+
+    def _wait_for(self, push: _Push, index: int, first: Decision) -> None:
+        """A batch that came before, whose first arrival is not answered yet: it gets the same outcome."""
+        other = self._entries.get(first)
+        if other is None:
+            return
+        entry = push.decision.push.entries[index][:3]
+        push.waits += 1
+        if other.landed is None:
+            other.landed = self._loop.create_future()
+
+        def landed(_: asyncio.Future[None]) -> None:
+            at = next(number for number, one in enumerate(first.push.entries) if one[:3] == entry)
+            status = other.failures.get(at)
+            if status is not None:
+                push.failures.setdefault(index, status)
+            self._one_less(push)
+
+        other.landed.add_done_callback(landed)
+
+    def _one_less(self, push: _Push) -> None:
+        push.waits -= 1
+        if not push.waits:
+            self._entries.pop(push.decision, None)
+            self._answer(push)
+            if push.landed is not None:
+                push.landed.set_result(None)
+
+    def _answer(self, push: _Push, *, release: bool = True) -> None:
+        decision = push.decision
+        self.reduce.landed(decision, list(push.failures))
+        if release:
+            self._release(push.body)
+        number = push.connection.number
+        granted = push.credits.answered(number, push.size, time.monotonic_ns())
+        statuses = decision.statuses
+        if push.failures:
+            statuses = sorted({**dict(statuses), **push.failures}.items())
+        answer = PushAnswer(push.credits.window(number), statuses)
+        push.connection.reply(push.header, answer.encode())
+        self._counters.push_batches += len(decision.push.entries)
+        self._counters.push_batches_refused += len(statuses)
+        if granted:
+            self._grant(granted)
+
+    @staticmethod
+    def _release(body: Body | None) -> None:
+        if body is not None:
+            body.release()
+
+    # What happens around them.
+
+    def lost(self, connection: ServerConnection) -> None:
+        """A connection is gone."""
+        self._asked.pop(connection.number, None)
+        for credits in (self.credits, self.replica_credits):
+            self._grant(credits.lost(connection.number, time.monotonic_ns()))
+
+    def tick(self, now_ns: int) -> None:
+        """Once a second."""
+        for credits in (self.credits, self.replica_credits):
+            self._grant(credits.tick(now_ns))
+        self.reduce.set_rooms(self._store.rooms(DISK_RESERVE_SHARE, self._disk_reserve))
+        self._store.reduce.tick()
+
+    def forget(self, shuffle: ShuffleKey) -> None:
+        """The masters do not know a shuffle: take nothing more for it. Storage removes what is there."""
+        self.reduce.forget(shuffle)
+
+    def begin(self, incarnation: Incarnation) -> None:
+        """This worker has a new incarnation."""
+        self.reduce.begin(incarnation)
+
+    def accept(self, yes: bool, why_not: str = "") -> None:
+        """Take pushes, or refuse them."""
+        self.reduce.closed_because = "" if yes else why_not or "this worker does not accept pushes"
+
+    def drain(self, yes: bool) -> None:
+        """Split everything open and take no new epochs, or go back to normal."""
+        self.reduce.drain(yes)
+
+
+def _check_sizes(request: Push, size: int) -> None:
+    """The batches make up the body, and none is shorter than a header."""
+    sizes = [entry[3] for entry in request.entries]
+    if sum(sizes) != size or min(sizes) < HEADER_BYTES:
+        raise ProtocolError(f"{request.shuffle}: the batches of a push do not make up its {size} bytes")

@@ -1,0 +1,93 @@
+"""Acts on SEAL: closes epochs in core/reduce.py, has storage make them durable, and answers, the same for ever.
+
+Rules: only masters ask. Asked while an epoch is being sealed, the second asker waits for the same outcome. A full disk
+refuses the whole request with DISK_FULL: nothing is lost, and it is asked again. Called by data_server.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.frame import FrameHeader
+from holdfast.common.net.frame_server import ServerConnection
+from holdfast.common.reduce_messages import Seal, SealAnswer, SealedEpoch, SealFlag
+from holdfast.worker.core.reduce import EpochState, Reduce
+from holdfast.worker.server.counters import Counters
+from holdfast.worker.server.standing import Standing
+from holdfast.worker.storage.store import Store
+
+
+class SealService:
+    """All seals of REDUCE partitions. Loop thread only."""
+
+    def __init__(self, store: Store, standing: Standing, counters: Counters, reduce: Reduce) -> None:
+        self._store = store
+        self._standing = standing
+        self._counters = counters
+        self._reduce = reduce
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def running(self) -> int:
+        """Seals that are not answered yet."""
+        return len(self._tasks)
+
+    def seal(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
+        """Take a SEAL. Raises ProtocolError for a malformed one; all else is answered."""
+        request = Seal.decode(meta)
+        self._standing.saw(request.raft_index)
+        task = self._loop.create_task(self._answer(connection, header, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait(self) -> None:
+        """Return when no seal is on its way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _answer(self, connection: ServerConnection, header: FrameHeader, request: Seal) -> None:
+        try:
+            epochs = await self._seal(request)
+        except HoldfastError as error:
+            self._counters.refusals += 1
+            connection.refuse(header, error)
+        else:
+            connection.reply(header, SealAnswer(epochs).encode())
+
+    async def _seal(self, request: Seal) -> list[SealedEpoch]:
+        began = time.monotonic_ns()
+        final = bool(request.flags & SealFlag.FINAL)
+        states = self._reduce.seal(request.shuffle, final, request.epochs)
+        promised = self._store.reduce.seal(request.shuffle, final, request.epochs)
+        futures = {id(one): asyncio.wrap_future(one) for _, one in promised if not isinstance(one, SealedEpoch)}
+        if futures:
+            await asyncio.wait(futures.values())
+            self._store.reduce.finish_jobs()
+        answers = []
+        errors: list[BaseException] = []
+        for (key, one), state in zip(promised, states, strict=True):
+            if isinstance(one, SealedEpoch):
+                answers.append(one)
+                continue
+            error = futures[id(one)].exception()
+            if error is not None:
+                errors.append(error)
+                self._not_sealed(state)
+                continue
+            answers.append(futures[id(one)].result()[key])
+            if state is not None:
+                self._reduce.sealed(state)
+        if errors:
+            raise errors[0] if isinstance(errors[0], HoldfastError) else HoldfastError(str(errors[0]))
+        self._counters.epochs_sealed += sum(answer.status == Status.OK for answer in answers)
+        self._counters.epoch_bytes += sum(answer.size_bytes for answer in answers)
+        self._counters.epoch_seals += 1
+        self._counters.epoch_seal_microseconds += (time.monotonic_ns() - began) // 1_000
+        return answers
+
+    def _not_sealed(self, state: EpochState | None) -> None:
+        if state is not None:
+            self._reduce.not_sealed(state)
