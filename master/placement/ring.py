@@ -56,13 +56,9 @@ def _hosts_apart(drawn: Sequence[Candidate]) -> tuple[int, ...]:
     groups = sorted(hosts.values(), key=len, reverse=True)
     groups[0] = groups[0][: sum(map(len, groups[1:]))]
     flat = [worker for group in groups for worker in group]
-    ring = dict(zip(places_apart(len(flat)), flat, strict=True))
+    places = [*range(0, len(flat), 2), *range(1, len(flat), 2)]
+    ring = dict(zip(places, flat, strict=True))
     return tuple(ring[place] for place in range(len(flat)))
-
-
-def places_apart(count: int) -> list[int]:
-    """Return the places of a ring in the order in which to fill them host by host, the largest host first."""
-    return [*range(0, count, 2), *range(1, count, 2)]
 
 
 def _draw(seed: bytes, worker: int) -> bytes:

@@ -1,21 +1,21 @@
 """Chooses where REDUCE partitions live: all of a new shuffle, or new places for those that must move.
 
-Rules: pure; places depend on the candidates and the seed alone. Primaries go round a ring of the candidates, in which
-neighbours are of different hosts as far as that is possible, so they differ by at most one in number. A replica stands
-on another host, on another neighbour in each round, so that what one worker has is spread over several others when it
-is lost; where no second host is there is one copy. Workers to avoid are avoided where there is another choice: a
-replica is given up for no wish, and two copies never share a host.
-Called by master/service on the leader; the result travels in the command.
+Rules: pure; places depend on the candidates and the seed alone. Primaries go round a ring of the candidates, hosts
+taking turns, so they differ by at most one in number. A replica stands on another host, on another neighbour in each
+round, so that what one worker has is spread over several others when it is lost; where no second host is there is one
+copy. Workers to avoid are avoided where there is another choice: a replica is given up for no wish, and two copies
+never share a host. Called by master/service on the leader; the result travels in the command.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from holdfast.common.ids import NO_WORKER
-from holdfast.master.placement.ring import Candidate, places_apart
+from holdfast.master.placement.ring import Candidate
 
 #: Neighbours that take turns as replica of one worker's partitions.
 _TURNS = 16
@@ -47,14 +47,12 @@ def spread(avoids: Sequence[Collection[int]], candidates: Sequence[Candidate], c
 
 
 def _ring(candidates: Sequence[Candidate], seed: bytes) -> list[Candidate]:
-    """Order the candidates: drawn by the seed, then apart by host."""
+    """Order the candidates: hosts and their workers as the seed draws them, one worker of each host in turn."""
     hosts: dict[str, list[Candidate]] = {}
     for candidate in sorted(candidates, key=lambda candidate: _draw(seed, candidate.worker)):
         hosts.setdefault(candidate.host, []).append(candidate)
-    flat = [candidate for group in sorted(hosts.values(), key=len, reverse=True) for candidate in group]
-    ring = dict(zip(places_apart(len(flat)), flat, strict=True))
-    turn = int.from_bytes(_draw(seed, NO_WORKER), "little") % max(len(flat), 1)
-    return [ring[(place + turn) % len(flat)] for place in range(len(flat))]
+    turns = zip_longest(*hosts.values())
+    return [candidate for turn in turns for candidate in turn if candidate is not None]
 
 
 def _primary(ring: Sequence[Candidate], at: int, avoid: Collection[int]) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.common.errors import ConflictError, GiveUpError, ProtocolError, RetryError, Status
+from holdfast.common.errors import ConflictError, GiveUpError, ProtocolError, Status
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import NO_WORKER, AttemptId, Incarnation, WorkerId
 from holdfast.common.limits import COMMAND_PART_BYTES, FRAME_BODY_BYTES_MAX
@@ -518,15 +518,23 @@ def test_large_winners_go_in_parts(own: LocalCluster):
     run(story())
 
 
+@pytest.mark.parametrize("own", [SHORT], indirect=True)
 def test_without_workers_nothing_is_placed_and_revives_wait(own: LocalCluster):
     """Registering without a worker is NO_ROOM at once, so that the engine may fall back; reviving waits for one."""
 
     async def story():
-        async with world(own, 0) as (driver, _):
+        async with world(own, 1, beat_s=0.2) as (driver, [peer]):
+            await driver.open()
+            await peer.stop()
+            await wait_until_async(lambda: metric(own, "holdfast_master_workers_alive") == 0, "the loss")
             with pytest.raises(GiveUpError) as none:
-                await driver.open()
+                await driver.open(shuffle=2)
             assert none.value.status is Status.NO_ROOM
-            with pytest.raises((RetryError, GiveUpError)):
-                await driver.revive([(1, 0)])
+            revive = asyncio.create_task(driver.revive([(1, 0)]))
+            asked = metric(own, "holdfast_master_revives")
+            await wait_until_async(lambda: metric(own, "holdfast_master_revives") > asked + 1, "some tries")
+            assert not revive.done()
+            await peer.start(driver.client, beat_s=0.2)
+            assert [(each.partition, each.epoch, each.primary) for each in await revive] == [(1, 1, peer.number)]
 
     run(story())

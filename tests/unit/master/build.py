@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from holdfast.common.ids import AttemptId, Epoch, Generation, Instance, ShuffleId, ShuffleKey, WorkerId
+from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, Generation, Instance, ShuffleId, ShuffleKey, WorkerId
 from holdfast.common.layouts import MapAssignment, MapWinner, MapWinners
+from holdfast.common.reduce_layouts import Location, ReduceLocations
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.apply import apply
+from holdfast.master.core.moves import Move, pack_moves
 from holdfast.master.core.records import Answer, Directory
 from holdfast.master.core.state import State
 
@@ -28,7 +30,14 @@ def application(instance: bytes = I1, holder: bytes = H1, name: str = "app", lea
     return cmd.RegisterApplication(instance, name, "user", lease_ms, holder)
 
 
-def worker(number: int = 1, incarnation: int = 1, name: str = "", directories: tuple[str, ...] = (), address: str = ""):
+def worker(
+    number: int = 1,
+    incarnation: int = 1,
+    name: str = "",
+    directories: tuple[str, ...] = (),
+    address: str = "",
+    boot_id: str = "boot",
+):
     ids = directories or (f"d{number}",)
     return cmd.RegisterWorker(
         uid=sixteen(f"w{number}"),
@@ -39,7 +48,7 @@ def worker(number: int = 1, incarnation: int = 1, name: str = "", directories: t
         data_address=address or f"127.0.0.1:{7000 + number}",
         http_address="",
         directories=tuple(Directory(sixteen(each), f"/{each}", "SSD", 0) for each in ids),
-        boot_id="boot",
+        boot_id=boot_id,
         version="1",
     )
 
@@ -57,6 +66,23 @@ def shuffle(of: ShuffleKey | None = None, **changed: object):
     return cmd.RegisterShuffle(
         **{**fields, "assignment": MapAssignment((WorkerId(1), WorkerId(2))).encode(), **changed}
     )
+
+
+def reduce(of: ShuffleKey | None = None, partitions: int = 4, **changed: object):
+    """A shuffle of REDUCE partitions, all on worker 1 with copies on worker 2."""
+    places = tuple([Location(Epoch(0), WorkerId(1), WorkerId(2)) for _ in range(max(partitions, 1))])
+    array = ReduceLocations(places).encode()
+    return shuffle(of, **{"kind": 2, "partitions": partitions, "maps": 0, "assignment": array, **changed})
+
+
+def revive(*rows: tuple[int, int], of: ShuffleKey | None = None, to: int = 3):
+    """New places on one worker for (partition, failed epoch)."""
+    return cmd.Revive(of or key(), pack_moves([Move(partition, failed, to, NO_WORKER) for partition, failed in rows]))
+
+
+def commit_reduce(epochs: int, of: ShuffleKey | None = None, **changed: object):
+    """The commit of a generation with that many epochs."""
+    return commit(of, **{"manifest": b"manifest", "epochs": epochs, **changed})
 
 
 def commit(of: ShuffleKey | None = None, digest: bytes = b"winners", **changed: object):

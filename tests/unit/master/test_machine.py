@@ -6,17 +6,35 @@ from hypothesis import strategies as st
 
 from holdfast.master.core import bounds
 from holdfast.master.core import commands as cmd
+from holdfast.master.core.moves import Move, pack_moves
 from holdfast.master.machine.codec import VERSION, VersionError, decode_entry, encode_entry
 from holdfast.master.machine.machine import Machine
 from holdfast.master.machine.snapshot import SnapshotError
 from holdfast.master.proto import commands_pb2 as pb
-from tests.unit.master.build import H1, I1, I2, application, commit, key, shuffle, sixteen, worker
+from tests.unit.master.build import (
+    H1,
+    I1,
+    I2,
+    application,
+    commit,
+    commit_reduce,
+    key,
+    reduce,
+    revive,
+    shuffle,
+    sixteen,
+    worker,
+)
 
 instances = st.sampled_from([I1, I2, b"bad"])
 holders = st.sampled_from([H1, sixteen("h2"), b""])
 keys = st.builds(key, st.integers(0, 2), st.integers(0, 2), st.sampled_from([I1, I2]))
 lease_refs = st.lists(st.builds(cmd.LeaseRef, instances, holders), max_size=3).map(tuple)
 worker_refs = st.lists(st.builds(cmd.WorkerRef, st.integers(0, 3), st.integers(0, 3)), max_size=3).map(tuple)
+rows = st.lists(
+    st.builds(Move, st.integers(0, 4), st.integers(0, 2), st.integers(1, 3), st.integers(1, 3), st.just(0)), max_size=5
+)
+revives = st.builds(cmd.Revive, keys, rows.map(pack_moves))
 bodies = st.one_of(
     st.builds(worker, st.integers(1, 3), st.integers(0, 3), st.sampled_from(["", "w1"])),
     st.builds(cmd.SetWorkersAlive, st.booleans(), worker_refs),
@@ -28,6 +46,10 @@ bodies = st.one_of(
     st.builds(shuffle, keys, partitions=st.integers(0, 5), maps=st.integers(0, 2), copies_wanted=st.integers(0, 3)),
     st.builds(commit, keys, st.sampled_from([b"x", b"y"]), winners=st.binary(max_size=9)),
     st.builds(commit, keys, winners=st.just(b""), upload=st.sampled_from([b"u", b"v"])),
+    st.builds(reduce, keys, st.integers(1, 4), copies_wanted=st.integers(1, 2), lost_before=st.booleans()),
+    revives,
+    st.builds(cmd.MoveEpochs, st.lists(revives, max_size=3).map(tuple)),
+    st.builds(commit_reduce, st.integers(1, 6), keys, partitions=st.integers(1, 4), lost=st.integers(0, 2)),
     st.builds(cmd.Unregister, keys),
     st.builds(cmd.Forget, instances, st.sampled_from(["a", ""]), st.booleans(), st.integers(0, 2)),
     st.builds(cmd.Part, st.sampled_from([b"u", b"v"]), st.integers(0, 2), st.integers(0, 3), st.binary(max_size=5)),
@@ -111,7 +133,17 @@ def test_entries_of_other_versions_are_refused():
 def image_of_something() -> bytes:
     machine = Machine()
     for index, body in enumerate(
-        [worker(), application(), shuffle(), commit(), cmd.Part(b"u", 0, 2, b"part")], start=1
+        [
+            worker(),
+            application(),
+            shuffle(),
+            commit(),
+            reduce(key(2)),
+            revive((1, 0), of=key(2)),
+            commit_reduce(5, key(2), maps=1),
+            cmd.Part(b"u", 0, 2, b"part"),
+        ],
+        start=1,
     ):
         machine.apply(index, 1, encode_entry(cmd.Entry(index, (cmd.Command(body, sixteen("c"), index),))))
     return b"".join(machine.encode(machine.capture()))

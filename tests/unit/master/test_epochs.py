@@ -1,0 +1,229 @@
+"""REDUCE partitions in the replicated state, as transcripts: epochs grow, a commit names all of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.common.errors import Status
+from holdfast.common.ids import NO_WORKER
+from holdfast.common.messages import Ack
+from holdfast.master.core import bounds, epochs
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.epochs import restarted, vouches
+from holdfast.master.core.moves import MOVED, Moved, add_segment, moved_count, unpack_moved
+from tests.unit.master.build import (
+    I1,
+    I2,
+    Log,
+    application,
+    commit,
+    commit_reduce,
+    key,
+    reduce,
+    revive,
+    shuffle,
+    worker,
+)
+from tests.unit.master.test_apply import play
+
+S = Status
+
+
+def opened(*more: cmd.Body) -> Log:
+    """A log with one application and one shuffle of four REDUCE partitions."""
+    log = Log()
+    for body in (application(), reduce(), *more):
+        assert log.do(body).ok
+    return log
+
+
+def newest(log: Log) -> dict[int, int]:
+    """The newest epoch of each partition that was moved."""
+    return {partition: moved.epoch for partition, moved in log.state.newest.get(key(), {}).items()}
+
+
+def test_revive_is_idempotent_by_partition_and_failed_epoch():
+    """The next epoch is made once; a row that names an older one makes nothing; a row twice in a command counts
+    once."""
+    log = opened()
+    assert log.do(revive((0, 0), (1, 0), (0, 0))).value == 2
+    assert log.do(revive((0, 0), to=9)).value == 0
+    assert log.state.newest[key()][0].primary == 3, "the first place stays"
+    assert log.do(revive((0, 1), (1, 0), (2, 0))).value == 2
+    assert newest(log) == {0: 2, 1: 1, 2: 1}
+
+
+def test_epochs_are_never_skipped_and_partitions_never_invented():
+    """A failed epoch above the newest, or a partition that is not there, makes nothing."""
+    log = opened()
+    assert log.do(revive((0, 1), (1, 7), (4, 0))).value == 0
+    assert newest(log) == {}
+
+
+def test_revive_is_refused_where_it_makes_no_sense():
+    """Unknown shuffles, MAP partitions, committed generations, cut rows."""
+    play(
+        (revive((0, 0)), S.APPLICATION_GONE),
+        (application(), S.OK),
+        (revive((0, 0)), S.UNKNOWN_SHUFFLE),
+        (shuffle(key(2)), S.OK),
+        (revive((0, 0), of=key(2)), S.BAD_REQUEST),
+        (reduce(), S.OK),
+        (cmd.Revive(key(), b"cut"), S.BAD_REQUEST),
+        (commit_reduce(4), S.OK),
+        (revive((0, 0)), S.COMMITTED),
+        (cmd.Unregister(key()), S.OK),
+        (revive((0, 0)), S.UNKNOWN_GENERATION),
+    )
+
+
+def test_move_epochs_leaves_alone_what_refuses():
+    """One command moves epochs of several shuffles; those committed or gone do not disturb it."""
+    log = opened(reduce(key(2)), reduce(key(3)), commit_reduce(4, key(2)))
+    body = cmd.MoveEpochs(
+        (revive((0, 0), (1, 0)), revive((0, 0), of=key(2)), revive((0, 0), of=key(9)), revive((3, 0), of=key(3)))
+    )
+    assert log.do(body).value == 3
+    assert log.do(body).value == 0
+    assert newest(log) == {0: 1, 1: 1}
+
+
+def test_commit_names_every_epoch():
+    """A commit that was sealed before an epoch was made is refused with BUSY, and again with all of them is OK."""
+    log = play(
+        (application(), S.OK),
+        (reduce(), S.OK),
+        (commit_reduce(3), S.BUSY),
+        (revive((0, 0)), (S.OK, 1)),
+        (commit_reduce(4), S.BUSY),
+        (commit_reduce(5, manifest=b""), S.BAD_REQUEST),
+        (commit_reduce(5, lost=2), S.OK),
+        (commit_reduce(4), S.OK),  # the same winners again
+        (commit_reduce(5, digest=b"others"), S.CONFLICT),
+    )
+    record = log.state.shuffle(key())
+    assert (record.winners, record.manifest, record.lost) == (b"array", b"manifest", 2)
+
+
+def test_refused_commit_is_tried_again_under_its_number():
+    """BUSY is not remembered as the answer of a call."""
+    log = opened()
+    c = b"c".ljust(16, b".")
+    assert log.call(c, 1, commit_reduce(3)).status == S.BUSY
+    assert log.call(c, 1, commit_reduce(4)).ok
+
+
+def test_manifest_comes_behind_the_winners_in_parts():
+    """An upload holds winners and manifest one after the other; MAP partitions have no manifest."""
+    log = opened(cmd.Part(b"up", 0, 2, b"winnersmani"), cmd.Part(b"up", 1, 2, b"fest"))
+    assert log.do(commit(winners=b"", upload=b"up", manifest_bytes=8, epochs=4)).ok
+    record = log.state.shuffle(key())
+    assert (record.winners, record.manifest) == (b"winners", b"manifest")
+    log.do(shuffle(key(2)))
+    assert log.do(commit(key(2), manifest=b"manifest")).status == S.BAD_REQUEST
+
+
+def test_large_assignments_come_in_parts():
+    """A register whose parts are missing is BUSY; whole it takes them away; asked again it is OK without."""
+    whole = reduce().assignment
+    body = reduce(assignment=b"", upload=b"up")
+    log = play(
+        (application(), S.OK),
+        (body, S.BUSY),
+        (cmd.Part(b"up", 0, 1, whole), S.OK),
+        (body, S.OK),
+        (body, S.OK),
+        (reduce(key(2), upload=b"up"), S.BAD_REQUEST),
+        (reduce(key(2), kind=3), S.BAD_REQUEST),
+    )
+    assert log.state.shuffle(key()).assignment == whole
+    assert log.state.upload_bytes == 0
+
+
+def test_bounds_of_epochs(monkeypatch):
+    """Epochs of a generation, rows of a command and bytes of all arrays are bounded; what is refused changes
+    nothing."""
+    monkeypatch.setattr(epochs, "EPOCHS_MAX", 6)
+    monkeypatch.setattr(bounds, "MOVES_PER_COMMAND_MAX", 3)
+    log = opened()
+    assert log.do(revive((0, 0), (1, 0), (2, 0), (3, 0))).status == S.TOO_LARGE
+    assert log.do(revive((0, 0), (1, 0), (2, 0))).status == S.NO_ROOM
+    assert log.do(revive((0, 0), (1, 0))).value == 2
+    assert log.do(revive((2, 0))).status == S.NO_ROOM
+    assert log.do(revive((0, 0))).ok, "what makes nothing needs no room"
+    monkeypatch.setattr(epochs, "EPOCHS_MAX", 100)
+    monkeypatch.setattr(bounds, "ARRAY_BYTES_MAX", log.state.array_bytes + MOVED.size)
+    assert log.do(revive((2, 0), (3, 0))).status == S.NO_ROOM
+    assert log.do(revive((2, 0))).value == 1
+
+
+def test_moves_go_with_their_shuffle():
+    """Dropping a generation or an application forgets its epochs."""
+    log = opened(revive((0, 0)), reduce(key(2)), revive((0, 0), of=key(2)))
+    log.do(cmd.Unregister(key()))
+    assert log.state.newest.keys() == {key(2)}
+    log.do(cmd.Forget(I1, "", False, 0))
+    assert (log.state.newest, log.state.array_bytes) == ({}, 0)
+
+
+def test_next_generation_after_a_loss():
+    """An open generation is followed only if the leader found that it has lost data."""
+    play(
+        (application(), S.OK),
+        (reduce(key(1, 0)), S.OK),
+        (reduce(key(1, 1)), S.GENERATION_CLOSED),
+        (reduce(key(1, 1), lost_before=True), S.OK),
+        (reduce(key(1, 3), lost_before=True), S.GENERATION_CLOSED),
+        (commit_reduce(4, key(1, 0)), S.OK),
+    )
+
+
+@pytest.mark.parametrize(
+    ("again", "kept"),
+    [
+        ({}, {Ack.WRITTEN, Ack.SYNCED}),
+        ({"boot_id": "other"}, {Ack.SYNCED}),
+        ({"boot_id": ""}, {Ack.SYNCED}),
+        ({"directories": ("d1", "new")}, {Ack.WRITTEN, Ack.SYNCED}),
+        ({"directories": ("new",)}, set()),
+    ],
+    ids=["same", "rebooted", "unknown-boot", "more-directories", "other-directories"],
+)
+def test_what_a_restart_leaves(again, kept):
+    """What a worker does not know after a restart was never acknowledged only if that must have survived."""
+    log = Log()
+    log.do(worker(1))
+    log.do(application(I2))
+    placed = log.index
+    assert all(vouches(log.state.workers[1], placed, ack) for ack in Ack)
+    log.do(worker(1, incarnation=2, **again))
+    log.do(worker(1, incarnation=3, **again))
+    restart = log.state.workers[1]
+    assert restarted(restart, placed)
+    assert {ack for ack in Ack if vouches(restart, placed, ack)} == kept
+    assert all(vouches(restart, log.index + 1, ack) for ack in Ack), "what was placed later is its own"
+
+
+def test_worker_found_again_has_not_restarted():
+    """Being lost and registering again with the same incarnation is no start."""
+    log = Log()
+    log.do(worker(1))
+    placed = log.index + 1
+    log.do(cmd.SetWorkersAlive(False, (cmd.WorkerRef(1, 1),)))
+    log.do(worker(1))
+    assert log.state.workers[1].alive
+    assert vouches(log.state.workers[1], placed, Ack.MEMORY)
+
+
+@given(st.lists(st.integers(1, 5), max_size=40))
+def test_segments_stay_few_and_in_order(sizes: list[int]):
+    """However epochs come, they are all there in order, in a number of segments that grows like a logarithm."""
+    segments: tuple[bytes, ...] = ()
+    made: list[Moved] = []
+    for size in sizes:
+        more = [Moved(len(made) + number, 1, 1, NO_WORKER, 0, 7) for number in range(size)]
+        made += more
+        segments = add_segment(segments, more)
+    assert list(unpack_moved(segments)) == made
+    assert moved_count(segments) == len(made)
+    assert len(segments) <= len(made).bit_length()

@@ -1,0 +1,112 @@
+"""What a commit asks, when it has enough, and what it writes down."""
+
+import pytest
+
+from holdfast.common.errors import Status
+from holdfast.common.ids import NO_WORKER, Epoch, PartitionId
+from holdfast.common.messages import Ack
+from holdfast.common.reduce_messages import SealedEpoch
+from holdfast.master.core.records import Worker
+from holdfast.master.core.seals import PlacedEpoch, Seals, may_have_lost
+from tests.unit.master.build import Log, worker
+
+S = Status
+#: Two partitions on two workers each, and a second epoch with one copy.
+EPOCHS = [PlacedEpoch(0, 0, 1, 2, 100), PlacedEpoch(1, 0, 2, 3, 100), PlacedEpoch(0, 1, 3, NO_WORKER, 100)]
+
+
+def workers() -> dict[int, Worker]:
+    log = Log()
+    for number in (1, 2, 3):
+        log.do(worker(number))
+    return dict(log.state.workers)
+
+
+def sealed(partition: int, epoch: int, status: Status = S.OK) -> SealedEpoch:
+    return SealedEpoch(PartitionId(partition), Epoch(epoch), status, 10 if status == S.OK else 0)
+
+
+def say(seals: Seals, number: int, *answers: SealedEpoch, ack: Ack = Ack.WRITTEN) -> None:
+    seals.answered(number, workers()[number], ack, answers)
+
+
+def test_every_copy_of_every_epoch_is_asked_for():
+    """Each worker is asked for what was ever placed on it, also for epochs that come later."""
+    seals = Seals(EPOCHS[:2])
+    seals.add(EPOCHS)
+    assert {number: seals.missing(number) for number in seals.unanswered} == {
+        1: [(0, 0)],
+        2: [(0, 0), (1, 0)],
+        3: [(1, 0), (0, 1)],
+    }
+
+
+def test_enough_is_when_all_answered():
+    """Nobody who is there is left out, however well the others are sealed."""
+    seals = Seals(EPOCHS)
+    say(seals, 1, sealed(0, 0))
+    say(seals, 3, sealed(1, 0), sealed(0, 1))
+    assert not seals.enough()
+    say(seals, 2, sealed(0, 0))
+    assert not seals.enough()
+    say(seals, 2, sealed(1, 0))
+    assert seals.enough()
+    assert [(each.partition, each.epoch, len(each.copies)) for each in seals.results()] == [
+        (0, 0, 2),
+        (0, 1, 1),
+        (1, 0, 2),
+    ]
+
+
+def test_worker_away_is_waited_for_where_it_has_the_only_copy():
+    """One whose epochs are sealed elsewhere is not waited for; one with an epoch of its own is, until it is given
+    up."""
+    seals = Seals(EPOCHS)
+    say(seals, 1, sealed(0, 0))
+    say(seals, 3, sealed(1, 0), sealed(0, 1))
+    assert seals.enough(away={2})
+    other = Seals(EPOCHS)
+    say(other, 1, sealed(0, 0))
+    say(other, 2, sealed(0, 0), sealed(1, 0))
+    assert not other.enough(away={3})
+    other.give_up(3)
+    assert other.enough()
+    lost = [(each.partition, each.epoch) for each in other.results() if each.lost]
+    assert lost == [(0, 1)]
+    assert other.results()[1].primary.status == S.UNAVAILABLE
+
+
+@pytest.mark.parametrize("status", [S.FAILED_COPY, S.DATA_LOST, S.UNKNOWN_FILE])
+def test_copy_that_is_not_sealed_covers_nothing(status):
+    """A worker away is waited for while the other copy is anything but sealed."""
+    seals = Seals(EPOCHS[:1])
+    say(seals, 1, sealed(0, 0, status))
+    assert not seals.enough(away={2})
+
+
+def test_not_knowing_is_believed_only_of_who_was_there():
+    """UNKNOWN_FILE from a later start at MEMORY is DATA_LOST; from the start that it was placed on it is nothing
+    lost."""
+    for placed_index, status, lost in ((100, S.UNKNOWN_FILE, False), (1, S.DATA_LOST, True)):
+        seals = Seals([PlacedEpoch(0, 0, 1, NO_WORKER, placed_index)])
+        say(seals, 1, sealed(0, 0, S.UNKNOWN_FILE), ack=Ack.MEMORY)
+        (result,) = seals.results()
+        assert (result.primary.status, result.lost) == (status, lost)
+
+
+def test_answers_that_nobody_asked_for_change_nothing():
+    """Epochs that are not missing, known or not, are ignored; the first answer of a worker stays."""
+    seals = Seals(EPOCHS)
+    say(seals, 1, sealed(0, 0), sealed(7, 7))
+    say(seals, 1, sealed(0, 0, S.FAILED_COPY))
+    assert seals.results()[0].primary.status == S.OK
+    assert len(seals.results()) == 3
+
+
+def test_loss_is_seen_before_a_commit():
+    """Data may be lost where no copy is on a worker that is alive and kept what it acknowledged."""
+    there = workers()
+    assert not may_have_lost(EPOCHS, there, Ack.MEMORY)
+    assert may_have_lost(EPOCHS, {number: there[number] for number in (1, 2)}, Ack.MEMORY)
+    assert may_have_lost([PlacedEpoch(0, 0, 1, NO_WORKER, 1)], there, Ack.MEMORY)
+    assert not may_have_lost([PlacedEpoch(0, 0, 3, 1, 2)], there, Ack.MEMORY), "worker 1 started before"
