@@ -45,6 +45,7 @@ from holdfast.common.reduce_messages import (
     SealFlag,
 )
 from holdfast.worker.server.standing import KeptStanding
+from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
 
 CLUSTER = "reduce-tests"
 WORKER = WorkerId(1)
@@ -243,6 +244,8 @@ class WorkerProcess:
         self.process: subprocess.Popen[str] | None = None
         self.ready: dict[str, Any] = {}
         self.worker = worker
+        directory = DirectorySettings(path=str(self.data))
+        prepare(StoreSettings(cluster_id=CLUSTER, worker_name=f"w{worker}", directories=(directory,))).open().close()
         KeptStanding(WorkerId(worker), RaftIndex(1)).write([self.data])
 
     def start(self, **environment: str) -> None:
@@ -260,7 +263,9 @@ class WorkerProcess:
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, "the worker did not start"
+        if not line:
+            self.kill()
+            raise AssertionError("the worker did not start")
         self.ready = json.loads(line)
 
     def kill(self) -> None:
@@ -268,6 +273,8 @@ class WorkerProcess:
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait(10)
+            if self.process.stdout is not None:
+                self.process.stdout.close()
             self.process = None
 
     def stop(self) -> None:

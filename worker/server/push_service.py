@@ -160,15 +160,16 @@ class PushService:
         taken = decision.whole or any(state is not None for state in decision.states)
         slow = self._faults.wait_for(push.size)
         replica = request.replica
-        if request.ack is Ack.MEMORY and taken and replica is None and not slow and not decision.waits:
+        self._counters.push_frames += 1
+        self._counters.push_bytes += push.size
+        at_once = taken and replica is None and not slow and not decision.waits
+        if request.ack is Ack.MEMORY and at_once and not decision.opened:  # a first write is the note of its epoch
             self._answer(push, release=False)
             self._write(push, rows, body)
             self._release(push.body)
             return
         if taken:
             self._write(push, rows, body)
-        self._counters.push_frames += 1
-        self._counters.push_bytes += push.size
         if not slow and not decision.waits and (not taken or (replica is None and request.ack is not Ack.SYNCED)):
             self._answer(push)
             return
