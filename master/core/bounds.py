@@ -21,8 +21,8 @@ HEADS_PER_APPLICATION_MAX = 50_000
 GONE_MAX = 20_000
 #: Assignments, moves, winners and manifests of all shuffles together: what a master holds in memory and in snapshots.
 ARRAY_BYTES_MAX = 1 * GIB
-#: Epochs that one command makes: apply takes about a microsecond for each, and may not hold up the log for long.
-MOVES_PER_COMMAND_MAX = 16_384
+#: Epochs that one command makes: apply takes one to three microseconds for each, and may not hold up the log for long.
+MOVES_PER_COMMAND_MAX = 8_192
 #: Parts of arrays whose final command has not come yet.
 UPLOAD_BYTES_MAX = 256 * MIB
 UPLOADS_MAX = 64

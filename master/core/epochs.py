@@ -12,7 +12,7 @@ from holdfast.common.limits import EPOCHS_MAX
 from holdfast.common.messages import Ack
 from holdfast.master.core import bounds
 from holdfast.master.core import commands as cmd
-from holdfast.master.core.moves import MOVED, Moved, add_segment, count_moves, moved_count, unpack_moves
+from holdfast.master.core.moves import MOVED, add_segment, count_moves, epoch_of, moved_count, unpack_moves
 from holdfast.master.core.records import KIND_REDUCE, Answer, Shuffle, Worker
 from holdfast.master.core.state import State
 
@@ -33,8 +33,8 @@ def revive(state: State, shuffle: Shuffle, body: cmd.Revive) -> Answer:
     if made and (refusal := _no_room(state, shuffle, len(made))) is not None:
         return refusal
     if made:
-        state.put_shuffle(replace(shuffle, moves=add_segment(shuffle.moves, made)))
-        state.newest.setdefault(body.key, {}).update((each.partition, each) for each in made)
+        state.put_shuffle(replace(shuffle, moves=add_segment(shuffle.moves, made.values())))
+        state.newest.setdefault(body.key, {}).update(made)
     return Answer(value=len(made))
 
 
@@ -48,15 +48,16 @@ def move_epochs(state: State, body: cmd.MoveEpochs) -> Answer:
     return Answer(value=made)
 
 
-def _made(state: State, shuffle: Shuffle, body: cmd.Revive) -> list[Moved]:
+def _made(state: State, shuffle: Shuffle, body: cmd.Revive) -> dict[int, bytes]:
+    """Return the packed epochs to be made by partition."""
     newest = state.newest.get(body.key, {})
-    made: dict[int, Moved] = {}
+    made: dict[int, bytes] = {}
     for partition, failed, primary, replica, hint in unpack_moves(body.rows):
         last = newest.get(partition)
-        epoch = last.epoch if last is not None else 0
+        epoch = epoch_of(last) if last is not None else 0
         if failed == epoch and partition < shuffle.partitions and partition not in made:
-            made[partition] = Moved(partition, failed + 1, primary, replica, hint, state.index)
-    return list(made.values())
+            made[partition] = MOVED.pack(partition, failed + 1, primary, replica, hint, state.index)
+    return made
 
 
 def _no_room(state: State, shuffle: Shuffle, more: int) -> Answer | None:

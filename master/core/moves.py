@@ -15,6 +15,7 @@ from typing import NamedTuple
 _ROW = struct.Struct("<IIIIH")
 #: One epoch as it is kept: partition u32, epoch u32, primary u32, replica u32, hint u16, place in the log u64.
 MOVED = struct.Struct("<IIIIHQ")
+_U32 = struct.Struct("<I")
 #: A segment is merged into the one before it unless that is this many times as long.
 _FOLD = 2
 
@@ -69,9 +70,21 @@ def unpack_moved(segments: Iterable[bytes]) -> Iterator[Moved]:
         yield from map(Moved._make, MOVED.iter_unpack(segment))
 
 
-def add_segment(segments: tuple[bytes, ...], made: list[Moved]) -> tuple[bytes, ...]:
-    """Return the segments with these epochs behind them."""
-    pieces = [b"".join([MOVED.pack(*each) for each in made])]
+def rows_of(segments: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield partition and packed epoch, in the order in which they were made."""
+    for segment in segments:
+        for at in range(0, len(segment), MOVED.size):
+            yield _U32.unpack_from(segment, at)[0], segment[at : at + MOVED.size]
+
+
+def epoch_of(row: bytes) -> int:
+    """Return the epoch of one packed epoch."""
+    return int(_U32.unpack_from(row, _U32.size)[0])
+
+
+def add_segment(segments: tuple[bytes, ...], made: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Return the segments with these packed epochs behind them."""
+    pieces = [b"".join(made)]
     size, kept = len(pieces[0]), len(segments)
     while kept and len(segments[kept - 1]) < _FOLD * size:
         kept -= 1

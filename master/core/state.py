@@ -9,13 +9,13 @@ the next command that changes some of them makes a copy of its own first.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.master.core.answers import AnswerTable
 from holdfast.master.core.heads import Heads
-from holdfast.master.core.moves import Moved, unpack_moved
+from holdfast.master.core.moves import MOVED, Moved, rows_of, unpack_moved
 from holdfast.master.core.records import KIND_REDUCE, Application, Client, Shuffle, Upload, Worker
 
 
@@ -77,12 +77,8 @@ class State:
         self.head_count = sum(len(below.heads) for below in self.below.values())
         self.array_bytes = sum(shuffle.array_bytes for shuffle in self.every_shuffle())
         self.upload_bytes = sum(upload.array_bytes for upload in self.uploads.values())
-        #: The newest epoch of each partition that was ever moved, by shuffle.
-        self.newest = {
-            shuffle.key: {moved.partition: moved for moved in unpack_moved(shuffle.moves)}
-            for shuffle in self.every_shuffle()
-            if shuffle.moves
-        }
+        #: The newest epoch of each partition that was ever moved, by shuffle: packed, since they may be millions.
+        self.newest = {shuffle.key: dict(rows_of(shuffle.moves)) for shuffle in self.every_shuffle() if shuffle.moves}
 
     def capture(self) -> Tables:
         """Return a picture that later commands do not change."""
@@ -182,6 +178,12 @@ class State:
         """Return the record of a generation."""
         below = self.below.get(key.instance)
         return below.shuffles.get(key) if below is not None else None
+
+    def moved(self, key: ShuffleKey, partitions: Iterable[int]) -> list[Moved | None]:
+        """Return the newest epoch of each partition, None of those that are in their first."""
+        newest = self.newest.get(key, {})
+        rows = [newest.get(partition) for partition in partitions]
+        return [Moved(*MOVED.unpack(row)) if row is not None else None for row in rows]
 
     def head(self, instance: bytes, shuffle: int) -> int | None:
         """Return the highest generation ever opened of a shuffle of a living application."""

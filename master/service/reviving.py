@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from holdfast.common.errors import GiveUpError, ProtocolError, RetryError, Status
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.limits import LONG_POLL_MS_MAX
+from holdfast.common.limits import LONG_POLL_MS_MAX, REVIVE_EPOCHS_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.bounds import MOVES_PER_COMMAND_MAX
@@ -57,8 +57,8 @@ class Reviver:
 
     async def revive(self, shuffle: Shuffle, request: pb.ReviveRequest) -> list[pb.NewLocation]:
         """Return the newest location of each failed partition, in the order asked."""
-        if len(request.failed) > MOVES_PER_COMMAND_MAX or len(request.unusable_workers) > _UNUSABLE_MAX:
-            raise _bad(f"a revive names at most {MOVES_PER_COMMAND_MAX} partitions and {_UNUSABLE_MAX} workers")
+        if len(request.failed) > REVIVE_EPOCHS_MAX or len(request.unusable_workers) > _UNUSABLE_MAX:
+            raise _bad(f"a revive names at most {REVIVE_EPOCHS_MAX} partitions and {_UNUSABLE_MAX} workers")
         if shuffle.kind != KIND_REDUCE:
             raise _bad("only REDUCE partitions are revived")
         key = shuffle.key
@@ -83,9 +83,11 @@ class Reviver:
         if any(each.partition >= shuffle.partitions for each in failed):
             raise _bad(f"{shuffle.key} has {shuffle.partitions} partitions")
 
+        partitions = [each.partition for each in failed]
+
         def beyond(state: State) -> bool:
-            newest = state.newest.get(shuffle.key, {})
-            return any(each.epoch > _epoch(newest.get(each.partition)) for each in failed)
+            newest = state.moved(shuffle.key, partitions)
+            return any(each.epoch > _epoch(there) for each, there in zip(failed, newest, strict=True))
 
         # A leader that was replaced and has not heard of it may be behind what the client was told.
         if self._leader.peek(beyond) and await self._leader.confirmed(beyond):
@@ -94,12 +96,13 @@ class Reviver:
     def _newest(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]) -> list[Moved | None]:
         """Return the newest epoch of each where it is above the failed one. Raises GiveUpError (COMMITTED)."""
 
+        partitions = [each.partition for each in failed]
+
         def read(state: State) -> list[Moved | None] | None:
             shuffle = state.shuffle(key)
             if shuffle is None or shuffle.committed_ms:
                 return None
-            newest = state.newest.get(key, {})
-            found = [newest.get(each.partition) for each in failed]
+            found = state.moved(key, partitions)
             return [
                 there if there is not None and there.epoch > each.epoch else None
                 for there, each in zip(found, failed, strict=True)
@@ -119,11 +122,11 @@ class Reviver:
             Move(each.partition, each.epoch, place.primary, place.replica)
             for each, place in zip(failed, places, strict=True)
         ]
-        answer = self._leader.expect(
-            await self._leader.proposer.submit(cmd.Command(cmd.Revive(key, pack_moves(moves))))
-        )
-        self.counts.commands += 1
-        self.counts.made += answer.value
+        for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
+            body = cmd.Revive(key, pack_moves(moves[at : at + MOVES_PER_COMMAND_MAX]))
+            answer = self._leader.expect(await self._leader.proposer.submit(cmd.Command(body)))
+            self.counts.commands += 1
+            self.counts.made += answer.value
         split = [at for each, at in zip(failed, places_now, strict=True) if each.status == Status.HARD_SPLIT]
         if split:
             self._sealing.seal_early(key, split)
@@ -141,7 +144,8 @@ class Reviver:
         if shuffle is None:
             raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
         first = await self._locations.first(shuffle)
-        moved = self._leader.peek(lambda state: [state.newest.get(key, {}).get(each.partition) for each in failed])
+        partitions = [each.partition for each in failed]
+        moved = self._leader.peek(lambda state: state.moved(key, partitions))
         return [
             PlacedEpoch(each.partition, each.epoch, there.primary, there.replica, 0)
             for each, at in zip(failed, moved, strict=True)

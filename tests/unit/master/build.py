@@ -80,7 +80,7 @@ def revive(*rows: tuple[int, int], of: ShuffleKey | None = None, to: int = 3):
     return cmd.Revive(of or key(), pack_moves([Move(partition, failed, to, NO_WORKER) for partition, failed in rows]))
 
 
-def commit_reduce(epochs: int, of: ShuffleKey | None = None, **changed: object):
+def commit_reduce(epochs: int, of: ShuffleKey | None = None, **changed: Any):
     """The commit of a generation with that many epochs."""
     return commit(of, **{"manifest": b"manifest", "epochs": epochs, **changed})
 

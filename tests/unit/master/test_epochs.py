@@ -10,7 +10,7 @@ from holdfast.common.messages import Ack
 from holdfast.master.core import bounds, epochs
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.epochs import restarted, vouches
-from holdfast.master.core.moves import MOVED, Moved, add_segment, moved_count, unpack_moved
+from holdfast.master.core.moves import MOVED, Moved, add_segment, epoch_of, moved_count, unpack_moved
 from tests.unit.master.build import (
     I1,
     I2,
@@ -39,7 +39,7 @@ def opened(*more: cmd.Body) -> Log:
 
 def newest(log: Log) -> dict[int, int]:
     """The newest epoch of each partition that was moved."""
-    return {partition: moved.epoch for partition, moved in log.state.newest.get(key(), {}).items()}
+    return {partition: epoch_of(row) for partition, row in log.state.newest.get(key(), {}).items()}
 
 
 def test_revive_is_idempotent_by_partition_and_failed_epoch():
@@ -48,7 +48,9 @@ def test_revive_is_idempotent_by_partition_and_failed_epoch():
     log = opened()
     assert log.do(revive((0, 0), (1, 0), (0, 0))).value == 2
     assert log.do(revive((0, 0), to=9)).value == 0
-    assert log.state.newest[key()][0].primary == 3, "the first place stays"
+    (moved,) = log.state.moved(key(), [0])
+    assert moved is not None
+    assert moved.primary == 3, "the first place stays"
     assert log.do(revive((0, 1), (1, 0), (2, 0))).value == 2
     assert newest(log) == {0: 2, 1: 1, 2: 1}
 
@@ -118,6 +120,7 @@ def test_manifest_comes_behind_the_winners_in_parts():
     log = opened(cmd.Part(b"up", 0, 2, b"winnersmani"), cmd.Part(b"up", 1, 2, b"fest"))
     assert log.do(commit(winners=b"", upload=b"up", manifest_bytes=8, epochs=4)).ok
     record = log.state.shuffle(key())
+    assert record is not None
     assert (record.winners, record.manifest) == (b"winners", b"manifest")
     log.do(shuffle(key(2)))
     assert log.do(commit(key(2), manifest=b"manifest")).status == S.BAD_REQUEST
@@ -223,7 +226,7 @@ def test_segments_stay_few_and_in_order(sizes: list[int]):
     for size in sizes:
         more = [Moved(len(made) + number, 1, 1, NO_WORKER, 0, 7) for number in range(size)]
         made += more
-        segments = add_segment(segments, more)
+        segments = add_segment(segments, [MOVED.pack(*each) for each in more])
     assert list(unpack_moved(segments)) == made
     assert moved_count(segments) == len(made)
     assert len(segments) <= len(made).bit_length()
