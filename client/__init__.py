@@ -10,13 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.client.cluster import LocalCluster, local_cluster
+    from holdfast.client.reduce_shuffle import ReduceShuffle
     from holdfast.client.session import Session
     from holdfast.client.shuffle import MapShuffle
-    from holdfast.client.status import MapStatus
+    from holdfast.client.status import MapStatus, PushStatus
     from holdfast.common.batch import Codec
     from holdfast.common.messages import Ack
 
-__all__ = ["Ack", "Codec", "LocalCluster", "MapShuffle", "MapStatus", "Session", "local_cluster"]
+__all__ = [
+    "Ack",
+    "Codec",
+    "LocalCluster",
+    "MapShuffle",
+    "MapStatus",
+    "PushStatus",
+    "ReduceShuffle",
+    "Session",
+    "local_cluster",
+]
 
 _HOMES = {
     "Ack": "holdfast.common.messages",
@@ -24,6 +35,8 @@ _HOMES = {
     "LocalCluster": "holdfast.client.cluster",
     "MapShuffle": "holdfast.client.shuffle",
     "MapStatus": "holdfast.client.status",
+    "PushStatus": "holdfast.client.status",
+    "ReduceShuffle": "holdfast.client.reduce_shuffle",
     "Session": "holdfast.client.session",
     "local_cluster": "holdfast.client.cluster",
 }

@@ -1,7 +1,7 @@
 """Where workers can be reached: what a reply of the masters said, refreshed when it proves stale.
 
-Rules: worker ids are for ever, addresses are not. One object per writer or reader, on the loop. Called by writer.py
-and reader.py.
+Rules: worker ids are for ever, addresses are not. One object per writer or reader (pushes: per shuffle), on the loop.
+Called by writer.py, push_writer.py and the readers.
 """
 
 from __future__ import annotations
@@ -47,6 +47,17 @@ class Addresses:
         if now is None or now == address:
             raise error
         return await self._reach(worker, now)
+
+    def learn(self, known: Mapping[WorkerId, str]) -> None:
+        """Take note of what a reply of the masters named."""
+        self._known.update(known)
+
+    def address(self, worker: WorkerId) -> str:
+        """Return "host:port" of a worker; raises RetryError if it was never named."""
+        found = self._known.get(worker)
+        if found is None:
+            raise RetryError(f"the address of worker {worker} is not known")
+        return found
 
     def open_connection(self, worker: WorkerId) -> FrameClient | None:
         """Return the connection to the worker if there is one already."""

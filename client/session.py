@@ -3,7 +3,7 @@
 Rules: synchronous calls over the process's loop. The session that made an application counts its shuffles; one that
 attached holds a lease of its own and draws shuffle numbers at random from the upper half. Closing gives the lease
 back; the shuffles live on while anybody else holds one. A session belongs to the process that made it; tasks get a
-MapShuffle.
+MapShuffle or ReduceShuffle.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.client.addresses import known_addresses
+from holdfast.client.reduce_shuffle import ReduceShuffle, workers_of
 from holdfast.client.runtime import runtime
 from holdfast.client.shuffle import MapShuffle, Ticket, explain, key_message
-from holdfast.common.errors import ApplicationGoneError, ConfigError, HoldfastError, RetryError
-from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.errors import ApplicationGoneError, ConfigError, ConflictError, HoldfastError, RetryError
+from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey
 from holdfast.common.layouts import MapAssignment
 from holdfast.common.limits import COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX, U32_MAX
 from holdfast.common.messages import Ack
@@ -100,6 +101,22 @@ class Session:
         ack: how safe data is when a worker says so; a sealed file is synced at any level but MEMORY.
         Raises ConfigError, NoRoomError if there is no worker, ConflictError if the number has another shape.
         """
+        key, reply = self._register_shuffle(
+            pb.PARTITION_KIND_MAP, partitions, maps, copies, ack, shuffle_id, generation
+        )
+        assignment = MapAssignment.decode(reply.assignment_array)
+        return MapShuffle(self.ticket, key, partitions, assignment, known_addresses(reply.workers), Ack(ack))
+
+    def _register_shuffle(
+        self,
+        kind: pb.PartitionKind,
+        partitions: int,
+        maps: int | None,
+        copies: int,
+        ack: Ack,
+        shuffle_id: int | None,
+        generation: int,
+    ) -> tuple[ShuffleKey, pb.RegisterShuffleReply]:
         _check_range("partitions", partitions, 1, PARTITIONS_MAX)
         _check_range("maps", maps or 0, 0, MAPS_MAX)
         _check_range("copies", copies, 1, COPIES_MAX)
@@ -109,11 +126,11 @@ class Session:
             self._chosen.add(shuffle_id)
         number = self._next_number() if shuffle_id is None else shuffle_id
         key = ShuffleKey(self.instance, ShuffleId(number), Generation(generation))
-        reply = self._call(
+        reply: pb.RegisterShuffleReply = self._call(
             "Shuffles/RegisterShuffle",
             pb.RegisterShuffleRequest(
                 key=key_message(key),
-                kind=pb.PARTITION_KIND_MAP,
+                kind=kind,
                 partitions=partitions,
                 maps=maps or 0,
                 copies=copies,
@@ -121,20 +138,61 @@ class Session:
                 holder=self._holder,
             ),
         )
-        assignment = MapAssignment.decode(reply.assignment_array)
-        if assignment.copies < copies:
+        if reply.copies < copies:
             _log.warning(
                 "fewer copies than asked for: the cluster has not enough hosts",
-                extra={"asked": copies, "copies": assignment.copies, "shuffle": str(key)},
+                extra={"asked": copies, "copies": reply.copies, "shuffle": str(key)},
             )
-        return MapShuffle(self.ticket, key, partitions, assignment, known_addresses(reply.workers), Ack(ack))
+        return key, reply
 
-    def open_shuffle(self, shuffle_id: int, generation: int = 0) -> MapShuffle:
-        """Open a committed shuffle of this application to read it. Raises RetryError if it is not committed."""
+    def _open_shuffle(
+        self, shuffle_id: int, generation: int, kind: pb.PartitionKind
+    ) -> tuple[ShuffleKey, pb.GetManifestReply]:
         _check_range("shuffle_id", shuffle_id, 0, U32_MAX)
         _check_range("generation", generation, 0, U32_MAX)
         key = ShuffleKey(self.instance, ShuffleId(shuffle_id), Generation(generation))
-        reply = self._call("Shuffles/GetManifest", pb.GetManifestRequest(key=key_message(key), holder=self._holder))
+        request = pb.GetManifestRequest(key=key_message(key), holder=self._holder)
+        reply: pb.GetManifestReply = self._call("Shuffles/GetManifest", request)
+        if reply.kind != kind:
+            raise ConflictError(f"shuffle {key} has partitions of another kind; open it with the other method")
+        return key, reply
+
+    def register_reduce_shuffle(
+        self,
+        partitions: int,
+        maps: int | None = None,
+        copies: int = 1,
+        ack: Ack = Ack.WRITTEN,
+        *,
+        shuffle_id: int | None = None,
+        generation: int = 0,
+    ) -> ReduceShuffle:
+        """Register a shuffle of REDUCE partitions, to which maps push; idempotent as register_map_shuffle.
+
+        ack: how safe a batch is when it is acknowledged. Raises as register_map_shuffle.
+        """
+        key, reply = self._register_shuffle(
+            pb.PARTITION_KIND_REDUCE, partitions, maps, copies, ack, shuffle_id, generation
+        )
+        return ReduceShuffle(
+            self.ticket,
+            key,
+            partitions,
+            reply.assignment_array,
+            workers_of(reply.workers),
+            copies=reply.copies,
+            ack=Ack(ack),
+            raft_index=RaftIndex(reply.raft_index),
+        )
+
+    def open_reduce_shuffle(self, shuffle_id: int, generation: int = 0) -> ReduceShuffle:
+        """Open a committed shuffle that was pushed to, to read it. Raises as open_shuffle."""
+        key, reply = self._open_shuffle(shuffle_id, generation, pb.PARTITION_KIND_REDUCE)
+        return ReduceShuffle(self.ticket, key, reply.partitions, b"", {})
+
+    def open_shuffle(self, shuffle_id: int, generation: int = 0) -> MapShuffle:
+        """Open a committed shuffle of this application to read it. Raises RetryError if it is not committed."""
+        key, reply = self._open_shuffle(shuffle_id, generation, pb.PARTITION_KIND_MAP)
         return MapShuffle(self.ticket, key, reply.partitions, None, known_addresses(reply.workers))
 
     def workers(self) -> list[pb.WorkerInfo]:

@@ -16,10 +16,11 @@ from typing import Any
 
 from holdfast.client.addresses import known_addresses
 from holdfast.client.compress import Buffer
-from holdfast.client.reader import RangeReader, Record, read_partitions
+from holdfast.client.reader import RangeReader, read_partitions
 from holdfast.client.runtime import runtime
 from holdfast.client.spool import SPOOL_BYTES
 from holdfast.client.status import MapStatus, winners_of
+from holdfast.client.stream_reader import Record
 from holdfast.client.writer import MapWriter
 from holdfast.common.batch import Codec
 from holdfast.common.errors import ConflictError, GiveUpError, HoldfastError, RetryError, Status
@@ -64,12 +65,55 @@ class Manifest:
 
 
 @dataclass
-class MapShuffle:
-    """One generation of one shuffle of MAP partitions. Make one with Session.register_map_shuffle or open_shuffle."""
+class Shuffle:
+    """One generation of one shuffle, whatever kind its partitions are of."""
 
     ticket: Ticket
     key: ShuffleKey
     partitions: int
+
+    def unregister(self) -> None:
+        """Forget the shuffle: workers delete its files."""
+        request = pb.UnregisterShuffleRequest(key=self.key_message(), holder=self.ticket.holder)
+        self._call("Shuffles/UnregisterShuffle", request)
+
+    def key_message(self) -> pb.ShuffleKey:
+        """The key as the control plane writes it."""
+        return key_message(self.key)
+
+    async def _poll_manifest(self, *, offers_winners: bool = False) -> pb.GetManifestReply:
+        """Ask until the shuffle is committed, for up to COMMIT_WAIT_SECONDS; raises what the masters refuse."""
+        wait_ms = min(LONG_POLL_MS_MAX, 5_000)
+        request = pb.GetManifestRequest(
+            key=self.key_message(), wait_ms=wait_ms, holder=self.ticket.holder, offers_winners=offers_winners
+        )
+        end = asyncio.get_running_loop().time() + COMMIT_WAIT_SECONDS
+        while True:
+            try:
+                reply: pb.GetManifestReply = (
+                    await runtime()
+                    .control(self.ticket.endpoints)
+                    .call("Shuffles/GetManifest", request, deadline_s=wait_ms / 1e3 + _ANSWER_SECONDS)
+                )
+            except RetryError as error:
+                if error.status is not Status.NOT_COMMITTED or asyncio.get_running_loop().time() > end:
+                    raise
+                continue
+            if reply.partitions != self.partitions:
+                raise GiveUpError(f"shuffle {self.key} has {reply.partitions} partitions, not {self.partitions}")
+            return reply
+
+    def _call(self, method: str, request: Any) -> Any:
+        try:
+            return runtime().run(runtime().control(self.ticket.endpoints).call(method, request))
+        except HoldfastError as error:
+            raise type(error)(explain(error, self.ticket.endpoints), status=error.status) from error
+
+
+@dataclass
+class MapShuffle(Shuffle):
+    """One generation of one shuffle of MAP partitions. Make one with Session.register_map_shuffle or open_shuffle."""
+
     #: None where it was opened to be read
     assignment: MapAssignment | None
     addresses: Mapping[WorkerId, str]
@@ -90,7 +134,7 @@ class MapShuffle:
         Maps are 0 to m-1. The same winners again are fine. Raises ConflictError for others or for a gap.
         """
         array = winners_of(statuses, self.partitions).encode()
-        request = pb.CommitRequest(key=self._key(), winners_array=array, holder=self.ticket.holder)
+        request = pb.CommitRequest(key=self.key_message(), winners_array=array, holder=self.ticket.holder)
         self._call("Shuffles/Commit", request)
         self._manifest = Manifest(array, self.addresses)
 
@@ -124,38 +168,9 @@ class MapShuffle:
         self._manifest = found
         return found
 
-    def unregister(self) -> None:
-        """Forget the shuffle: workers delete its files."""
-        request = pb.UnregisterShuffleRequest(key=self._key(), holder=self.ticket.holder)
-        self._call("Shuffles/UnregisterShuffle", request)
-
     async def _fetch_manifest(self) -> Manifest:
-        wait_ms = min(LONG_POLL_MS_MAX, 5_000)
-        request = pb.GetManifestRequest(key=self._key(), wait_ms=wait_ms, holder=self.ticket.holder)
-        end = asyncio.get_running_loop().time() + COMMIT_WAIT_SECONDS
-        while True:
-            try:
-                reply = (
-                    await runtime()
-                    .control(self.ticket.endpoints)
-                    .call("Shuffles/GetManifest", request, deadline_s=wait_ms / 1e3 + _ANSWER_SECONDS)
-                )
-            except RetryError as error:
-                if error.status is not Status.NOT_COMMITTED or asyncio.get_running_loop().time() > end:
-                    raise
-                continue
-            if reply.partitions != self.partitions:
-                raise GiveUpError(f"shuffle {self.key} has {reply.partitions} partitions, not {self.partitions}")
-            return Manifest(reply.winners_array, known_addresses(reply.workers))
-
-    def _call(self, method: str, request: Any) -> Any:
-        try:
-            return runtime().run(runtime().control(self.ticket.endpoints).call(method, request))
-        except HoldfastError as error:
-            raise type(error)(explain(error, self.ticket.endpoints), status=error.status) from error
-
-    def _key(self) -> pb.ShuffleKey:
-        return key_message(self.key)
+        reply = await self._poll_manifest()
+        return Manifest(reply.winners_array, known_addresses(reply.workers))
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)

@@ -1,7 +1,8 @@
 """What a map attempt reports to its driver: where its output is and how much of what.
 
 Rules: a value; small, picklable, and with bytes of its own for engines that move bytes. The bytes are the winners
-layout of docs/protocol.md for one map, behind its number. Called by writer.py, session.py and the Spark API.
+layout of docs/protocol.md for one map, behind its number. Called by writer.py, push_writer.py, the shuffles and the
+Spark API.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from holdfast.common.errors import ConflictError, ProtocolError
-from holdfast.common.ids import MapId
-from holdfast.common.layouts import MapWinner, MapWinners
+from holdfast.common.ids import AttemptId, MapId
+from holdfast.common.layouts import MapWinner, MapWinners, bitmap_bytes
+from holdfast.common.limits import PARTITIONS_MAX
+from holdfast.common.reduce_layouts import ReduceWinners
 
 _MAP = struct.Struct("<I")
+_PUSHED = struct.Struct("<IQI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +45,53 @@ class MapStatus:
         return cls(MapId(_MAP.unpack_from(data)[0]), winners.partitions, winners.maps[0])
 
 
+@dataclass(frozen=True, slots=True)
+class PushStatus:
+    """The pushed output of one attempt of one map: every batch is kept.
+
+    Bit p of the bitmap (byte p // 8, bit p % 8): it wrote for partition p.
+    """
+
+    map: MapId
+    attempt: AttemptId
+    partitions: int
+    bitmap: bytes
+
+    def to_bytes(self) -> bytes:
+        """u32 map, u64 attempt, u32 partitions, then the bitmap."""
+        return _PUSHED.pack(self.map, self.attempt, self.partitions) + self.bitmap
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PushStatus:
+        """Undo to_bytes; raises ProtocolError."""
+        if len(data) < _PUSHED.size:
+            raise ProtocolError(f"a push status of {len(data)} bytes is too short")
+        map_id, attempt, partitions = _PUSHED.unpack_from(data)
+        bitmap = data[_PUSHED.size :]
+        if not 1 <= partitions <= PARTITIONS_MAX or len(bitmap) != bitmap_bytes(partitions):
+            raise ProtocolError(f"a push status of {partitions} partitions with a bitmap of {len(bitmap)} bytes")
+        return cls(MapId(map_id), AttemptId(attempt), partitions, bitmap)
+
+
 def winners_of(statuses: Iterable[MapStatus], partitions: int) -> MapWinners:
     """Put the statuses in the order of their maps. Raises ConflictError if one is missing or there twice."""
-    by_map: dict[MapId, MapStatus] = {}
+    by_map = _by_map(statuses, partitions)
+    return MapWinners(partitions, tuple(status.winner for status in by_map))
+
+
+def push_winners_of(statuses: Iterable[PushStatus], partitions: int) -> ReduceWinners:
+    """The same for maps that pushed."""
+    by_map = _by_map(statuses, partitions)
+    return ReduceWinners(
+        partitions, tuple(status.attempt for status in by_map), tuple(status.bitmap for status in by_map)
+    )
+
+
+Either = TypeVar("Either", MapStatus, PushStatus)
+
+
+def _by_map(statuses: Iterable[Either], partitions: int) -> list[Either]:
+    by_map: dict[MapId, Either] = {}
     for status in statuses:
         if by_map.setdefault(status.map, status) != status:
             raise ConflictError(
@@ -53,4 +102,4 @@ def winners_of(statuses: Iterable[MapStatus], partitions: int) -> MapWinners:
     missing = [number for number in range(len(by_map)) if number not in by_map]
     if missing:
         raise ConflictError(f"maps are numbered from 0 without gaps; no status for map {missing[0]}")
-    return MapWinners(partitions, tuple(by_map[MapId(number)].winner for number in range(len(by_map))))
+    return [by_map[MapId(number)] for number in range(len(by_map))]

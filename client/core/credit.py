@@ -57,16 +57,13 @@ class CreditLine:
         return self._serve()
 
     def answered(self, size: int, window: int | None) -> list[Effect]:
-        """A push of `size` bytes is answered; `window` is None where the answer does not say (refused as a whole)."""
+        """A push of `size` bytes is answered; `window` is None where the answer does not say.
+
+        A push that was refused as beyond the window says 0: what we took for granted has lapsed.
+        """
         self.given -= size
         if window is not None:
             self.window = window
-        return self._serve()
-
-    def refused(self, size: int) -> list[Effect]:
-        """The worker calls a push beyond its window: what we took for granted has lapsed."""
-        self.given -= size
-        self.window = 0
         return self._serve()
 
     def granted(self, window: int) -> list[Effect]:
@@ -79,6 +76,11 @@ class CreditLine:
             self.given += least
             return [Give(who, least), *self._serve()]
         return self._serve()
+
+    def ask_failed(self) -> None:
+        """The worker cannot be asked: nobody waits any more."""
+        self._asked = False
+        self._waiting.clear()
 
     def left(self, who: int) -> None:
         """An attempt wants nothing any more."""

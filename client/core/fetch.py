@@ -1,23 +1,24 @@
-"""Reads the winner files of a committed shuffle: decides which files to ask of which worker, and when to give up.
+"""Reads files of a committed shuffle: decides which files to ask of which worker, and when to give up.
 
-Rules: pure; events in, effects out; time is a number that comes with the events. Files that are complete are never
-asked for again. Per copy of a file three *answers* that do not help are the end of it (a refusal, a checksum
-mismatch, missing batches); refused and lost connections are no answers: they are tried again while the masters call
-the worker alive or it has not been gone for the return grace. A copy whose worker is gone is given up at once if
-another copy is left. Events of a stream that is over are ignored. Called by reader.py.
+Rules: pure; events in, effects out; time is a number that comes with the events. A file is named by a key: the map
+whose winner wrote it, or (partition, epoch) of one that was pushed to. Files that are complete are never asked for
+again. Per copy of a file three *answers* that do not help are the end of it (a refusal, a checksum mismatch, missing
+batches); refused and lost connections are no answers: they are tried again while the masters call the worker alive or
+it has not been gone for the return grace. A copy whose worker is gone is given up at once if another copy is left.
+Events of a stream that is over are ignored. Called by stream_reader.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.client.core.route import pause_ns
 from holdfast.common.errors import CorruptError, DataLostError, GiveUpError, HoldfastError, Status
-from holdfast.common.ids import MapId, WorkerId
-from holdfast.common.layouts import MapWinner
+from holdfast.common.ids import WorkerId
 from holdfast.common.limits import STREAM_FILES_MAX
 
 #: Answers that did not help, per copy of a file, before the copy is given up.
@@ -47,6 +48,24 @@ _ANSWERS = frozenset(
 _NO_ANSWERS = frozenset({Status.UNAVAILABLE, Status.UNKNOWN_STREAM, Status.BUSY, Status.STALE_INCARNATION})
 
 
+class _Key(Hashable, Protocol):
+    """Names a file; files are asked for in this order."""
+
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+K = TypeVar("K", bound=_Key)
+
+
+class Source(NamedTuple):
+    """Where a file can be read."""
+
+    #: copies, in the order of preference
+    workers: tuple[WorkerId, ...]
+    #: for errors
+    name: str
+
+
 class WorkerState(IntEnum):
     """What the masters say about a worker."""
 
@@ -55,12 +74,12 @@ class WorkerState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenStream:
-    """Open a stream for these maps' files, in this order."""
+class OpenStream(Generic[K]):
+    """Open a stream for these files, in this order."""
 
     stream: int
     worker: WorkerId
-    maps: tuple[MapId, ...]
+    files: tuple[K, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +97,16 @@ class AskMasters:
 
 
 @dataclass(frozen=True, slots=True)
+class GaveUp(Generic[K]):
+    """No copy of this file is left; the others are read all the same (`goes_on`)."""
+
+    file: K
+    error: HoldfastError
+
+
+@dataclass(frozen=True, slots=True)
 class Complete:
-    """Every file is complete."""
+    """Every file is complete, or given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +116,12 @@ class Failed:
     error: HoldfastError
 
 
-Effect = OpenStream | CloseStream | AskMasters | Complete | Failed
+Effect = OpenStream[K] | CloseStream | AskMasters | GaveUp[K] | Complete | Failed
 
 
 @dataclass(slots=True)
 class _File:
-    winner: MapWinner
+    name: str
     #: copies not given up, in the order of preference
     copies: list[WorkerId]
     tries: Counter[WorkerId] = field(default_factory=Counter)
@@ -104,34 +131,37 @@ class _File:
 
 
 @dataclass(slots=True)
-class _Stream:
+class _Stream(Generic[K]):
     worker: WorkerId
-    #: maps whose files this stream still owes
-    owed: set[MapId]
+    #: files that this stream still owes
+    owed: set[K]
 
 
-class Fetch:
+class Fetch(Generic[K]):
     """The state of one read. Methods named after events return effects, in the order to carry them out."""
 
     def __init__(
         self,
-        files: Mapping[MapId, MapWinner],
+        files: Mapping[K, Source],
         *,
         where: str,
+        goes_on: bool = False,
         prefer: Sequence[WorkerId] = (),
         grace_ns: int = RETURN_GRACE_NS,
         streams_max: int = STREAMS_MAX,
     ) -> None:
         rank = {worker: index for index, worker in enumerate(prefer)}
         self._files = {
-            map_id: _File(winner, sorted(winner.workers, key=lambda worker: rank.get(worker, len(rank))))
-            for map_id, winner in files.items()
+            key: _File(source.name, sorted(source.workers, key=lambda worker: rank.get(worker, len(rank))))
+            for key, source in files.items()
         }
         #: names the shuffle and the partitions in errors
         self._where = where
+        self._goes_on = goes_on
+        self._given_up: list[Effect[K]] = []
         self._grace_ns = grace_ns
         self._streams_max = streams_max
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, _Stream[K]] = {}
         self._next_stream = 0
         #: when a worker first could not be reached, and how often since
         self._unreachable: dict[WorkerId, int] = {}
@@ -144,40 +174,40 @@ class Fetch:
 
     # Events.
 
-    def started(self) -> list[Effect]:
+    def started(self) -> list[Effect[K]]:
         """Open the first streams."""
         return self._continue()
 
-    def file_complete(self, stream: int, map_id: MapId) -> list[Effect]:
+    def file_complete(self, stream: int, key: K) -> list[Effect[K]]:
         """A file was read to its end and checked."""
         state = self._streams.get(stream)
         if state is None or self.over:
             return []
-        state.owed.discard(map_id)
-        self._files.pop(map_id, None)
+        state.owed.discard(key)
+        self._files.pop(key, None)
         self._reached(state.worker)
         return self._continue() if not self._files else []
 
-    def stream_ended(self, stream: int) -> list[Effect]:
+    def stream_ended(self, stream: int) -> list[Effect[K]]:
         """A stream came to its END."""
         state = self._streams.pop(stream, None)
         if state is None or self.over:
             return []
-        for map_id in sorted(state.owed):
-            failed = self._count_try(map_id, state.worker, Status.CORRUPT, "the stream ended before the file did")
+        for key in sorted(state.owed):
+            failed = self._count_try(key, state.worker, Status.CORRUPT, "the stream ended before the file did")
             if failed is not None:
                 return failed
         return self._continue()
 
-    def file_bad(self, stream: int, map_id: MapId, cause: str) -> list[Effect]:
+    def file_bad(self, stream: int, key: K, cause: str) -> list[Effect[K]]:
         """What came of a file was wrong or not all of it; the rest of its stream is asked for again too."""
         state = self._streams.pop(stream, None)
         if state is None or self.over:
             return []
-        failed = self._count_try(map_id, state.worker, Status.CORRUPT, cause)
+        failed = self._count_try(key, state.worker, Status.CORRUPT, cause)
         return [CloseStream(stream), *(failed if failed is not None else self._continue())]
 
-    def stream_failed(self, stream: int, error: HoldfastError, now_ns: int) -> list[Effect]:
+    def stream_failed(self, stream: int, error: HoldfastError, now_ns: int) -> list[Effect[K]]:
         """A stream could not be opened, was refused, or broke off."""
         state = self._streams.pop(stream, None)
         if state is None or self.over:
@@ -190,11 +220,11 @@ class Fetch:
             self._files_max[state.worker] = len(state.owed) // 2
             return self._continue()
         failed = None
-        for map_id in state.owed:
-            failed = self._count_try(map_id, state.worker, error.status, str(error))
+        for key in state.owed:
+            failed = self._count_try(key, state.worker, error.status, str(error))
         return failed if failed is not None else self._continue()
 
-    def workers_known(self, states: Mapping[WorkerId, WorkerState], now_ns: int) -> list[Effect]:
+    def workers_known(self, states: Mapping[WorkerId, WorkerState], now_ns: int) -> list[Effect[K]]:
         """The masters say who is alive; a worker they do not name is lost."""
         if self.over:
             return []
@@ -210,7 +240,7 @@ class Fetch:
         self._waiting.clear()
         return self._continue()
 
-    def masters_silent(self, error: HoldfastError, now_ns: int) -> list[Effect]:
+    def masters_silent(self, error: HoldfastError, now_ns: int) -> list[Effect[K]]:
         """The masters cannot be reached: go on trying the workers for as long as one may be gone."""
         if self.over:
             return []
@@ -221,40 +251,40 @@ class Fetch:
 
     # Decisions.
 
-    def _continue(self) -> list[Effect]:
+    def _continue(self) -> list[Effect[K]]:
         """Open what can be opened."""
+        effects, self._given_up = self._given_up, []
         if not self._files:
             self.over = True
-            return [*(CloseStream(stream) for stream in self._streams), Complete()]
-        effects: list[Effect] = []
-        owed = {map_id for state in self._streams.values() for map_id in state.owed}
-        wanted: dict[WorkerId, list[MapId]] = {}
-        for map_id, file in self._files.items():
-            if map_id not in owed:
-                wanted.setdefault(self._choose(file), []).append(map_id)
-        for worker, maps in wanted.items():
+            return [*effects, *(CloseStream(stream) for stream in self._streams), Complete()]
+        owed = {key for state in self._streams.values() for key in state.owed}
+        wanted: dict[WorkerId, list[K]] = {}
+        for key, file in self._files.items():
+            if key not in owed:
+                wanted.setdefault(self._choose(file), []).append(key)
+        for worker, files in wanted.items():
             if len(self._streams) >= self._streams_max:
                 break
             if worker not in self._waiting and all(state.worker != worker for state in self._streams.values()):
-                effects.append(self._open(worker, sorted(maps)[: self._files_max.get(worker, STREAM_FILES_MAX)]))
+                effects.append(self._open(worker, sorted(files)[: self._files_max.get(worker, STREAM_FILES_MAX)]))
         return effects
 
     def _choose(self, file: _File) -> WorkerId:
         """The first copy that can be reached, as far as we know; else the first."""
         return next((worker for worker in file.copies if worker not in self._unreachable), file.copies[0])
 
-    def _open(self, worker: WorkerId, maps: Iterable[MapId]) -> OpenStream:
+    def _open(self, worker: WorkerId, files: Iterable[K]) -> OpenStream[K]:
         stream = self._next_stream
         self._next_stream += 1
-        effect = OpenStream(stream, worker, tuple(maps))
-        self._streams[stream] = _Stream(worker, set(effect.maps))
+        effect = OpenStream(stream, worker, tuple(files))
+        self._streams[stream] = _Stream(worker, set(effect.files))
         return effect
 
     def _reached(self, worker: WorkerId) -> None:
         self._unreachable.pop(worker, None)
         self._refusals.pop(worker, None)
 
-    def _no_answer(self, worker: WorkerId, cause: str, now_ns: int) -> list[Effect]:
+    def _no_answer(self, worker: WorkerId, cause: str, now_ns: int) -> list[Effect[K]]:
         self._unreachable.setdefault(worker, now_ns)
         self._refusals[worker] += 1
         self._waiting.add(worker)
@@ -263,9 +293,11 @@ class Fetch:
                 file.cause = cause
         return [AskMasters(pause_ns(self._refusals[worker], 2)), *self._continue()]
 
-    def _count_try(self, map_id: MapId, worker: WorkerId, status: Status, cause: str) -> list[Effect] | None:
+    def _count_try(self, key: K, worker: WorkerId, status: Status, cause: str) -> list[Effect[K]] | None:
         """Count an answer that did not help; returns how the read ends if no copy is left."""
-        file = self._files[map_id]
+        file = self._files.get(key)
+        if file is None or worker not in file.copies:
+            return None  # given up meanwhile
         file.cause, file.status = cause, status
         file.tries[worker] += 1
         if file.tries[worker] >= TRIES_MAX:
@@ -275,22 +307,32 @@ class Fetch:
         if file.copies:
             return None
         tried = ", ".join(f"worker {copy} {count} times" for copy, count in file.tries.items())
-        text = f"{self._name(map_id, file)} cannot be read whole ({tried}): {cause}"
-        return self._stop(CorruptError(text) if file.status == Status.CORRUPT else DataLostError(text))
+        text = f"{self._name(file)} cannot be read whole ({tried}): {cause}"
+        return self._no_copy(key, CorruptError(text) if file.status == Status.CORRUPT else DataLostError(text))
 
-    def _drop_worker(self, worker: WorkerId, spent: bool) -> list[Effect] | None:
+    def _drop_worker(self, worker: WorkerId, spent: bool) -> list[Effect[K]] | None:
         """Give up the copies of a worker that is gone, where another copy is left or the grace is over."""
-        for map_id, file in self._files.items():
+        for key, file in list(self._files.items()):
             if worker not in file.copies or (len(file.copies) == 1 and not spent):
                 continue
             file.copies.remove(worker)
             if not file.copies:
                 text = (
-                    f"{self._name(map_id, file)} is lost: worker {worker} is gone for more than "
+                    f"{self._name(file)} is lost: worker {worker} is gone for more than "
                     f"{self._grace_ns // 10**9} s and has the last copy ({file.cause}). Start the worker again on "
                     "its directories, or run the map stage again."
                 )
-                return self._stop(DataLostError(text))
+                failed = self._no_copy(key, DataLostError(text))
+                if failed is not None:
+                    return failed
+        return None
+
+    def _no_copy(self, key: K, error: HoldfastError) -> list[Effect[K]] | None:
+        """The last copy of a file is given up; returns how the read ends, if it does."""
+        if not self._goes_on:
+            return self._stop(error)
+        del self._files[key]
+        self._given_up.append(GaveUp(key, error))
         return None
 
     def _out_of_reach(self, worker: WorkerId, waited_ns: int) -> HoldfastError:
@@ -303,16 +345,16 @@ class Fetch:
         )
         return GiveUpError(text, status=Status.UNAVAILABLE)
 
-    def _name(self, map_id: MapId, file: _File) -> str:
-        return f"{self._where}: map {map_id} attempt {file.winner.attempt} epoch {file.winner.epoch}"
+    def _name(self, file: _File) -> str:
+        return f"{self._where}: {file.name}"
 
-    def _stop(self, error: HoldfastError) -> list[Effect]:
+    def _stop(self, error: HoldfastError) -> list[Effect[K]]:
         self.over = True
         return [*(CloseStream(stream) for stream in self._streams), Failed(error)]
 
     def check(self) -> None:
         """Raise AssertionError if the books disagree."""
-        owed = [map_id for state in self._streams.values() for map_id in state.owed]
+        owed = [key for state in self._streams.values() for key in state.owed]
         assert len(owed) == len(set(owed)), "a file is asked for once at a time"
         assert len(self._streams) <= self._streams_max
         assert self._waiting <= set(self._unreachable) or self.over

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from holdfast.client.reader import Record
 from holdfast.client.shuffle import MapShuffle
 from holdfast.client.spark.tasks import lean_worker
+from holdfast.client.stream_reader import Record
 from holdfast.common.limits import KIB
 
 #: Records are joined until a batch has this much.

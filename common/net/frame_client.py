@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status, error_for
 from holdfast.common.frame import FrameHeader, FrameType
@@ -17,9 +18,13 @@ from holdfast.common.messages import DataFlag, Hello, HelloOk, StreamCredit, Str
 from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.frame_reader import Frame
 from holdfast.common.net.frames import Buffer, FrameConnection
+from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
 
 #: Requests without an answer that one connection may have.
 INFLIGHT_MAX = 64
+#: Nothing more comes: the same bit in both kinds of data frames.
+_END = int(DataFlag.END)
+assert int(ChunkFlag.END) == _END, "one test serves both"
 
 
 class Reply(NamedTuple):
@@ -28,10 +33,13 @@ class Reply(NamedTuple):
     meta: bytes
 
 
-class StreamSink(Protocol):
+Data_contra = TypeVar("Data_contra", StreamData, ChunksData, contravariant=True)
+
+
+class StreamSink(Protocol[Data_contra]):
     """Takes what a stream brings, on the loop thread; must neither block nor raise."""
 
-    def data(self, data: StreamData, body: Body | None) -> None:
+    def data(self, data: Data_contra, body: Body | None) -> None:
         """Take the next frame; the body is the sink's to release. After the END flag nothing is called any more."""
 
     def failed(self, error: HoldfastError) -> None:
@@ -44,7 +52,7 @@ class ClientStream:
 
     client: FrameClient
     request_id: int
-    opened: StreamOpened
+    opened: StreamOpened | ChunksOpened
 
     def credit(self, size: int) -> None:
         """Allow `size` more body bytes."""
@@ -70,7 +78,7 @@ class FrameClient(FrameConnection):
         self._next_id = 1
         self._lost: asyncio.Future[None] = self._loop.create_future()
         #: sinks of open streams by the request id of their STREAM_OPEN
-        self.sinks: dict[int, StreamSink] = {}
+        self.sinks: dict[int, StreamSink[Any]] = {}
         #: who answered
         self.hello: HelloOk
 
@@ -129,14 +137,27 @@ class FrameClient(FrameConnection):
         if not self.closed:
             self.send(frame_type, request_id, meta)
 
-    async def open_stream(self, request: StreamOpen, sink: StreamSink) -> ClientStream:
+    async def open_stream(self, request: StreamOpen, sink: StreamSink[StreamData]) -> ClientStream:
         """Open a stream into `sink`; raises as `request` does, and then the sink is never called."""
+        return await self._open(FrameType.STREAM_OPEN, request.encode(), sink, StreamOpened.decode)
+
+    async def open_chunks(self, request: ChunksOpen, sink: StreamSink[ChunksData]) -> ClientStream:
+        """Open a stream of chunks into `sink`; raises as `open_stream` does."""
+        return await self._open(FrameType.CHUNKS_OPEN, request.encode(), sink, ChunksOpened.decode)
+
+    async def _open(
+        self,
+        frame_type: FrameType,
+        meta: bytes,
+        sink: StreamSink[Any],
+        decode: Callable[[bytes], StreamOpened | ChunksOpened],
+    ) -> ClientStream:
         await self._wait_for_room()
-        request_id, future = self._start_now(FrameType.STREAM_OPEN, request.encode())
+        request_id, future = self._start_now(frame_type, meta)
         self.sinks[request_id] = sink
         try:
             reply = await future
-            return ClientStream(self, request_id, StreamOpened.decode(reply.meta))
+            return ClientStream(self, request_id, decode(reply.meta))
         except BaseException:
             self.sinks.pop(request_id, None)
             raise
@@ -188,7 +209,7 @@ class FrameClient(FrameConnection):
         elif not header.is_response:
             self._release(frame)
             raise ProtocolError(f"a worker sends answers only, not {header.type.name}")
-        elif header.type == FrameType.STREAM_DATA:
+        elif header.type in (FrameType.STREAM_DATA, FrameType.CHUNKS_DATA):
             self._on_stream_data(frame)
         else:
             self._release(frame)
@@ -218,12 +239,13 @@ class FrameClient(FrameConnection):
         if sink is None:  # closed by us while this was on its way
             self._release(frame)
             return
+        data: StreamData | ChunksData
         try:
-            data = StreamData.decode(frame.meta)
+            data = (StreamData if header.type == FrameType.STREAM_DATA else ChunksData).decode(frame.meta)
         except ProtocolError:
             self._release(frame)
             raise
-        if data.flags & DataFlag.END:
+        if data.flags & _END:
             del self.sinks[header.request_id]
         sink.data(data, frame.body)
 

@@ -36,7 +36,7 @@ def test_a_lapsed_window_is_forgotten() -> None:
     """A push that the worker calls beyond its window takes the window with it."""
     line = CreditLine(window=100)
     assert line.want(1, 10, 10) == [Give(1, 10)]
-    assert line.refused(10) == []
+    assert line.answered(10, 0) == []
     assert line.want(1, 10, 10) == [AskWorker(ASK_BYTES)]
 
 

@@ -10,26 +10,26 @@ from holdfast.client.core.fetch import (
     Complete,
     Failed,
     Fetch,
+    GaveUp,
     OpenStream,
+    Source,
     WorkerState,
 )
 from holdfast.common.errors import CorruptError, DataLostError, GiveUpError, RetryError, Status, error_for
-from holdfast.common.ids import AttemptId, Epoch, MapId, WorkerId
-from holdfast.common.layouts import MapWinner
+from holdfast.common.ids import MapId, WorkerId
 
 LOST = RetryError("connection refused")
 GRACE = 1_000
 
 
-def winner(*workers: int) -> MapWinner:
-    places = tuple(WorkerId(worker) for worker in workers)
-    return MapWinner(attempt=AttemptId(9), epoch=Epoch(1), workers=places, batches=1, size_bytes=10, partitions=b"\x01")
+def source(map_id: int, *workers: int) -> Source:
+    return Source(tuple(WorkerId(worker) for worker in workers), f"map {map_id} attempt 9 epoch 1")
 
 
-def fetch(*files: tuple[int, ...], **options: Any) -> Fetch:
+def fetch(*files: tuple[int, ...], **options: Any) -> Fetch[MapId]:
     """A read of maps 0, 1, …, each given by the workers of its copies."""
-    winners = {MapId(index): winner(*workers) for index, workers in enumerate(files)}
-    return Fetch(winners, where="shuffle s, partition 3", grace_ns=GRACE, **options)
+    sources = {MapId(index): source(index, *workers) for index, workers in enumerate(files)}
+    return Fetch(sources, where="shuffle s, partition 3", grace_ns=GRACE, **options)
 
 
 def maps(*numbers: int) -> tuple[MapId, ...]:
@@ -107,7 +107,7 @@ def test_a_second_copy_is_used_at_once() -> None:
 
 def test_preference_orders_the_copies() -> None:
     """A preferred worker is asked first where it has a copy."""
-    core = Fetch({MapId(0): winner(1, 2)}, where="x", prefer=[WorkerId(2)])
+    core = Fetch({MapId(0): source(0, 1, 2)}, where="x", prefer=[WorkerId(2)])
     assert core.started() == [OpenStream(0, WorkerId(2), maps(0))]
 
 
@@ -195,3 +195,16 @@ def test_events_of_a_stream_that_is_over_change_nothing() -> None:
     assert core.file_bad(0, MapId(0), "late") == []
     assert core.stream_failed(0, LOST, 0) == []
     assert core.stream_ended(0) == []
+
+
+def test_a_read_that_goes_on_reports_what_is_gone() -> None:
+    """Where the reader can tell by itself whether enough is there, a file without copies does not end the read."""
+    core = fetch((1,), (2,), goes_on=True)
+    core.started()
+    for stream in range(TRIES_MAX):
+        effects = core.file_bad(2 * stream if not stream else stream + 1, MapId(0), "checksum")
+    (gone,) = [effect for effect in effects if isinstance(effect, GaveUp)]
+    assert gone.file == 0
+    assert isinstance(gone.error, CorruptError)
+    assert core.file_complete(1, MapId(1)) == [CloseStream(1), Complete()]
+    core.check()

@@ -1,0 +1,125 @@
+"""The pushes of one connection: room under the worker's credit, and requests that take it.
+
+Rules: on the loop; carries out what core/credit.py decides. One line per connection, shared by all attempts of the
+process, found again through `line_of`. Called by push_writer.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.client.compress import Buffer
+from holdfast.client.core.credit import AskWorker, CreditLine, Effect
+from holdfast.common.errors import HoldfastError, RetryError, Status
+from holdfast.common.frame import FrameType
+from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit
+
+#: A worker that acknowledges nothing for so long is as good as lost (stopped, or its disk hangs).
+ACK_SECONDS = 30.0
+#: Who waits for room asks so often whether the worker lives: it may have nothing to give for long.
+PING_SECONDS = 10.0
+
+
+class PushLine:
+    """Make one with `line_of`."""
+
+    def __init__(self, client: FrameClient) -> None:
+        self._client = client
+        self._core = CreditLine()
+        self._next = 0
+        self._waiting: dict[int, asyncio.Future[int]] = {}
+        #: strong references; asyncio keeps none
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def room(self, least: int, most: int) -> int:
+        """Wait for room for `least` to `most` bytes; give it to `push` or back to `returned`.
+
+        Raises RetryError if the connection is lost, or nothing is heard of the worker.
+        """
+        who = self._next
+        self._next += 1
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting[who] = future
+        self._do(self._core.want(who, least, most))
+        try:
+            while not future.done():
+                await asyncio.wait((future,), timeout=PING_SECONDS)
+                if not future.done():
+                    await self._ping()
+            return future.result()
+        except BaseException:
+            if self._waiting.pop(who, None) is None and not future.cancelled() and future.exception() is None:
+                self.returned(future.result())
+            self._core.left(who)
+            raise
+
+    def returned(self, size: int) -> None:
+        """Room that is not used."""
+        self._do(self._core.returned(size))
+
+    async def push(self, push: Push, size: int, body: list[Buffer]) -> PushAnswer:
+        """Push within room that was given; raises what the answer's status stands for.
+
+        RetryError says that the outcome is not known: UNAVAILABLE if the connection was lost, OUTCOME_UNKNOWN if
+        nothing was heard for ACK_SECONDS.
+        """
+        window: int | None = None
+        try:
+            async with asyncio.timeout(ACK_SECONDS):
+                reply = await self._client.request(FrameType.PUSH, push.encode(), *body)
+            answer = PushAnswer.decode(reply.meta)
+            window = answer.credit_bytes
+            return answer
+        except TimeoutError:
+            text = f"no acknowledgement within {ACK_SECONDS:.0f} s"
+            raise RetryError(text, status=Status.OUTCOME_UNKNOWN) from None
+        except HoldfastError as error:
+            if error.status is Status.BUSY:
+                window = 0
+            raise
+        finally:
+            self._do(self._core.answered(size, window))
+
+    async def _ping(self) -> None:
+        try:
+            async with asyncio.timeout(PING_SECONDS):
+                await self._client.request(FrameType.PING)
+        except TimeoutError:
+            text = f"{self._client.peer} answers nothing for {PING_SECONDS:.0f} s"
+            raise RetryError(text, status=Status.OUTCOME_UNKNOWN) from None
+
+    def _do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, AskWorker):
+                task = asyncio.create_task(self._ask(effect.size))
+                self._asking.add(task)
+                task.add_done_callback(self._asking.discard)
+            elif (future := self._waiting.pop(effect.who, None)) is not None and not future.done():
+                future.set_result(effect.size)
+
+    async def _ask(self, size: int) -> None:
+        try:
+            reply = await self._client.request(FrameType.PUSH_CREDIT, PushCredit(size).encode())
+            granted = PushCredit.decode(reply.meta).size_bytes
+        except HoldfastError as error:
+            waiting, self._waiting = self._waiting, {}
+            for future in waiting.values():
+                if not future.done():
+                    future.set_exception(type(error)(str(error), status=error.status))
+            self._core.ask_failed()
+            return
+        self._do(self._core.granted(granted))
+
+
+_lines: dict[FrameClient, PushLine] = {}
+
+
+def line_of(client: FrameClient) -> PushLine:
+    """Return the line of this connection."""
+    line = _lines.get(client)
+    if line is None:
+        for gone in [each for each in _lines if each.closed]:
+            del _lines[gone]
+        line = _lines[client] = PushLine(client)
+    return line

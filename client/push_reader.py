@@ -1,0 +1,147 @@
+"""Reads pushed partitions of a committed shuffle: carries out what core/chunk_fetch.py decides, and believes nothing.
+
+Rules: one stream per worker for all partitions wanted. A record is handed on after its checksum was right, once; the
+iteration ends only when every partition was whole. How streams are opened, and opened again, is stream_reader.py's.
+Called through ReduceShuffle.reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.client.addresses import Addresses
+from holdfast.client.compress import decompress
+from holdfast.client.core.check import IncompleteError
+from holdfast.client.core.chunk_fetch import ChunkFetch, EpochKey
+from holdfast.client.core.fetch import GaveUp
+from holdfast.client.stream_reader import CREDIT_BYTES, Reading, Record, Sink, StreamReader
+from holdfast.common.batch import MORE, parse_batches
+from holdfast.common.checksum import partition_seed
+from holdfast.common.errors import CorruptError, ProtocolError, Status
+from holdfast.common.ids import PartitionId
+from holdfast.common.net.buffers import Body
+from holdfast.common.net.frame_client import ClientStream, FrameClient
+from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
+
+if TYPE_CHECKING:
+    from holdfast.client.reduce_shuffle import PushManifest, ReduceShuffle
+
+
+class _Data(NamedTuple):
+    stream: int
+    file: int
+    chunk: int
+    complete: bool
+    batches: list[bytes | memoryview]
+    size: int
+
+
+class _Stream(Sink):
+    def data(self, data: ChunksData, body: Body | None) -> None:
+        """Take the next frame."""
+        self.take(data.file, data.flags, body, lambda view: self._cut(data, view))
+
+    def _cut(self, data: ChunksData, view: memoryview) -> _Data:
+        whole = self.assembler.feed((data.file, data.chunk, 0), view)
+        complete = bool(data.flags & ChunkFlag.END_OF_CHUNK)
+        if complete:
+            self.assembler.end()
+        return _Data(self.number, data.file, data.chunk, complete, whole, len(view))
+
+
+class PartitionReader(StreamReader[EpochKey, _Data]):
+    """Reads pushed partitions; iterate once. One thread at a time."""
+
+    def __init__(
+        self,
+        shuffle: ReduceShuffle,
+        manifest: PushManifest,
+        partitions: Iterable[PartitionId],
+        maps: range | None,
+        return_grace: float,
+    ) -> None:
+        self._shuffle = shuffle
+        self._chunks = ChunkFetch(
+            manifest.epochs,
+            manifest.winners,
+            partitions,
+            where=f"shuffle {shuffle.key}",
+            grace_ns=int(return_grace * 1e9),
+            maps=maps,
+        )
+        self._maps = maps
+        addresses = Addresses(shuffle.ticket.endpoints, shuffle.ticket.cluster_id, manifest.addresses)
+        super().__init__(self._chunks.fetch, addresses)
+
+    def __iter__(self) -> Iterator[Record]:
+        self._chunks.started()
+        yield from super().__iter__()
+
+    def _sink(self, number: int) -> Sink:
+        return _Stream(number, self._events)
+
+    async def _request(self, client: FrameClient, reading: Reading[EpochKey]) -> ClientStream:
+        files: list[tuple[int, int, int]] = [
+            (*key, self._chunks.first_chunk(key, reading.worker)) for key in reading.files
+        ]
+        request = ChunksOpen(shuffle=self._shuffle.key, credit_bytes=CREDIT_BYTES, files=files)
+        if self._maps is not None:
+            request = ChunksOpen(
+                shuffle=self._shuffle.key,
+                map_begin=self._maps.start,
+                map_end=self._maps.stop,
+                credit_bytes=CREDIT_BYTES,
+                files=files,
+            )
+        assert isinstance(reading.sink, _Stream)
+        opened = await client.open_chunks(request, reading.sink)
+        if not isinstance(opened.opened, ChunksOpened) or len(opened.opened.chunks) != len(files):
+            opened.close()
+            raise ProtocolError(f"worker {reading.worker} answers about other files than were asked for")
+        return opened
+
+    def _records(self, reading: Reading[EpochKey], piece: _Data) -> Iterator[Record]:
+        key = reading.files[piece.file]
+        partition = key[0]
+        seed = partition_seed(self._shuffle.key, partition)
+        try:
+            self._chunks.chunk_came(key, reading.worker, piece.chunk, complete=False)
+            for data in piece.batches:
+                for batch in parse_batches(memoryview(data), seed):
+                    if not self._chunks.admit(partition, batch):
+                        continue
+                    if batch.flags & MORE:
+                        raise ProtocolError(_MORE.format(self._shuffle.key, partition), status=Status.BAD_VERSION)
+                    if len(batch.payload):
+                        yield Record(partition, batch.map, decompress(batch.codec, batch.payload))
+            self._chunks.chunk_came(key, reading.worker, piece.chunk, complete=piece.complete)
+        except (CorruptError, IncompleteError) as error:
+            raise CorruptError(f"chunk {piece.chunk} from worker {reading.worker}: {error}") from error
+
+    def _finish(self, reading: Reading[EpochKey], key: EpochKey) -> None:
+        assert isinstance(reading.opened, ChunksOpened), "pieces come behind the answer"
+        self._chunks.file_sent(key, reading.worker, reading.opened.chunks[reading.file])
+        self._chunks.epoch_complete(key)
+
+    def _gave_up(self, effect: GaveUp[EpochKey]) -> None:
+        self._chunks.gave_up(effect.file, effect.error)
+
+
+_MORE = "shuffle {} partition {}: a record of several batches, which this reader does not put together"
+
+
+def read_pushed(
+    shuffle: ReduceShuffle,
+    manifest: PushManifest,
+    partitions: Iterable[int],
+    maps: range | None,
+    return_grace: float,
+) -> Iterator[Record]:
+    """Yield the records of these partitions. Raises ValueError for partitions or maps that cannot be."""
+    wanted = sorted({PartitionId(each) for each in partitions})
+    if wanted and not 0 <= wanted[0] <= wanted[-1] < shuffle.partitions:
+        raise ValueError(f"partitions {wanted[0]} to {wanted[-1]} of a shuffle with {shuffle.partitions}")
+    if maps is not None and (maps.step != 1 or maps.start < 0 or not len(maps)):
+        raise ValueError(f"`maps` is a range with step 1, and not empty; this is {maps}")
+    return iter(PartitionReader(shuffle, manifest, wanted, maps, return_grace))

@@ -1,0 +1,339 @@
+"""Pushes the output of one map attempt: carries out what core/push.py decides.
+
+Rules: the caller's thread makes batches, the loop pushes them. Memory is bounded: `write` waits while what no worker
+has acknowledged exceeds the buffer. Nothing is ever started again from the beginning: a refused batch goes elsewhere,
+under its number. Called through ReduceShuffle.writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.client.addresses import known_addresses
+from holdfast.client.batches import PushBatch, PushBatches
+from holdfast.client.compress import Buffer
+from holdfast.client.core.push import Ask, Done, Effect, Failed, PushSession, Return, Revive, Send, Settled, Wake
+from holdfast.client.push_credit import PushLine, line_of
+from holdfast.client.runtime import runtime
+from holdfast.client.status import PushStatus
+from holdfast.common.batch import Codec
+from holdfast.common.checksum import crc32c
+from holdfast.common.errors import ConfigError, GiveUpError, HoldfastError
+from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, Incarnation, MapId, PartitionId, WorkerId
+from holdfast.common.limits import KIB, MAPS_MAX, MIB
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.reduce_layouts import Location
+from holdfast.common.reduce_messages import Push, ReplicaPlace
+
+if TYPE_CHECKING:
+    from holdfast.client.reduce_shuffle import ReduceShuffle
+
+#: Batches made and not acknowledged.
+BUFFER_BYTES = 64 * MIB
+#: Smaller buffers than a frame of the largest usual size would only make pushes small.
+BUFFER_BYTES_MIN = 1 * MIB
+#: The caller's thread hands batches to the loop in portions: waking it costs more than making a batch.
+HAND_OVER_BYTES = 256 * KIB
+#: Frames of more pieces than this are joined: many small buffers cost more than one copy.
+PIECES_MAX = 64
+#: Masters that elect a leader need about a second; the session asks again if they do not answer.
+REVIVE_SECONDS = 10.0
+_ATTEMPT_MAX = (1 << 64) - 1
+
+
+class PushWriter:
+    """The output of one attempt. One thread at a time; leave it with `close` or, on any error, `abort`.
+
+    As a context manager it aborts unless `close` was called. It belongs to the process that made it.
+    """
+
+    def __init__(
+        self,
+        shuffle: ReduceShuffle,
+        map_id: MapId,
+        attempt: AttemptId,
+        *,
+        codec: Codec = Codec.NONE,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> None:
+        """Raises ConfigError for numbers that no worker would take."""
+        if not 0 <= map_id < MAPS_MAX or not 0 <= attempt <= _ATTEMPT_MAX:
+            raise ConfigError(f"`map_id` is 0 to {MAPS_MAX - 1} and `attempt` 0 to 2^64 - 1, not {map_id}, {attempt}")
+        if buffer_bytes < BUFFER_BYTES_MIN:
+            raise ConfigError(f"`buffer_bytes` is at least {BUFFER_BYTES_MIN}, not {buffer_bytes}")
+        self._shuffle = shuffle
+        self._map = map_id
+        self._attempt = attempt
+        self._batches = PushBatches(shuffle.key, map_id, attempt, shuffle.partitions, codec)
+        self._buffer_bytes = buffer_bytes
+        self._fresh: list[PushBatch] = []
+        self._fresh_bytes = 0
+        self._added = 0
+        self._runtime = runtime()
+        self._pusher = _Pusher(shuffle, map_id, attempt, buffer_bytes // 2)
+
+    def write(self, partition: int, payload: Buffer) -> None:
+        """Write one record for a partition; waits while too much is unacknowledged.
+
+        The payload must not change before `close` or `abort`. Raises ValueError for one that cannot be written, and
+        what ended the attempt if it is over: AbortedError if another attempt of the map won, NoRoomError if no worker
+        takes it, ApplicationGoneError.
+        """
+        self._hold(self._batches.add(partition, payload))
+        if self._fresh_bytes >= HAND_OVER_BYTES:
+            self._hand_over()
+
+    def flush(self) -> None:
+        """Hand everything but the newest batches to the loop; does not wait for acknowledgements."""
+        self._hand_over()
+
+    def close(self) -> PushStatus:
+        """Push the LAST batches, wait until all are acknowledged and return the status for the commit."""
+        bitmap = self._batches.bitmap()
+        self._hold(self._batches.end())
+        self._hand_over()
+        self._call(self._pusher.finish)
+        try:
+            self._pusher.outcome.result()
+        except BaseException:
+            self.abort()
+            raise
+        return PushStatus(self._map, self._attempt, self._shuffle.partitions, bitmap)
+
+    def abort(self) -> None:
+        """Give the attempt up; readers drop what it pushed. Harmless after `close`, and in a forked child."""
+        if self._runtime.pid != os.getpid():
+            return
+        finished = threading.Event()
+        self._call(self._pusher.abort)
+        self._call(finished.set)
+        finished.wait()
+        self._fresh.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._pusher.outcome.done() or kind is not None:
+            self.abort()
+
+    def _hold(self, batches: list[PushBatch]) -> None:
+        for batch in batches:
+            self._fresh.append(batch)
+            self._fresh_bytes += batch.size
+
+    def _hand_over(self) -> None:
+        if self._runtime.pid != os.getpid():
+            raise ConfigError("a push writer belongs to the process that made it; make one after the fork")
+        batches, self._fresh = self._fresh, []
+        self._added += self._fresh_bytes
+        self._fresh_bytes = 0
+        if batches:
+            self._call(self._pusher.add, batches)
+        outcome = self._pusher.outcome
+        while self._added - self._pusher.settled_bytes > self._buffer_bytes and not outcome.done():
+            self._pusher.settled.wait()
+            self._pusher.settled.clear()
+        if outcome.done():
+            outcome.result()
+            raise GiveUpError(f"map {self._map} attempt {self._attempt} was closed or aborted")
+
+    def _call(self, work: Callable[..., object], *values: object) -> None:
+        self._runtime.loop.call_soon_threadsafe(self._pusher.guarded, partial(work, *values))
+
+
+class _Pusher:
+    """The half of a writer that lives on the loop: turns effects into requests and answers into events."""
+
+    def __init__(self, shuffle: ReduceShuffle, map_id: MapId, attempt: AttemptId, press_bytes: int) -> None:
+        self._shuffle = shuffle
+        self._map = map_id
+        self._attempt = attempt
+        routes = shuffle.routes()
+        self._addresses = routes.addresses
+        where = f"shuffle {shuffle.key} map {map_id} attempt {attempt}"
+        self._core = PushSession(routes.locations, where=where, press_bytes=press_bytes)
+        #: batches by the core's numbers, until they are settled
+        self._batches: dict[int, PushBatch] = {}
+        self._next = 0
+        #: where the room came from that the core uses
+        self._lines: dict[WorkerId, PushLine] = {}
+        #: strong references; asyncio keeps none
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._rooms: set[asyncio.Task[None]] = set()
+        #: acknowledged; read by the caller's thread
+        self.settled_bytes = 0
+        #: set whenever settled_bytes or the outcome changed
+        self.settled = threading.Event()
+        self.outcome: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    # Called from the writer, on the loop.
+
+    def guarded(self, work: Callable[[], object]) -> None:
+        """Do it; a mistake of ours ends the attempt instead of leaving the caller waiting."""
+        try:
+            work()
+        except Exception as error:
+            self._settle_outcome(error)
+            raise
+
+    def add(self, batches: list[PushBatch]) -> None:
+        if self._core.over:
+            return
+        for batch in batches:
+            self._batches[self._next] = batch
+            self._next += 1
+        self._do(self._core.added([(batch.partition, batch.number, batch.size) for batch in batches]))
+
+    def finish(self) -> None:
+        if not self._core.over:
+            self._do(self._core.finished())
+
+    def abort(self) -> None:
+        self._core.aborted()
+        self._settle_outcome(GiveUpError("the attempt was aborted"))
+
+    # Effects.
+
+    def _do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send():
+                    self._spawn(self._push(effect, self._lines[effect.destination.primary]))
+                case Ask():
+                    task = self._spawn(self._ask(effect))
+                    self._rooms.add(task)
+                    task.add_done_callback(self._rooms.discard)
+                case Return():
+                    self._lines[effect.worker].returned(effect.size)
+                case Settled():
+                    self._settle(effect.batches)
+                case Revive():
+                    self._spawn(self._revive(effect))
+                case Wake():
+                    asyncio.get_running_loop().call_later(effect.after_ns / 1e9, self._wake, effect.worker)
+                case Done():
+                    self._settle_outcome(None)
+                case Failed():
+                    self._settle_outcome(effect.error)
+
+    def _wake(self, worker: WorkerId | None) -> None:
+        self.guarded(lambda: self._do(self._core.woken(worker)))
+
+    def _settle(self, batches: list[int]) -> None:
+        self.settled_bytes += sum(self._batches.pop(batch).size for batch in batches)
+        self.settled.set()
+
+    async def _ask(self, ask: Ask) -> None:
+        try:
+            line = line_of(await self._addresses.connect(ask.worker))
+            size = await line.room(ask.least, ask.most)
+        except HoldfastError as error:
+            self._do(self._core.unreachable(ask.worker, error))
+            return
+        self._lines[ask.worker] = line
+        self._do(self._core.room(ask.worker, size))
+
+    async def _push(self, send: Send, line: PushLine) -> None:
+        if self._core.over:
+            line.returned(send.size)
+            return
+        try:
+            push, body = self._frame(send)
+        except HoldfastError as error:
+            line.returned(send.size)
+            self._do(self._core.failed(send.frame, error))
+            return
+        try:
+            answer = await line.push(push, send.size, body)
+        except HoldfastError as error:
+            self._do(self._core.failed(send.frame, error))
+        else:
+            self._do(self._core.answered(send.frame, answer.statuses))
+
+    def _frame(self, send: Send) -> tuple[Push, list[Buffer]]:
+        """The meta section and the body of a push. Raises RetryError if the replica's address is not known."""
+        body = [piece for batch in send.batches for piece in self._batches[batch].pieces]
+        if len(body) > PIECES_MAX:
+            body = [b"".join(body)]
+        crc = 0
+        for piece in body:
+            crc = crc32c(piece, crc)
+        return self._meta(send, crc), body
+
+    def _meta(self, send: Send, crc: int) -> Push:
+        destination = send.destination
+        replica = None
+        if destination.replica != NO_WORKER:
+            address = self._addresses.address(destination.replica)
+            replica = ReplicaPlace(destination.replica, destination.replica_incarnation, address)
+        return Push(
+            shuffle=self._shuffle.key,
+            incarnation=destination.incarnation,
+            ack=self._shuffle.ack,
+            map=self._map,
+            attempt=self._attempt,
+            body_crc=crc,
+            raft_index=self._shuffle.raft_index,
+            replica=replica,
+            entries=send.entries,
+        )
+
+    async def _revive(self, revive: Revive) -> None:
+        request = pb.ReviveRequest(
+            key=self._shuffle.key_message(),
+            failed=[pb.FailedEpoch(partition=row[0], epoch=row[1], status=row[2]) for row in revive.failed],
+            unusable_workers=revive.unusable,
+            holder=self._shuffle.ticket.holder,
+        )
+        try:
+            control = runtime().control(self._shuffle.ticket.endpoints)
+            reply = await control.call("Shuffles/Revive", request, deadline_s=REVIVE_SECONDS)
+        except HoldfastError as error:
+            self._do(self._core.revive_failed(error))
+            return
+        self._addresses.learn(known_addresses(reply.workers))
+        places = [
+            (
+                PartitionId(row.partition),
+                Location(Epoch(row.epoch), WorkerId(row.primary), WorkerId(row.replica), row.hint),
+            )
+            for row in reply.locations
+        ]
+        incarnations = {WorkerId(each.worker): Incarnation(each.incarnation) for each in reply.workers}
+        self._do(self._core.revived(places, incarnations))
+
+    def _settle_outcome(self, error: BaseException | None) -> None:
+        for task in self._rooms:
+            if task is not asyncio.current_task():
+                task.cancel()
+        self._batches.clear()
+        if self.outcome.done():
+            return
+        if error is None:
+            self.outcome.set_result(None)
+        else:
+            self.outcome.set_exception(error)
+        self.settled.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A mistake of ours must end the attempt: a task that is silently gone would leave the caller waiting."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._core.aborted()
+            self._settle_outcome(error)

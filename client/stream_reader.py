@@ -1,0 +1,387 @@
+"""What both readers share: streams of several workers, in one iteration of the caller's.
+
+Rules: the loop receives and assembles batches, the caller's thread checks them and runs the core (core/fetch.py); one
+queue leads from the one to the other. What waits in the queue is bounded by the credit that the streams were given. A
+reader of a kind of partitions says what a data frame means, and when a file that was sent in full is whole. Called by
+reader.py and push_reader.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import queue
+import time
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from holdfast.client.addresses import Addresses
+from holdfast.client.assemble import Assembler
+from holdfast.client.compress import Buffer
+from holdfast.client.core.check import IncompleteError
+from holdfast.client.core.fetch import (
+    AskMasters,
+    CloseStream,
+    Complete,
+    Effect,
+    Failed,
+    Fetch,
+    GaveUp,
+    K,
+    OpenStream,
+    WorkerState,
+)
+from holdfast.client.runtime import Runtime, runtime
+from holdfast.common.errors import CorruptError, HoldfastError, RetryError
+from holdfast.common.ids import MapId, PartitionId, WorkerId
+from holdfast.common.limits import MIB
+from holdfast.common.messages import DataFlag, StreamOpened
+from holdfast.common.net.buffers import Body
+from holdfast.common.net.frame_client import ClientStream, FrameClient
+from holdfast.common.reduce_messages import ChunksOpened
+
+#: Credit of one stream: a few frames are on their way while one is being checked.
+CREDIT_BYTES = 8 * MIB
+#: A stream that has credit and brings nothing for so long is taken for lost.
+STALL_SECONDS = 30.0
+#: How often a waiting reader looks for stalled streams.
+_LOOK_SECONDS = 1.0
+
+
+class Record(NamedTuple):
+    """One payload, exactly as it was written. BROADCAST_PARTITION stands for "every partition"."""
+
+    partition: PartitionId
+    map: MapId
+    payload: Buffer
+
+
+class Piece(Protocol):
+    """A data frame's batches, put together; `size` is the credit to give back."""
+
+    @property
+    def stream(self) -> int: ...
+    @property
+    def file(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+class _Opened(NamedTuple):
+    stream: int
+    opened: StreamOpened | ChunksOpened
+
+
+class _Ended(NamedTuple):
+    stream: int
+
+
+class _Broken(NamedTuple):
+    stream: int
+    error: HoldfastError
+
+
+class _Damaged(NamedTuple):
+    """Bytes that cannot be batches; `file` is the index in the stream."""
+
+    stream: int
+    file: int
+    what: str
+
+
+class _Workers(NamedTuple):
+    states: dict[WorkerId, WorkerState]
+
+
+class _Silent(NamedTuple):
+    error: HoldfastError
+
+
+class _Crashed(NamedTuple):
+    """A mistake of ours on the loop: it must end the iteration, not leave it waiting."""
+
+    error: BaseException
+
+
+_Event = _Opened | _Ended | _Broken | _Damaged | _Workers | _Silent | _Crashed
+
+
+class Sink:
+    """Takes what one stream brings, on the loop. `seen_ns` is read by the caller's thread to find stalls.
+
+    A subclass has `data`, which calls `take` with how to cut the frame.
+    """
+
+    def __init__(self, number: int, events: queue.SimpleQueue[Any]) -> None:
+        self.number = number
+        self.assembler = Assembler()
+        self.seen_ns = time.monotonic_ns()
+        self.opened: ClientStream | None = None
+        self.over = False
+        self._events = events
+        #: what came before the answer to the request was seen
+        self._early: list[object] = []
+
+    def take(self, file: int, flags: int, body: Body | None, piece: Any) -> None:
+        """Copy the batches out, by `piece(view)`, give the memory back, pass them on."""
+        self.seen_ns = time.monotonic_ns()
+        try:
+            if not self.over and body is not None:
+                self._put(piece(body.view))
+            if not self.over and flags & DataFlag.END:
+                self.assembler.end()
+                self._put(_Ended(self.number))
+        except CorruptError as error:
+            self.over = True
+            self._put(_Damaged(self.number, file, str(error)))
+        finally:
+            if body is not None:
+                body.release()
+
+    def failed(self, error: HoldfastError) -> None:
+        """The stream broke off."""
+        if not self.over:
+            self.over = True
+            self._put(_Broken(self.number, error))
+
+    def refused(self, error: HoldfastError) -> None:
+        """The stream was not opened: nothing was passed on yet, and what came does not matter."""
+        self.over = True
+        self._events.put(_Broken(self.number, error))
+
+    def give_credit(self, size: int) -> None:
+        """Allow the worker to send `size` more."""
+        self.seen_ns = time.monotonic_ns()  # a reader that paused is not the worker's silence
+        if self.opened is not None and not self.over:
+            self.opened.credit(size)
+
+    def use(self, opened: ClientStream) -> None:
+        """The answer is here."""
+        self.opened = opened
+        self._events.put(_Opened(self.number, opened.opened))
+        for event in self._early:
+            self._events.put(event)
+        self._early.clear()
+        if self.over:
+            opened.close()
+
+    def close(self) -> None:
+        """Want nothing more of it."""
+        self.over = True
+        if self.opened is not None:
+            self.opened.close()
+
+    def _put(self, event: object) -> None:
+        if self.opened is None:
+            self._early.append(event)
+        else:
+            self._events.put(event)
+
+
+@dataclass(slots=True)
+class Reading(Generic[K]):
+    """What the caller's thread knows of an open stream."""
+
+    sink: Sink
+    worker: WorkerId
+    files: tuple[K, ...]
+    #: what the worker answered
+    opened: StreamOpened | ChunksOpened | None = None
+    #: index of the file that is being read
+    file: int = 0
+    #: consumed, and not yet given back as credit
+    consumed: int = 0
+
+
+P = TypeVar("P", bound=Piece)
+
+
+class StreamReader(Generic[K, P]):
+    """Iterate once. One thread at a time."""
+
+    def __init__(self, core: Fetch[K], addresses: Addresses) -> None:
+        self._core = core
+        self._addresses = addresses
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._open: dict[int, Reading[K]] = {}
+        self._runtime: Runtime = runtime()
+        self._complete = False
+
+    # What a kind of partitions decides.
+
+    def _sink(self, number: int) -> Sink:
+        """Return a new sink."""
+        raise NotImplementedError
+
+    async def _request(self, client: FrameClient, reading: Reading[K]) -> ClientStream:
+        """Open the stream, on the loop."""
+        raise NotImplementedError
+
+    def _records(self, reading: Reading[K], piece: P) -> Iterator[Record]:
+        """Yield what a piece brings. Raises CorruptError or IncompleteError, naming what is wrong where."""
+        raise NotImplementedError
+
+    def _finish(self, reading: Reading[K], key: K) -> None:
+        """A file was sent in full: raises IncompleteError unless it is whole."""
+        raise NotImplementedError
+
+    def _gave_up(self, effect: GaveUp[K]) -> None:
+        """A file has no copy left."""
+        raise effect.error
+
+    def __iter__(self) -> Iterator[Record]:
+        try:
+            self._do(self._core.started())
+            while not self._complete:
+                event = self._next_event()
+                if event is None:
+                    continue
+                if isinstance(event, _Event):
+                    self._on_event(event)
+                else:
+                    yield from self._on_piece(event)
+        finally:
+            for number in list(self._open):
+                self._close(number)
+
+    # Events, in the caller's thread.
+
+    def _next_event(self) -> Any:
+        try:
+            return self._events.get(timeout=_LOOK_SECONDS)
+        except queue.Empty:
+            self._look_for_stalls()
+            return None
+
+    def _on_event(self, event: _Event) -> None:
+        match event:
+            case _Opened():
+                reading = self._open.get(event.stream)
+                if reading is not None:
+                    reading.opened = event.opened
+            case _Ended():
+                self._on_end(event.stream)
+            case _Broken():
+                self._open.pop(event.stream, None)
+                self._do(self._core.stream_failed(event.stream, event.error, time.monotonic_ns()))
+            case _Damaged():
+                self._on_damage(event.stream, event.file, event.what)
+            case _Workers():
+                self._do(self._core.workers_known(event.states, time.monotonic_ns()))
+            case _Silent():
+                self._do(self._core.masters_silent(event.error, time.monotonic_ns()))
+            case _Crashed():
+                raise event.error
+
+    def _on_piece(self, event: P) -> Iterator[Record]:
+        reading = self._open.get(event.stream)
+        if reading is None:
+            return
+        if event.file >= len(reading.files):
+            self._on_damage(event.stream, reading.file, f"worker {reading.worker} sent a file that was not asked for")
+            return
+        if not self._up_to_file(event.stream, reading, event.file):
+            return
+        try:
+            yield from self._records(reading, event)
+        except (CorruptError, IncompleteError) as error:
+            self._on_damage(event.stream, event.file, str(error))
+            return
+        self._give_credit(reading, event.size)
+
+    def _up_to_file(self, stream: int, reading: Reading[K], file: int) -> bool:
+        """Finish the files before `file`, which the worker has sent in full; return whether all of them were whole."""
+        if not reading.file <= file <= len(reading.files):
+            self._on_damage(stream, reading.file, f"worker {reading.worker} sent file {file} out of turn")
+            return False
+        while reading.file < file:
+            key = reading.files[reading.file]
+            try:
+                self._finish(reading, key)
+            except IncompleteError as error:
+                what = f"partition {error.partition} from worker {reading.worker}: {error}"
+                self._on_damage(stream, reading.file, what)
+                return False
+            reading.file += 1
+            self._do(self._core.file_complete(stream, key))
+        return True
+
+    def _on_end(self, stream: int) -> None:
+        reading = self._open.get(stream)
+        if reading is not None and self._up_to_file(stream, reading, len(reading.files)):
+            self._open.pop(stream, None)
+            self._do(self._core.stream_ended(stream))
+
+    def _on_damage(self, stream: int, file: int, what: str) -> None:
+        reading = self._open.get(stream)
+        if reading is not None:
+            key = reading.files[min(file, len(reading.files) - 1)]
+            self._close(stream)
+            self._do(self._core.file_bad(stream, key, what))
+
+    def _look_for_stalls(self) -> None:
+        now_ns = time.monotonic_ns()
+        for number, reading in list(self._open.items()):
+            if reading.opened is not None and now_ns - reading.sink.seen_ns > STALL_SECONDS * 1e9:
+                self._close(number)
+                error = RetryError(f"worker {reading.worker} sent nothing for {STALL_SECONDS:.0f} s")
+                self._do(self._core.stream_failed(number, error, now_ns))
+
+    def _give_credit(self, reading: Reading[K], size: int) -> None:
+        """Give consumed bytes back in a few large steps."""
+        reading.consumed += size
+        if reading.consumed >= CREDIT_BYTES // 4:
+            self._runtime.loop.call_soon_threadsafe(reading.sink.give_credit, reading.consumed)
+            reading.consumed = 0
+
+    # Effects.
+
+    def _do(self, effects: list[Effect[K]]) -> None:
+        for effect in effects:
+            match effect:
+                case OpenStream():
+                    reading = Reading(self._sink(effect.stream), effect.worker, effect.files)
+                    self._open[effect.stream] = reading
+                    self._spawn(self._open_stream(reading))
+                case CloseStream():
+                    self._close(effect.stream)
+                case AskMasters():
+                    self._spawn(self._ask_masters(effect))
+                case GaveUp():
+                    self._gave_up(effect)
+                case Complete():
+                    self._complete = True
+                case Failed():
+                    raise effect.error
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        future = asyncio.run_coroutine_threadsafe(work, self._runtime.loop)
+        future.add_done_callback(self._ended)
+
+    def _ended(self, future: concurrent.futures.Future[None]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._events.put(_Crashed(error))
+
+    async def _open_stream(self, reading: Reading[K]) -> None:
+        try:
+            client = await self._addresses.connect(reading.worker)
+            async with asyncio.timeout(STALL_SECONDS):
+                reading.sink.use(await self._request(client, reading))
+        except TimeoutError:
+            text = f"worker {reading.worker} did not answer within {STALL_SECONDS:.0f} s"
+            reading.sink.refused(RetryError(text))
+        except HoldfastError as error:
+            reading.sink.refused(error)
+
+    async def _ask_masters(self, effect: AskMasters) -> None:
+        await asyncio.sleep(effect.after_ns / 1e9)
+        try:
+            self._events.put(_Workers(await self._addresses.refresh()))
+        except HoldfastError as error:
+            self._events.put(_Silent(error))
+
+    def _close(self, number: int) -> None:
+        reading = self._open.pop(number, None)
+        if reading is not None:
+            self._runtime.loop.call_soon_threadsafe(reading.sink.close)
