@@ -7,7 +7,8 @@ Rules
 * Revives of a generation that is being committed wait for its end. An epoch that was made all the same is found by
   apply, which refuses the commit; then that epoch is sealed, too.
 * A worker that cannot be asked is tried again until `worker.return_grace` is over, counted from the first failed try,
-  or from its last heartbeat if it is lost; where another copy is sealed it is not waited for.
+  or from its last heartbeat if it is lost. One that answers that it is busy or its disk full is waited for without
+  end. Where another copy is sealed neither is waited for.
 * Epochs that were hard-split are sealed early, one worker after another in the background; what fails there is only
   sealed later.
 
@@ -54,6 +55,8 @@ EARLY_MAX = 65_536
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
 #: While a worker seals, how often its record is looked at.
 _LOOK_S = 0.25
+#: What a worker says that has the data and cannot seal it now: it is asked again for as long as it takes.
+_PATIENCE = frozenset({Status.DISK_FULL, Status.BUSY})
 #: A worker that was lost before it was asked must answer within this.
 _LOST_S = 3.0
 
@@ -120,22 +123,27 @@ class Sealing:
             if not commit.task.done():
                 raise RetryError(f"{key} is being committed; ask again", status=Status.BUSY)
 
-    async def commit(self, key: ShuffleKey, winners: bytes, seen: Seen) -> None:
-        """Commit a generation, or wait for the commit of the same winners. Raises what refuses it."""
+    async def commit(self, shuffle: Shuffle, winners: bytes, seen: Seen) -> None:
+        """Commit a generation, or wait for the commit of the same winners. Raises what refuses it.
+
+        `shuffle` is its record as this master read it after it proved that it leads.
+        """
+        key = shuffle.key
         while (running := self._commits.get(key)) is not None and running.digest != seen.digest:
             await asyncio.wait((running.task,))
         if running is None:
-            running = self._begin(key, winners, seen)
+            running = self._begin(shuffle, winners, seen)
         await asyncio.wait((running.task,))
         if running.task.cancelled():
             raise NotLeaderError(leader=self._leader.http_of(self._leader.node.status().leader))
         running.task.result()
 
-    def _begin(self, key: ShuffleKey, winners: bytes, seen: Seen) -> _Commit:
+    def _begin(self, shuffle: Shuffle, winners: bytes, seen: Seen) -> _Commit:
+        key = shuffle.key
         if len(self._commits) >= COMMITS_MAX:
             raise RetryError(f"{COMMITS_MAX} commits are under way; try again", status=Status.BUSY)
         self._leader.require()
-        task = asyncio.get_running_loop().create_task(self._run(key, winners, seen))
+        task = asyncio.get_running_loop().create_task(self._run(shuffle, winners, seen))
         commit = self._commits[key] = _Commit(seen.digest, task)
 
         def end(task: asyncio.Task[None]) -> None:
@@ -148,24 +156,26 @@ class Sealing:
         task.add_done_callback(end)
         return commit
 
-    async def _run(self, key: ShuffleKey, winners: bytes, seen: Seen) -> None:
+    async def _run(self, shuffle: Shuffle, winners: bytes, seen: Seen) -> None:
         started = time.perf_counter()
-        seals = Seals(())
-        while True:
-            shuffle = await self._leader.confirmed(lambda state: state.shuffle(key))
-            refused_for = _already(key, shuffle, seen)
-            if refused_for is None:
-                return
-            epochs = await self._locations.epochs(refused_for)
+        key, seals = shuffle.key, Seals(())
+        while not _is_committed(shuffle, seen):
+            epochs = await self._locations.epochs(shuffle)
             await off_loop(len(epochs), lambda epochs=epochs: seals.add(epochs))  # type: ignore[misc]
-            await self._collect(_Round(refused_for, seals))
+            await self._collect(_Round(shuffle, seals))
             results = await off_loop(len(epochs), seals.results)
-            answer = await self._say(key, winners, seen, results)
-            if answer != Status.BUSY:
-                break
+            if await self._say(key, winners, seen, results) != Status.BUSY:
+                self._done(key, results, time.perf_counter() - started)
+                return
+            # An epoch was made meanwhile, or parts of the command got lost.
             await asyncio.sleep(_PAUSE_MIN_S)
+            record = await self._leader.confirmed(lambda state: state.shuffle(key))
+            if record is None:
+                raise _dropped(key)
+            shuffle = record
+
+    def _done(self, key: ShuffleKey, results: Sequence[EpochResult], took: float) -> None:
         lost = sum(each.lost for each in results)
-        took = time.perf_counter() - started
         self.counts.commits += 1
         self.counts.commit_seconds += took
         self.counts.lost_epochs += lost
@@ -232,9 +242,9 @@ class Sealing:
                 if seals.missing(number)[: len(missing)] == missing:
                     raise ProtocolError(f'worker "{worker.name}" answered a seal with other epochs')
             except HoldfastError as error:
-                failed_at = failed_at or self._leader.now_ns()
                 asked.away.add(number)
-                if self._is_gone(worker, failed_at):
+                failed_at = 0 if error.status in _PATIENCE else failed_at or self._leader.now_ns()
+                if failed_at and self._is_gone(worker, failed_at):
                     log.warning("sealed without a worker", extra={"worker": worker.name, "why": str(error)})
                     self.counts.given_up += 1
                     seals.give_up(number)
@@ -253,7 +263,7 @@ class Sealing:
         """Return the worker's record as it is now. Raises GiveUpError if the shuffle was dropped."""
         found = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))
         if found[0] is None:
-            raise GiveUpError(f"{key} was dropped while it was committed", status=Status.UNKNOWN_GENERATION)
+            raise _dropped(key)
         if found[1] is None:
             raise HoldfastError(f"{key} has epochs on worker {number}, which never registered")
         return found[1]
@@ -305,17 +315,19 @@ class Sealing:
             self.counts.early += len(epochs)
 
 
-def _already(key: ShuffleKey, shuffle: Shuffle | None, seen: Seen) -> Shuffle | None:
-    """Return the shuffle that is to be sealed, None if it is committed with these winners. Raises if it cannot be."""
-    if shuffle is None:
-        raise GiveUpError(f"{key} was dropped, or never registered", status=Status.UNKNOWN_GENERATION)
+def _dropped(key: ShuffleKey) -> GiveUpError:
+    return GiveUpError(f"{key} was dropped while it was committed", status=Status.UNKNOWN_GENERATION)
+
+
+def _is_committed(shuffle: Shuffle, seen: Seen) -> bool:
+    """Whether the shuffle is committed with these winners. Raises ConflictError if they do not fit it."""
     if shuffle.committed_ms:
         if shuffle.winners_digest == seen.digest:
-            return None
-        raise ConflictError(f"{key} is committed with other winners; a commit is final")
+            return True
+        raise ConflictError(f"{shuffle.key} is committed with other winners; a commit is final")
     if seen.partitions != shuffle.partitions or shuffle.maps not in (0, seen.maps):
         raise ConflictError(
-            f"winners of {seen.maps} maps and {seen.partitions} partitions do not fit {key}, registered with "
+            f"winners of {seen.maps} maps and {seen.partitions} partitions do not fit {shuffle.key}, registered with "
             f"{shuffle.maps} (0: not known) and {shuffle.partitions}"
         )
-    return shuffle
+    return False

@@ -116,7 +116,7 @@ class Shuffles:
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
         if shuffle is None or not _same_shape(shuffle, request):
             await self._open(key, request, shuffle)
-            shuffle = await self._shuffle(key)
+            shuffle = self._leader.peek(lambda state: state.shuffle(key)) or await self._shuffle(key)
         array, workers = shuffle.assignment, await self._workers(shuffle)
         if shuffle.kind == KIND_REDUCE:
             now = await self._locations.now(shuffle)
@@ -144,7 +144,7 @@ class Shuffles:
         shuffle = await self._shuffle(key)
         seen = await self._check.see(shuffle.kind, request.winners_array)
         if shuffle.kind == KIND_REDUCE:
-            await self._sealing.commit(key, request.winners_array, seen)
+            await self._sealing.commit(shuffle, request.winners_array, seen)
         else:
             await self._commit_maps(request, shuffle, seen)
         return pb.CommitReply(raft_index=self._leader.index())
