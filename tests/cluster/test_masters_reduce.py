@@ -2,7 +2,7 @@
 
 The workers here are a real socket peer each, made from the same frame server as the worker: it registers, answers HELLO
 and SEAL, and does nothing else. A real worker cannot be told to hold a seal back, to have failed, or to have forgotten
-an epoch just when a test needs it; tests/cluster/test_reduce.py goes through real workers.
+an epoch just when a test needs it; the tests at the end have real workers.
 """
 
 import asyncio
@@ -15,18 +15,28 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.common.errors import ConflictError, GiveUpError, ProtocolError, Status
+from holdfast.common.errors import ConflictError, GiveUpError, HoldfastError, ProtocolError, Status
 from holdfast.common.frame import FrameHeader, FrameType
-from holdfast.common.ids import NO_WORKER, AttemptId, Incarnation, WorkerId
-from holdfast.common.limits import COMMAND_PART_BYTES, FRAME_BODY_BYTES_MAX
+from holdfast.common.ids import (
+    NO_WORKER,
+    AttemptId,
+    Generation,
+    Incarnation,
+    Instance,
+    ShuffleId,
+    ShuffleKey,
+    WorkerId,
+)
+from holdfast.common.limits import COMMAND_PART_BYTES, FRAME_BODY_BYTES_MAX, MIB
 from holdfast.common.messages import Ack, Hello, HelloOk, Role
 from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.control import ControlClient
 from holdfast.common.net.frame_server import FrameServer, ServerConnection, serve
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import EpochResult, ReduceLocations, ReduceManifest, ReduceWinners
-from holdfast.common.reduce_messages import Seal, SealAnswer, SealedEpoch, SealFlag
+from holdfast.common.reduce_messages import ReplicaPlace, Seal, SealAnswer, SealedEpoch, SealFlag
 from tests.cluster.masters import CALM, SHORT, Driver, agree, leader_of, run, silent, waiting, worker
+from tests.support.reduce_data import RawClient, Writer
 from tests.support.waiting import wait_until_async
 
 #: Workers away are given up soon.
@@ -540,3 +550,76 @@ def test_without_workers_nothing_is_placed_and_revives_wait(own: LocalCluster):
             assert [(each.partition, each.epoch, each.primary) for each in await revive] == [(1, 1, peer.number)]
 
     run(story())
+
+
+async def push_one_each(driver: ReduceDriver, placed: ReduceLocations, reply: pb.RegisterShuffleReply, ack: Ack):
+    """Push one batch to every partition, each to its worker and replica."""
+    addresses = {each.worker: each for each in reply.workers}
+    key = ShuffleKey(Instance(driver.instance), ShuffleId(1), Generation(0))
+    writer = Writer(key, map=0, attempt=5)
+    for worker_id, at in addresses.items():
+        host, port = at.address.split(":")
+        raw = RawClient(*await asyncio.open_connection(host, int(port)))
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(raw.close)
+            await raw.say_hello(Role.CLIENT, driver.client.cluster_id)
+            await raw.credit(1 * MIB)
+            for partition, place in enumerate(placed.partitions):
+                if place.primary == worker_id:
+                    other = addresses.get(place.replica)
+                    replica = other and ReplicaPlace(place.replica, Incarnation(other.incarnation), other.address)
+                    assert await raw.push(writer, [writer.batch(partition, bytes(1000))], ack, replica=replica) == {}
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_real_workers_seal_what_was_pushed(cluster: LocalCluster, copies: int):
+    """Through real workers: what was pushed is sealed on every copy, with its size; partitions without a batch are
+    empty and not lost; nothing is accepted afterwards."""
+
+    async def story():
+        async with ControlClient(cluster.endpoints) as client:
+            driver = ReduceDriver(client)
+            await driver.register()
+            placed, reply = await driver.open(partitions=6, copies=copies)
+            await push_one_each(driver, ReduceLocations(placed.partitions[:5]), reply, Ack.WRITTEN)
+            await asyncio.gather(driver.end(partitions=6), driver.end(partitions=6))
+            told = await driver.told()
+            assert [len(each.copies) for each in told] == [copies] * 5 + [0]
+            assert {copy.size_bytes for each in told for copy in each.copies} == {1028}
+            assert not any(each.lost for each in told)
+            with pytest.raises(HoldfastError) as refused:
+                await push_one_each(driver, placed, reply, Ack.WRITTEN)
+            assert refused.value.status is Status.COMMITTED
+
+    run(story())
+
+
+@pytest.mark.parametrize("ack", [Ack.MEMORY, Ack.WRITTEN], ids=["memory", "written"])
+def test_real_worker_killed_before_the_commit(cluster: LocalCluster, ack: Ack):
+    """Kill -9 of a worker with acknowledged batches, and its return: WRITTEN is sealed by the new start, MEMORY is lost
+    by name; partitions that have no copy lost are whole."""
+
+    async def story():
+        async with ControlClient(cluster.endpoints) as client:
+            driver = ReduceDriver(client)
+            await driver.register()
+            placed, reply = await driver.open(partitions=6, ack=ack)
+            await push_one_each(driver, placed, reply, ack)
+            victim = cluster.workers[0]
+            number = next(each.worker for each in await listed(client) if each.name == victim.name)
+            victim.kill()
+            commit = asyncio.create_task(driver.end(partitions=6))
+            await wait_until_async(lambda: metric(cluster, "holdfast_master_calls_under_way") > 0, "the commit")
+            await asyncio.to_thread(victim.start)
+            await commit
+            told = [each for each in await driver.told() if each.epoch == 0]
+            hit = [each.primary == number for each in placed.partitions]
+            assert [each.lost for each in told] == [was and ack is Ack.MEMORY for was in hit]
+            assert any(hit)
+            assert {each.primary.size_bytes for each in told if not each.lost} == {1028}
+
+    run(story())
+
+
+async def listed(client: ControlClient) -> list[pb.WorkerInfo]:
+    return list((await client.call("Admin/ListWorkers", pb.ListWorkersRequest())).workers)
