@@ -8,6 +8,8 @@ file. Prints GB/s, CPU seconds of the server per GiB for pushing, the time of th
 from __future__ import annotations
 
 import argparse
+import contextlib
+import http.client
 import json
 import os
 import shutil
@@ -134,7 +136,9 @@ class Connection:
         return b"".join(parts)
 
 
-def frames(total: int, batch: int, partitions: int, incarnation: Incarnation, ack: Ack) -> Iterator[tuple[bytes, bytes]]:
+def frames(
+    total: int, batch: int, partitions: int, incarnation: Incarnation, ack: Ack
+) -> Iterator[tuple[bytes, bytes]]:
     """Header with meta, and body, of merged frames; an attempt for every 64 MiB."""
     payload = os.urandom(batch - 28)
     seeds = [partition_seed(SHUFFLE, PartitionId(partition)) for partition in range(partitions)]
@@ -298,7 +302,21 @@ def start_worker(directory: Path, profile: str) -> tuple[subprocess.Popen[str], 
         [*command, "-m", "holdfast.worker", "--config", str(config)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    return process, json.loads(process.stdout.readline())["data"]
+    ready = json.loads(process.stdout.readline())
+    _wait_for_http(ready["http"])
+    return process, ready["data"]
+
+
+def _wait_for_http(address: str) -> None:
+    """What a worker loads after its first line is no part of the measurement."""
+    host, port = address.split(":")
+    while True:
+        connection = http.client.HTTPConnection(host, int(port), timeout=5)
+        with contextlib.suppress(OSError), contextlib.closing(connection):
+            connection.request("GET", "/metrics")
+            if connection.getresponse().status == 200:
+                time.sleep(1.0)  # and its first tries to register
+                return
 
 
 def measure(directory: Path, total: int, batch: int, partitions: int, ack: Ack, profile: str) -> dict[str, float]:

@@ -89,7 +89,7 @@ def test_what_was_acknowledged_survives_kill_9_mid_push(worker: WorkerProcess, a
 
     async def story() -> None:
         writer = Writer(shuffle_of())
-        frames = mixed(writer, 40, 30, (100, 2_000, 40_000))
+        frames = mixed(writer, 40, 30, (100, 2_000, 20_000))
         acknowledged = []
         async with worker.client() as client:
             sent = []
@@ -181,7 +181,11 @@ def test_credit_is_respected(tmp_path: Path) -> None:
 
     async def story() -> None:
         writer = Writer(shuffle_of())
-        async with worker.client(credit=0) as first, worker.client(credit=0) as second, worker.client(credit=0) as third:
+        async with (
+            worker.client(credit=0) as first,
+            worker.client(credit=0) as second,
+            worker.client(credit=0) as third,
+        ):
             frame = [writer.batch(0, b"x" * 100_000)]
             assert await refused(first.push(writer, frame)) == Status.BUSY
             granted = await first.credit(1 << 30)

@@ -16,7 +16,15 @@ from typing import Any, NamedTuple
 from holdfast.common.batch import Batch, BatchWriter, parse_batches
 from holdfast.common.checksum import crc32c, partition_seed
 from holdfast.common.errors import HoldfastError, error_for
-from holdfast.common.frame import HEADER_BYTES, RESPONSE, FrameHeader, FrameType, check_meta, decode_header, encode_frame
+from holdfast.common.frame import (
+    HEADER_BYTES,
+    RESPONSE,
+    FrameHeader,
+    FrameType,
+    check_meta,
+    decode_header,
+    encode_frame,
+)
 from holdfast.common.ids import (
     AttemptId,
     Generation,
@@ -174,9 +182,7 @@ class RawClient:
         self, shuffle: ShuffleKey, epochs: Iterable[tuple[int, int]], *, final: bool = True
     ) -> list[SealedEpoch]:
         """Seal epochs."""
-        seal = Seal(
-            shuffle=shuffle, flags=SealFlag.FINAL if final else 0, raft_index=RaftIndex(1), epochs=list(epochs)
-        )
+        seal = Seal(shuffle=shuffle, flags=SealFlag.FINAL if final else 0, raft_index=RaftIndex(1), epochs=list(epochs))
         return SealAnswer.decode((await self.ask(FrameType.SEAL, seal.encode())).meta).epochs
 
     async def read(
@@ -258,9 +264,7 @@ class WorkerProcess:
             f'directories = [{{ path = "{self.data}" }}]\n' + "\n".join(lines) + "\n"
         )
         command = [sys.executable, "-m", "holdfast.worker", "--config", str(config)]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
-        )
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:

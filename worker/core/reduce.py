@@ -86,6 +86,8 @@ class EpochState:
     size_bytes: int = 0
     #: what storage keeps for it; only the edge reads this
     copy: Any = None
+    #: takes (position, length) of what is written for it in the log; the edge's too
+    inbox: Any = None
 
     def become(self, life: Life) -> None:
         assert life in LEGAL[self.life], f"{self}: {self.life.name} -> {life.name}"

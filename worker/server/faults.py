@@ -72,10 +72,10 @@ class FaultyDisk(Disk):
         self._faults.strike()
         super().write(fd, data, offset)
 
-    def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], offset: int) -> None:
+    def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
         """Write, or fail."""
         self._faults.strike()
-        Disk().write_parts(fd, parts, offset)
+        super().write_parts(fd, parts, size, offset)
 
     def sync_data(self, fd: int) -> None:
         """Sync late, or fail."""

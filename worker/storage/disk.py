@@ -44,8 +44,10 @@ class Disk:
         while written < len(rest):
             written += os.pwrite(fd, rest[written:], offset + written)
 
-    def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], offset: int) -> None:
-        """Write parts back to back at `offset`, into the kernel, with one call for every GATHER_MAX of them."""
+    def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
+        """Write parts, `size` bytes together, back to back at `offset`, into the kernel: one call for GATHER_MAX parts."""
+        if len(parts) <= GATHER_MAX and os.pwritev(fd, parts, offset) == size:
+            return
         for first in range(0, len(parts), GATHER_MAX):
             some = parts[first : first + GATHER_MAX]
             size = sum([len(part) for part in some])

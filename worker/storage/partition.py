@@ -8,6 +8,7 @@ flush, and its head goes with the first bytes, in one write. Called by reduce_di
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from holdfast.common.limits import CHUNK_BYTES, MIB
 from holdfast.common.messages import Ack
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle, OpenFiles
-from holdfast.worker.storage.push_log import OFFSET_MASK, SEGMENT_SHIFT
+from holdfast.worker.storage.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT
 from holdfast.worker.storage.reduce_layout import EpochKey, open_path
 from holdfast.worker.storage.reduce_records import FILE_HEAD_BYTES, ChunkRow, FileHead
 
@@ -92,19 +93,21 @@ class PartitionCopy:
 
     def gather(self) -> Gathered:
         """What is pending, as views of the log."""
-        views, unpack = self.views, _MAP_AND_CRC.unpack_from
+        unpack = _MAP_AND_CRC.unpack_from
         parts: list[memoryview] = []
-        maps: list[int] = []
-        crc_sum = size_bytes = 0
-        for position, size in self.pending:
-            view = views[position >> SEGMENT_SHIFT]
-            offset = position & OFFSET_MASK
-            map_id, crc = unpack(view, offset + _MAP_OFFSET)
-            parts.append(view[offset : offset + size])
-            maps.append(map_id)
-            crc_sum += crc
-            size_bytes += size
-        return Gathered(parts, size_bytes, crc_sum, maps)
+        heads: list[tuple[int, int]] = []
+        pending, first = self.pending, 0
+        while first < len(pending):  # segment by segment, of which there are one or two
+            number = pending[first][0] >> SEGMENT_SHIFT
+            base = number << SEGMENT_SHIFT
+            past = bisect_left(pending, (base + SEGMENT_BYTES_MAX,), first)
+            some = pending[first:past] if past - first < len(pending) else pending
+            view = self.views[number]
+            parts += [view[at - base : at - base + size] for at, size in some]
+            heads += [unpack(view, at - base + _MAP_OFFSET) for at, _ in some]
+            first = past
+        size_bytes = sum([size for _, size in pending])
+        return Gathered(parts, size_bytes, sum([crc for _, crc in heads]), [map_id for map_id, _ in heads])
 
     def flush(self, disk: Disk, files: OpenFiles) -> int:
         """Append what is pending to the file; return its bytes. Raises OSError, and then it is still pending."""
@@ -127,9 +130,9 @@ class PartitionCopy:
         """Append whole batches, one a part, to the file. Raises OSError, and then nothing has changed."""
         handle = self._handle(disk, files)
         if self.file_bytes:
-            disk.write_parts(handle.fd, parts, self.file_bytes)
+            disk.write_parts(handle.fd, parts, size_bytes, self.file_bytes)
         else:
-            disk.write_parts(handle.fd, [self.head.encode(), *parts], 0)
+            disk.write_parts(handle.fd, [self.head.encode(), *parts], FILE_HEAD_BYTES + size_bytes, 0)
             self.file_bytes = FILE_HEAD_BYTES
         self._index(parts, size_bytes, maps)
         self.file_bytes += size_bytes

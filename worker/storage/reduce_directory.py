@@ -169,6 +169,8 @@ class ReduceDirectory:
     def tick(self) -> None:
         """Once a second: let go of the log as far as it is not needed."""
         self.release()
+        if not self.log.segments:
+            self.log.remove_spares()
         if self._old_segments and not self.left:
             for path in self._old_segments:
                 self._disk.remove(path)

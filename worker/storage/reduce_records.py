@@ -47,9 +47,9 @@ FILE_HEAD_BYTES = _FILE_HEAD.size + 4
 _SEGMENT_HEAD = struct.Struct("<4sHHII16s")
 _SEGMENT_MAGIC = b"HFLG"
 SEGMENT_HEAD_BYTES = _SEGMENT_HEAD.size + 4
-#: magic 8, shuffle key 24, map u32, attempt u64, entries, body bytes, CRC of the body, CRC of the entries u32, ack u8,
-#: zero 3; CRC of all before
-_RECORD = struct.Struct(f"<8s{SHUFFLE_KEY.size}sIQIIIIB3x")
+#: magic 8, shuffle key 24, map u32, attempt u64, entries, body bytes, CRC of the body, CRC of the entries, number of the
+#: segment u32, ack u8, zero 3; CRC of all before
+_RECORD = struct.Struct(f"<8s{SHUFFLE_KEY.size}sIQIIIIIB3x")
 RECORD_MAGIC = b"HFpushed"
 RECORD_BYTES = _RECORD.size + 4
 _CRC_BYTES = 4
@@ -271,7 +271,7 @@ def decode_file_head(data: bytes) -> FileHead:
 
 
 class SegmentHead(NamedTuple):
-    """The start of a log segment: who wrote it, in which boot."""
+    """The start of a log segment: who wrote it, in which boot. Number 0: nothing refers to it, it is kept for reuse."""
 
     incarnation: Incarnation
     number: int
@@ -304,6 +304,8 @@ class RecordHead(NamedTuple):
     body_bytes: int
     body_crc: int
     entries_crc: int
+    #: a record of another segment is what the file held before it was used again
+    segment: int
     ack: Ack
 
     @property
@@ -317,20 +319,20 @@ class RecordHead(NamedTuple):
         return body + crc32c(body).to_bytes(_CRC_BYTES, "little")
 
 
-def decode_record_head(data: bytes | memoryview, offset: int) -> RecordHead | None:
-    """Read the head of a record; None if there is none, or it is damaged."""
+def decode_record_head(data: bytes | memoryview, offset: int, of_segment: int) -> RecordHead | None:
+    """Read the head of a record; None if there is none of this segment, or it is damaged."""
     end = offset + RECORD_BYTES
     if end > len(data):
         return None
     raw = bytes(data[offset:end])
     if crc32c(raw[: _RECORD.size]) != int.from_bytes(raw[_RECORD.size :], "little"):
         return None
-    magic, shuffle, map_id, attempt, entries, size, body_crc, entries_crc, ack = _RECORD.unpack_from(raw)
-    if magic != RECORD_MAGIC or ack > Ack.SYNCED:
+    magic, shuffle, map_id, attempt, entries, size, body_crc, entries_crc, segment, ack = _RECORD.unpack_from(raw)
+    if magic != RECORD_MAGIC or ack > Ack.SYNCED or segment != of_segment:
         return None
     instance, number, generation = SHUFFLE_KEY.unpack(shuffle)
     key = ShuffleKey(Instance(instance), ShuffleId(number), Generation(generation))
-    head = RecordHead(key, map_id, attempt, entries, size, body_crc, entries_crc, Ack(ack))
+    head = RecordHead(key, map_id, attempt, entries, size, body_crc, entries_crc, segment, Ack(ack))
     return head if offset + head.size_bytes <= len(data) else None
 
 

@@ -97,18 +97,20 @@ def scan_segment(path: Path) -> Segment:
     try:
         head = decode_segment_head(bytes(data[:SEGMENT_HEAD_BYTES]))
     except CorruptError as error:
-        bad = [(0, str(error))] if _find_record(data, 0) is not None else []
+        bad = [(0, str(error))] if bytes(data[:SEGMENT_HEAD_BYTES]).strip(b"\0") else []
         return Segment(path, None, bad=bad)
     segment = Segment(path, head)
+    if not head.number:
+        return segment
     at = SEGMENT_HEAD_BYTES
     while at < len(data):
-        record = decode_record_head(data, at)
+        record = decode_record_head(data, at, head.number)
         if record is not None and _is_whole(data, at, record):
             segment.records.append((at, record))
             at += record.size_bytes
             segment.end = at
             continue
-        behind = _find_record(data, at + 1)
+        behind = _find_record(data, at + 1, head.number)
         if behind is None:
             break
         why = "a record of the push log is damaged" if record else "the head of a record of the push log is damaged"
@@ -126,12 +128,12 @@ def _is_whole(data: memoryview, at: int, record: RecordHead) -> bool:
     return crc32c(data[rows:end]) == record.entries_crc and crc32c(data[body:rows]) == record.body_crc
 
 
-def _find_record(data: memoryview, start: int) -> int | None:
+def _find_record(data: memoryview, start: int, number: int) -> int | None:
     """The first whole record at or behind `start`."""
     mapped = data.obj
     at = start
     while isinstance(mapped, mmap.mmap) and (at := mapped.find(RECORD_MAGIC, at)) >= 0:
-        record = decode_record_head(data, at)
+        record = decode_record_head(data, at, number)
         if record is not None and _is_whole(data, at, record):
             return at
         at += 1

@@ -247,7 +247,7 @@ class ReduceSealer:
         self._disk.remove(path)
         handle = Handle(self._disk.create(path))
         try:
-            self._disk.write_parts(handle.fd, [*parts, footer], 0)
+            self._disk.write_parts(handle.fd, [*parts, footer], record.file_bytes, 0)
             self._sync(handle.fd)
         except OSError:
             self._disk.remove(path)

@@ -72,7 +72,8 @@ class ReduceStore:
         """Begin the copy of an epoch; raises OSError."""
         directory = self._directories[state.directory]
         key = EpochKey(state.shuffle, state.partition, state.epoch)
-        state.copy = directory.reduce.begin(key, state.ack, directory.reduce.log.incarnation)
+        copy = directory.reduce.begin(key, state.ack, directory.reduce.log.incarnation)
+        state.copy, state.inbox = copy, copy.pending.append
 
     def append(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
         """Write what was taken of a frame; `rows` are its entries as they came. Returns (index, status) of failures."""
@@ -105,18 +106,28 @@ class ReduceStore:
     def _append_whole(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
         """The hot path: the whole body is one record of the log."""
         push = decision.push
-        head = RecordHead(
-            push.shuffle, push.map, push.attempt, len(push.entries), len(body), push.body_crc, crc32c(rows), push.ack
-        )
         reduce = self._directories[0].reduce
+        count = len(push.entries)
         size = RECORD_BYTES + len(body) + len(rows)
         try:
-            _, position = reduce.log.append([head.encode(), body, rows], size, len(push.entries))
+            segment = reduce.log.room(size)
+            head = RecordHead(
+                push.shuffle,
+                push.map,
+                push.attempt,
+                count,
+                len(body),
+                push.body_crc,
+                crc32c(rows),
+                segment.number,
+                push.ack,
+            )
+            position = reduce.log.append(segment, [head.encode(), body, rows], size, count)
         except OSError as error:
-            return self._failed([(index, state) for index, state in enumerate(decision.states) if state], error)
+            return self._failed(list(enumerate(decision.states)), error)
         at = position + RECORD_BYTES
         for state, length in zip(decision.states, map(_SIZE, push.entries), strict=True):
-            state.copy.pending.append((at, length))  # type: ignore[union-attr]
+            state.inbox((at, length))  # type: ignore[union-attr, misc]
             at += length
         self.log_bytes += size
         return self._empty(0, size)
@@ -132,10 +143,14 @@ class ReduceStore:
             crc = crc32c(part, crc)
         rows = b"".join([PUSH_ENTRY.pack(*push.entries[index]) for index, _, _ in some])
         length = sum([length for _, _, length in some])
-        head = RecordHead(push.shuffle, push.map, push.attempt, len(some), length, crc, crc32c(rows), push.ack)
         size = RECORD_BYTES + length + len(rows)
+        log = self._directories[directory].reduce.log
         try:
-            _, position = self._directories[directory].reduce.log.append([head.encode(), *parts, rows], size, len(some))
+            segment = log.room(size)
+            head = RecordHead(
+                push.shuffle, push.map, push.attempt, len(some), length, crc, crc32c(rows), segment.number, push.ack
+            )
+            position = log.append(segment, [head.encode(), *parts, rows], size, len(some))
         except OSError as error:
             return self._failed([(index, decision.states[index]) for index, _, _ in some], error)
         at = position + RECORD_BYTES
