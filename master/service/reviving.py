@@ -69,8 +69,8 @@ class Reviver:
             turn = self._turns.get(key)
             if turn is None:
                 turn = self._turns[key] = asyncio.Lock()
+            await self._sealing.ended(key, LONG_POLL_MS_MAX / 1000)
             async with turn:
-                await self._sealing.ended(key, LONG_POLL_MS_MAX / 1000)
                 newest = self._newest(key, request.failed)
                 lacking = [each for each, there in zip(request.failed, newest, strict=True) if there is None]
                 if lacking:

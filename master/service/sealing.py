@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 
 #: Commits under way at once.
 COMMITS_MAX = 1_024
+#: Calls that wait for a commit: half of those that a master has under way, so that heartbeats always get in.
+WAITING_MAX = 1_024
 #: Seals of hard-split epochs that wait; beyond it the commit seals them.
 EARLY_MAX = 65_536
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
@@ -96,6 +98,7 @@ class Sealing:
         self._locations = locations
         self._links = Links(leader.config.cluster.id)
         self._commits: dict[ShuffleKey, _Commit] = {}
+        self._waiting = 0
         self._early: deque[tuple[ShuffleKey, int, tuple[tuple[int, int], ...]]] = deque()
         self._early_task: asyncio.Task[None] | None = None
         self.counts = SealCounts()
@@ -119,7 +122,7 @@ class Sealing:
         """Return when no commit of this generation is under way any more. Raises RetryError (BUSY) after `seconds`."""
         commit = self._commits.get(key)
         if commit is not None:
-            await asyncio.wait((commit.task,), timeout=seconds)
+            await self._wait(commit, seconds)
             if not commit.task.done():
                 raise RetryError(f"{key} is being committed; ask again", status=Status.BUSY)
 
@@ -130,13 +133,23 @@ class Sealing:
         """
         key = shuffle.key
         while (running := self._commits.get(key)) is not None and running.digest != seen.digest:
-            await asyncio.wait((running.task,))
+            await self._wait(running)
         if running is None:
             running = self._begin(shuffle, winners, seen)
-        await asyncio.wait((running.task,))
+        await self._wait(running)
         if running.task.cancelled():
             raise NotLeaderError(leader=self._leader.http_of(self._leader.node.status().leader))
         running.task.result()
+
+    async def _wait(self, commit: _Commit, seconds: float | None = None) -> None:
+        """Return when a commit ended, or after `seconds`. Raises RetryError (BUSY) past the bound of those who wait."""
+        if self._waiting >= WAITING_MAX:
+            raise RetryError(f"{WAITING_MAX} calls wait for commits; try again", status=Status.BUSY)
+        self._waiting += 1
+        try:
+            await asyncio.wait((commit.task,), timeout=seconds)
+        finally:
+            self._waiting -= 1
 
     def _begin(self, shuffle: Shuffle, winners: bytes, seen: Seen) -> _Commit:
         key = shuffle.key

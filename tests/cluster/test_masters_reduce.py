@@ -566,8 +566,10 @@ async def push_one_each(driver: ReduceDriver, placed: ReduceLocations, reply: pb
             await raw.credit(1 * MIB)
             for partition, place in enumerate(placed.partitions):
                 if place.primary == worker_id:
-                    other = addresses.get(place.replica)
-                    replica = other and ReplicaPlace(place.replica, Incarnation(other.incarnation), other.address)
+                    replica = None
+                    if place.replica != NO_WORKER:
+                        other = addresses[place.replica]
+                        replica = ReplicaPlace(place.replica, Incarnation(other.incarnation), other.address)
                     assert await raw.push(writer, [writer.batch(partition, bytes(1000))], ack, replica=replica) == {}
 
 
