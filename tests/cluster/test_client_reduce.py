@@ -1,0 +1,254 @@
+"""Pushing against real masters and workers: what is pushed is read, exactly once, whoever is killed in between."""
+
+import pickle
+import random
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.client import Ack, Codec, PushStatus, ReduceShuffle, Session
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.push_writer import BUFFER_BYTES_MIN
+from holdfast.common.errors import AbortedError, ConflictError, DataLostError, GiveUpError, HoldfastError, Status
+from holdfast.common.limits import KIB, MIB
+
+PARTITIONS = 4
+MAPS = 4
+#: Per partition, how often each (map, payload) is there.
+Contents = dict[int, Counter[tuple[int, bytes]]]
+Records = list[tuple[int, bytes]]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One cluster for the tests that leave it as they found it: all servers running."""
+    with local_cluster(masters=3, workers=2, dir=tmp_path_factory.mktemp("reduce") / "cluster") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def session(shared: LocalCluster) -> Iterator[Session]:
+    """A session of the shared cluster."""
+    with Session(shared.endpoints, app="tests") as opened:
+        yield opened
+
+
+def records_of(seed: int, count: int = 40, partitions: int = PARTITIONS, size_max: int = 100_000) -> Records:
+    """Payloads from one byte to `size_max`, for random partitions."""
+    rng = random.Random(seed)
+    sizes = [1, 100, 3_000, size_max]
+    return [(rng.randrange(partitions), rng.randbytes(rng.choice(sizes))) for _ in range(count)]
+
+
+def push(shuffle: ReduceShuffle, map_id: int, attempt: int, records: Records, **options: Any) -> PushStatus:
+    with shuffle.writer(map_id, attempt, **options) as writer:
+        for record in records:
+            writer.write(record[0], record[1])
+        return writer.close()
+
+
+def contents(maps: dict[int, Records]) -> Contents:
+    """What a reader must get, as a multiset per partition."""
+    found: Contents = defaultdict(Counter)
+    for map_id, records in maps.items():
+        for partition, payload in records:
+            found[partition][map_id, payload] += 1
+    return found
+
+
+def read(shuffle: ReduceShuffle, partitions: Iterable[int] = range(PARTITIONS), **options: Any) -> Contents:
+    found: Contents = defaultdict(Counter)
+    for record in shuffle.reader(partitions, **options):
+        found[record.partition][record.map, bytes(record.payload)] += 1
+    return found
+
+
+def fill(session: Session, maps: int = MAPS, **options: Any) -> tuple[ReduceShuffle, Contents]:
+    """A committed shuffle with random contents."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS, maps, **options)
+    data = {map_id: records_of(map_id) for map_id in range(maps)}
+    shuffle.commit([push(shuffle, map_id, 100 + map_id, records) for map_id, records in data.items()])
+    return shuffle, contents(data)
+
+
+@pytest.mark.parametrize("ack", list(Ack))
+@pytest.mark.parametrize("copies", [1, 2])
+def test_what_is_pushed_is_read(session: Session, copies: int, ack: Ack) -> None:
+    """Four maps, four partitions, at every level, one copy and two: the same multiset, at once and one by one."""
+    shuffle, expected = fill(session, copies=copies, ack=ack)
+    assert shuffle.copies == copies
+    assert read(shuffle) == expected
+    for partition in range(PARTITIONS):
+        assert read(shuffle, [partition]) == {partition: expected[partition]}
+    assert read(shuffle, []) == {}
+
+
+def test_a_shuffle_without_data(session: Session) -> None:
+    """Maps that wrote nothing are fine, and so is a shuffle without maps."""
+    empty, _ = session.register_reduce_shuffle(PARTITIONS), None
+    empty.commit([push(empty, 0, 1, [])])
+    assert read(empty) == {}
+    none = session.register_reduce_shuffle(PARTITIONS)
+    none.commit([])
+    assert read(none) == {}
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4, Codec.ZSTD])
+def test_compression(session: Session, codec: Codec) -> None:
+    """What shrinks and what does not comes back as it was written."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS)
+    records = [(0, b"holdfast " * 10_000), (1, random.Random(1).randbytes(50_000)), (1, b"x"), (0, bytes(1_000))]
+    shuffle.commit([push(shuffle, 0, 1, records, codec=codec)])
+    assert read(shuffle) == contents({0: records})
+
+
+def test_ranges_of_maps(session: Session) -> None:
+    """A reader may want the records of some maps only, and gets all of those."""
+    shuffle, expected = fill(session, copies=2)
+    for maps in (range(1), range(1, 3), range(3, 4), range(MAPS)):
+        wanted = {
+            partition: Counter({key: count for key, count in each.items() if key[0] in maps})
+            for partition, each in expected.items()
+        }
+        assert read(shuffle, maps=maps) == {partition: each for partition, each in wanted.items() if each}
+
+
+def test_large_and_many_records(session: Session) -> None:
+    """Records of up to 16 MiB, and many more bytes than the buffer holds, come through a small buffer."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS)
+    rng = random.Random(9)
+    large = [(1, rng.randbytes(15 * MIB)), (2, rng.randbytes(5 * MIB))]
+    many = [(number % PARTITIONS, number.to_bytes(4, "big") * 500) for number in range(10_000)]
+    statuses = [push(shuffle, 0, 1, large), push(shuffle, 1, 2, many, buffer_bytes=BUFFER_BYTES_MIN)]
+    shuffle.commit(statuses)
+    assert read(shuffle) == contents({0: large, 1: many})
+
+
+def test_the_winner_is_read_and_no_other(session: Session) -> None:
+    """Of two attempts that pushed everything, only the one that was committed is delivered."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS)
+    loser, winner = records_of(1), records_of(2)
+    push(shuffle, 0, 1, loser)
+    shuffle.commit([push(shuffle, 0, 2, winner)])
+    assert read(shuffle) == contents({0: winner})
+
+
+def test_an_attempt_after_the_commit_is_aborted(session: Session) -> None:
+    """A late attempt hears that a sibling won, and never gets a status."""
+    shuffle, expected = fill(session)
+    with pytest.raises(AbortedError):
+        push(shuffle, 0, 999, records_of(1))
+    assert read(shuffle) == expected
+
+
+def test_an_aborted_attempt_leaves_nothing(session: Session) -> None:
+    """An error in the caller's code, or no close, aborts the attempt; another one of the map is read alone."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS)
+    with pytest.raises(ValueError, match="partition 99"):
+        push(shuffle, 0, 1, [*records_of(1, count=300), (99, b"no such partition")])
+    with shuffle.writer(0, 3) as writer:
+        writer.write(0, b"never closed")
+    with pytest.raises(GiveUpError):
+        writer.close()
+    shuffle.commit([push(shuffle, 0, 2, records_of(2))])
+    assert read(shuffle) == contents({0: records_of(2)})
+
+
+def test_a_reader_commits_what_its_shuffle_offers(session: Session) -> None:
+    """A shuffle object that knows the winners commits them when the masters say that nobody has."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS)
+    shuffle.offer([push(shuffle, 0, 1, records_of(1))])
+    task = pickle.loads(pickle.dumps(shuffle))  # noqa: S301 - our own bytes
+    assert read(task) == contents({0: records_of(1)})
+    opened = session.open_reduce_shuffle(shuffle.key.shuffle)
+    assert read(opened) == contents({0: records_of(1)})
+
+
+def test_a_commit_is_final(session: Session) -> None:
+    """The same winners again are fine, others are not."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS)
+    first = push(shuffle, 0, 1, records_of(1))
+    other = push(shuffle, 0, 2, records_of(2))
+    shuffle.commit([first])
+    shuffle.commit([PushStatus.from_bytes(first.to_bytes())])
+    with pytest.raises(ConflictError):
+        shuffle.commit([other])
+
+
+def test_maps_that_push_at_once_share_connections(session: Session) -> None:
+    """Eight attempts in eight threads of one process come through whole."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS, copies=2)
+    data = {map_id: records_of(map_id, count=200) for map_id in range(8)}
+    statuses: dict[int, PushStatus] = {}
+
+    def run(map_id: int) -> None:
+        statuses[map_id] = push(shuffle, map_id, map_id, data[map_id], buffer_bytes=2 * MIB)
+
+    threads = [threading.Thread(target=run, args=(map_id,)) for map_id in data]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    shuffle.commit(statuses.values())
+    assert read(shuffle) == contents(data)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_worker_killed_in_the_middle(tmp_path: Path, copies: int) -> None:
+    """kill -9 of a worker while four maps push, started again later: nothing is pushed from the beginning, and every
+    record is read once."""
+    with (
+        local_cluster(masters=3, workers=3, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="kill") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, copies=copies)
+        data = {map_id: records_of(map_id, count=300) for map_id in range(MAPS)}
+        writers = {map_id: shuffle.writer(map_id, 100 + map_id, buffer_bytes=2 * MIB) for map_id in data}
+        for half in (0, 1):
+            for map_id, writer in writers.items():
+                for record in data[map_id][150 * half : 150 * (half + 1)]:
+                    writer.write(*record)
+            if not half:
+                for writer in writers.values():
+                    writer.flush()
+                cluster.workers[0].kill()
+        statuses = [writer.close() for writer in writers.values()]
+        if copies == 1:
+            cluster.workers[0].start()  # its epochs were WRITTEN: it comes back with all it acknowledged
+        shuffle.commit(statuses)
+        assert read(shuffle) == contents(data)
+        assert any(epoch.epoch for epoch in shuffle.manifest().epochs.epochs), "nothing had to move"
+
+
+def test_a_copy_lost_after_the_commit(tmp_path: Path) -> None:
+    """With two copies a worker killed after the commit, for good, is not noticed by any reader."""
+    with (
+        local_cluster(masters=3, workers=2, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="kill") as session,
+    ):
+        shuffle, expected = fill(session, copies=2)
+        for index in (0, 1):
+            cluster.workers[index].kill()
+            assert read(shuffle) == expected
+            cluster.workers[index].start()
+
+
+def test_memory_that_is_gone_is_lost_by_name(tmp_path: Path) -> None:
+    """What was acknowledged in memory dies with its worker: reading says which partition, and never answers wrongly."""
+    with (
+        local_cluster(masters=3, workers=1, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="memory") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(PARTITIONS, ack=Ack.MEMORY)
+        status = push(shuffle, 0, 1, [(1, b"x" * 10 * KIB)])
+        cluster.workers[0].kill()
+        cluster.workers[0].start()
+        shuffle.commit([status])
+        with pytest.raises(HoldfastError, match="partition 1") as caught:
+            read(shuffle)
+        assert isinstance(caught.value, DataLostError) or caught.value.status is Status.CORRUPT
+        assert read(shuffle, [0, 2, 3]) == {}

@@ -1,0 +1,199 @@
+"""The reader's core for pushed partitions: which chunks are asked of whom, and what is whole."""
+
+import random
+from typing import Any
+
+import pytest
+
+from holdfast.client.core.check import IncompleteError
+from holdfast.client.core.chunk_fetch import ChunkFetch
+from holdfast.client.core.exact import PartitionCheck
+from holdfast.client.core.fetch import TRIES_MAX, CloseStream, Complete, GaveUp, OpenStream
+from holdfast.common.batch import Batch, BatchWriter, parse_batches
+from holdfast.common.errors import CorruptError, DataLostError, Status
+from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, MapId, PartitionId, WorkerId
+from holdfast.common.reduce_layouts import NO_ATTEMPT, CopyResult, EpochResult, ReduceManifest, ReduceWinners
+
+SEED = 7
+FIRST = (PartitionId(0), Epoch(0))
+
+
+def batches(map_id: int, count: int, attempt: int = 9) -> list[Batch]:
+    """What one attempt wrote to a partition; the last one is LAST."""
+    writer = BatchWriter(MapId(map_id), AttemptId(attempt), SEED)
+    data = b"".join(writer.header(b"x" * n, last=n == count - 1) + b"x" * n for n in range(count))
+    return list(parse_batches(memoryview(data), SEED))
+
+
+def winners(*attempts: int, bits: str = "") -> ReduceWinners:
+    """Bits: for each map a 1 if it wrote to partition 0."""
+    bitmaps = tuple(bytes([int(bit)]) for bit in bits)
+    return ReduceWinners(2, tuple(AttemptId(attempt) for attempt in attempts), bitmaps)
+
+
+def books(found: ReduceWinners, maps: range | None = None) -> PartitionCheck:
+    return PartitionCheck(found, PartitionId(0), range(len(found.attempts)) if maps is None else maps)
+
+
+def sealed(worker: int) -> CopyResult:
+    return CopyResult(WorkerId(worker), Status.OK, 100)
+
+
+NONE = CopyResult(NO_WORKER, Status.UNKNOWN_FILE, 0)
+
+
+def read(*epochs: EpochResult, found: ReduceWinners | None = None, **options: Any) -> ChunkFetch:
+    return ChunkFetch(
+        ReduceManifest(2, epochs),
+        found or winners(9),
+        [PartitionId(0)],
+        where="shuffle s",
+        grace_ns=1_000,
+        **options,
+    )
+
+
+def epoch(number: int, *copies: CopyResult) -> EpochResult:
+    first, second = (*copies, NONE)[:2]
+    return EpochResult(PartitionId(0), Epoch(number), first, second)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_order_and_any_number_of_times(seed: int) -> None:
+    """Batches of several maps, shuffled and repeated, are each admitted once, and then nothing is missing."""
+    rng = random.Random(seed)
+    wanted = [batch for map_id in range(4) for batch in batches(map_id, rng.randrange(1, 60))]
+    came = wanted + rng.choices(wanted, k=50)
+    rng.shuffle(came)
+    check = books(winners(9, 9, 9, 9, bits="1111"))
+    admitted = [batch for batch in came if check.admit(batch)]
+    assert sorted((batch.map, batch.number) for batch in admitted) == [(batch.map, batch.number) for batch in wanted]
+    assert check.missing(all_read=True) == ""
+
+
+@pytest.mark.parametrize("gone", range(5))
+def test_every_missing_batch_is_noticed(gone: int) -> None:
+    """Whichever of a map's batches did not come, LAST included, the books say so."""
+    check = books(winners(9, bits="1"))
+    for batch in batches(0, 5):
+        if batch.number != gone:
+            check.admit(batch)
+    assert "map 0 attempt 9" in check.missing(all_read=True)
+
+
+def test_totals_are_compared() -> None:
+    """The right number of batches with other contents than LAST was told of is not whole."""
+    check = books(winners(9, bits="1"))
+    first, last = batches(0, 2)
+    check.admit(first._replace(crc=first.crc ^ 1))
+    check.admit(last)
+    assert "do not add up" in check.missing(all_read=True)
+
+
+def test_losers_are_dropped() -> None:
+    """Batches of other attempts, of maps without a winner, of unknown maps and of maps not asked for do not count."""
+    check = books(winners(9, NO_ATTEMPT, 9), range(2))
+    for batch in [*batches(0, 2, attempt=8), *batches(1, 2), *batches(2, 2), *batches(7, 2)]:
+        assert not check.admit(batch)
+    assert check.missing(all_read=True) == ""
+
+
+def test_statuses_are_believed() -> None:
+    """A map whose status says it wrote must be there, one whose status says it did not must not be."""
+    assert "nothing of that" in books(winners(9, bits="1")).missing(all_read=True)
+    with pytest.raises(IncompleteError, match="wrote none"):
+        books(winners(9, bits="0")).admit(batches(0, 1)[0])
+
+
+def test_without_statuses_only_a_lost_epoch_is_a_doubt() -> None:
+    """Where nobody said who wrote, a map of which nothing came is fine if everything was read, and not otherwise."""
+    assert books(winners(9)).missing(all_read=True) == ""
+    assert "may have" in books(winners(9)).missing(all_read=False)
+
+
+def test_one_stream_for_all_epochs_of_a_worker() -> None:
+    """All epochs of a worker are asked for together, from their first chunks; empty ones are not asked for."""
+    core = read(epoch(0, sealed(1)), epoch(1, sealed(2)), epoch(2, sealed(1)), epoch(3, NONE))
+    assert core.fetch.started() == [
+        OpenStream(0, WorkerId(1), ((PartitionId(0), Epoch(0)), (PartitionId(0), Epoch(2)))),
+        OpenStream(1, WorkerId(2), ((PartitionId(0), Epoch(1)),)),
+    ]
+    assert core.first_chunk(FIRST, WorkerId(1)) == 0
+    core.check()
+
+
+def test_a_stream_goes_on_where_it_broke() -> None:
+    """The same copy is asked from its first incomplete chunk, the other copy from its beginning."""
+    core = read(epoch(0, sealed(1), sealed(2)))
+    core.fetch.started()
+    for chunk in range(3):
+        core.chunk_came(FIRST, WorkerId(1), chunk, complete=True)
+    core.chunk_came(FIRST, WorkerId(1), 3, complete=False)
+    assert core.first_chunk(FIRST, WorkerId(1)) == 3
+    assert core.first_chunk(FIRST, WorkerId(2)) == 0
+    close, again = core.fetch.file_bad(0, FIRST, "checksum")
+    assert (close, again) == (CloseStream(0), OpenStream(1, WorkerId(2), (FIRST,)))
+
+
+def test_chunks_come_in_turn() -> None:
+    """A chunk left out, repeated or missing at the end is noticed; with a range of maps chunks may have nothing."""
+    core = read(epoch(0, sealed(1)))
+    core.chunk_came(FIRST, WorkerId(1), 0, complete=True)
+    for wrong in (0, 2):
+        with pytest.raises(IncompleteError, match="1 was due"):
+            core.chunk_came(FIRST, WorkerId(1), wrong, complete=True)
+    with pytest.raises(IncompleteError, match="chunk 1 of 2"):
+        core.file_sent(FIRST, WorkerId(1), 2)
+    core.file_sent(FIRST, WorkerId(1), 1)
+    partly = read(epoch(0, sealed(1)), maps=range(1))
+    partly.chunk_came(FIRST, WorkerId(1), 4, complete=True)
+    partly.file_sent(FIRST, WorkerId(1), 9)
+
+
+def test_a_lost_epoch_that_held_nothing_needed_is_no_error() -> None:
+    """Everything that won is there although an epoch is lost: it held duplicates, or losers' batches."""
+    lost = CopyResult(WorkerId(2), Status.DATA_LOST, 0)
+    core = read(epoch(0, sealed(1)), epoch(1, lost), found=winners(9, bits="1"))
+    core.started()
+    for batch in batches(0, 3):
+        core.admit(PartitionId(0), batch)
+    core.epoch_complete(FIRST)
+
+
+def test_a_lost_epoch_is_named() -> None:
+    """What is missing because of a lost epoch raises DataLost with shuffle, partition, epoch and what is missing."""
+    lost = CopyResult(WorkerId(2), Status.DATA_LOST, 0)
+    core = read(epoch(0, sealed(1)), epoch(1, lost), found=winners(9, bits="1"))
+    core.started()
+    core.admit(PartitionId(0), batches(0, 3)[0])
+    with pytest.raises(DataLostError, match=r"shuffle s: partition 0 epoch 1 is lost.*map 0 attempt 9"):
+        core.epoch_complete(FIRST)
+
+
+def test_a_partition_whose_only_epoch_is_lost() -> None:
+    """There is nothing to read: it is judged before the first stream."""
+    core = read(epoch(0, CopyResult(WorkerId(2), Status.FAILED_COPY, 0)), found=winners(9, bits="1"))
+    with pytest.raises(DataLostError, match="worker 2 FAILED_COPY"):
+        core.started()
+
+
+def test_an_epoch_that_no_copy_gives() -> None:
+    """Three damaged answers of the only copy end the epoch; the partition's books decide, with the cause."""
+    core = read(epoch(0, sealed(1)), found=winners(9, bits="1"))
+    core.fetch.started()
+    effects: list[Any] = []
+    for stream in range(TRIES_MAX):
+        effects = core.fetch.file_bad(stream, FIRST, "chunk 0: checksum")
+    (gone,) = [effect for effect in effects if isinstance(effect, GaveUp)]
+    with pytest.raises(CorruptError, match=r"partition 0 epoch 0 .*chunk 0: checksum.*map 0 attempt 9"):
+        core.gave_up(gone.file, gone.error)
+    assert Complete() in effects
+
+
+def test_all_read_and_not_whole_is_corrupt() -> None:
+    """Every epoch was read and a batch is missing: an error, never a short answer."""
+    core = read(epoch(0, sealed(1)), found=winners(9, bits="1"))
+    core.started()
+    core.admit(PartitionId(0), batches(0, 3)[2])
+    with pytest.raises(CorruptError, match="partition 0 was read to its end and is not whole"):
+        core.epoch_complete(FIRST)
