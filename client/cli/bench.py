@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from holdfast.client.cli.benches.figures import Figure
     from holdfast.client.cluster import LocalCluster
 
-SECTIONS = ("latency", "rate", "data", "restart", "idle", "failover")
+SECTIONS = ("latency", "rate", "small", "data", "restart", "idle", "failover")
+
+#: Workers of a section's cluster, where it is not one.
+WORKERS = {"small": 2}
 
 
 @click.command()
@@ -54,18 +57,19 @@ def _measure(chosen: list[str], scratch: Path, partitions: int) -> list[Figure]:
         figures = machine.calibrate(scratch)
         step("the machine")
         for name in chosen:
-            with local_cluster(masters=3, workers=1, dir=scratch / name) as cluster:
+            with local_cluster(masters=3, workers=WORKERS.get(name, 1), dir=scratch / name) as cluster:
                 figures += actions[name](cluster)
             step(name)
     return figures
 
 
 def _actions(partitions: int) -> dict[str, Callable[[LocalCluster], list[Figure]]]:
-    from holdfast.client.cli.benches import commands, data, servers
+    from holdfast.client.cli.benches import commands, data, servers, small
 
     return {
         "latency": commands.latency,
         "rate": commands.rate,
+        "small": small.small,
         "data": data.data,
         "restart": lambda cluster: servers.restart(cluster, partitions),
         "idle": servers.idle,
