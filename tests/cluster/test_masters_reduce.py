@@ -1,22 +1,19 @@
 """REDUCE partitions on three masters as real processes: placing, reviving, moving, sealing, committing.
 
-The workers here are a real socket peer each, made from the same frame server as the worker: it registers, answers HELLO
-and SEAL, and does nothing else. A real worker cannot be told to hold a seal back, to have failed, or to have forgotten
-an epoch just when a test needs it; the tests at the end have real workers.
+The workers are socket peers that answer seals as a test wants them to (reduce_peers.py); the tests at the end have real
+workers.
 """
 
 import asyncio
 import contextlib
 import secrets
-import urllib.request
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.errors import ConflictError, GiveUpError, HoldfastError, ProtocolError, Status
-from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import (
     NO_WORKER,
     AttemptId,
@@ -25,17 +22,15 @@ from holdfast.common.ids import (
     Instance,
     ShuffleId,
     ShuffleKey,
-    WorkerId,
 )
-from holdfast.common.limits import COMMAND_PART_BYTES, FRAME_BODY_BYTES_MAX, MIB
-from holdfast.common.messages import Ack, Hello, HelloOk, Role
-from holdfast.common.net.buffers import Body, BufferPool
+from holdfast.common.limits import COMMAND_PART_BYTES, MIB
+from holdfast.common.messages import Ack, Role
 from holdfast.common.net.control import ControlClient
-from holdfast.common.net.frame_server import FrameServer, ServerConnection, serve
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.reduce_layouts import EpochResult, ReduceLocations, ReduceManifest, ReduceWinners
-from holdfast.common.reduce_messages import ReplicaPlace, Seal, SealAnswer, SealedEpoch, SealFlag
-from tests.cluster.masters import CALM, SHORT, Driver, agree, leader_of, run, silent, waiting, worker
+from holdfast.common.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
+from holdfast.common.reduce_messages import ReplicaPlace, SealFlag
+from tests.cluster.masters import CALM, SHORT, agree, leader_of, run, waiting
+from tests.cluster.reduce_peers import ReduceDriver, metric, world
 from tests.support.reduce_data import RawClient, Writer
 from tests.support.waiting import wait_until_async
 
@@ -43,166 +38,11 @@ from tests.support.waiting import wait_until_async
 HASTY = {**CALM, "worker": {"return_grace": "300ms"}}
 
 
-class Peer:
-    """A worker as the masters see it: it registers, and answers seals with what the test wants."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.number = 0
-        self.incarnation = 0
-        self.seals: list[Seal] = []
-        #: what to say of an epoch that is not sealed well
-        self.statuses: dict[tuple[int, int], Status] = {}
-        #: keep seals instead of answering
-        self.hold = False
-        self._held: list[tuple[ServerConnection, FrameHeader, Seal]] = []
-        self._server: FrameServer
-        self._beats: asyncio.Task[None] | None = None
-
-    async def start(self, client: ControlClient, beat_s: float = 0.0, **changed: str) -> None:
-        """Listen and register as the next incarnation; with heartbeats if the leases of the test are short."""
-        self.incarnation += 1
-        self._server = await serve("127.0.0.1", 0, self, BufferPool(FRAME_BODY_BYTES_MAX))
-        host, port = self._server.address
-        request = worker(self.name, self.incarnation, data_address=f"{host}:{port}", **changed)
-        self.number = (await client.call("Registry/RegisterWorker", request)).worker
-        if beat_s:
-            self._beats = asyncio.create_task(self._beat(client, request, beat_s))
-
-    async def stop(self) -> None:
-        """Close the port and every connection, and be silent."""
-        if self._beats is not None:
-            self._beats.cancel()
-        await self._server.close()
-
-    def release(self) -> None:
-        """Answer what was held, and from now on everything."""
-        self.hold = False
-        for held in self._held:
-            self._answer(*held)
-        self._held.clear()
-
-    @property
-    def sealed(self) -> set[tuple[int, int]]:
-        """Every epoch that was named in a seal."""
-        return {epoch for seal in self.seals for epoch in seal.epochs}
-
-    async def _beat(self, client: ControlClient, request: pb.RegisterWorkerRequest, beat_s: float) -> None:
-        beat = pb.HeartbeatRequest(worker=self.number, incarnation=self.incarnation, directories=request.directories)
-        while True:
-            await client.call("Registry/Heartbeat", beat)
-            await silent(beat_s, "the next heartbeat")
-
-    def _answer(self, connection: ServerConnection, header: FrameHeader, seal: Seal) -> None:
-        told = []
-        for partition, epoch in seal.epochs:
-            status = self.statuses.get((partition, epoch), Status.OK)
-            size = 100 if status == Status.OK else 0
-            told.append(SealedEpoch(partition, epoch, status, size))  # type: ignore[arg-type]
-        connection.reply(header, SealAnswer(told).encode())
-
-    # What the frame server calls.
-
-    def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
-        assert hello.role == Role.MASTER
-        return HelloOk(worker=WorkerId(self.number), incarnation=Incarnation(self.incarnation))
-
-    def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
-        assert header.type == FrameType.SEAL
-        seal = Seal.decode(meta)
-        self.seals.append(seal)
-        if self.hold:
-            self._held.append((connection, header, seal))
-        else:
-            self._answer(connection, header, seal)
-
-    def writable(self, connection: ServerConnection) -> None:
-        """Nothing is queued here."""
-
-    def lost(self, connection: ServerConnection) -> None:
-        """Nothing is kept here."""
-
-
-class ReduceDriver(Driver):
-    """A driver with REDUCE partitions."""
-
-    async def open(
-        self,
-        shuffle: int = 1,
-        partitions: int = 8,
-        copies: int = 1,
-        ack: Ack = Ack.WRITTEN,
-        generation: int = 0,
-        failed_before: bool = False,
-    ) -> tuple[ReduceLocations, pb.RegisterShuffleReply]:
-        request = pb.RegisterShuffleRequest(
-            key=self.key(shuffle, generation),
-            kind=pb.PARTITION_KIND_REDUCE,
-            partitions=partitions,
-            copies=copies,
-            ack=ack,
-            holder=self.holder,
-            failed_before=failed_before,
-        )
-        reply = await self.client.call("Shuffles/RegisterShuffle", request)
-        return ReduceLocations.decode(reply.assignment_array), reply
-
-    async def revive(
-        self,
-        epochs: Sequence[tuple[int, int]],
-        status: Status = Status.UNAVAILABLE,
-        unusable: Sequence[int] = (),
-        client: ControlClient | None = None,
-    ) -> list[pb.NewLocation]:
-        failed = [pb.FailedEpoch(partition=partition, epoch=epoch, status=status) for partition, epoch in epochs]
-        request = pb.ReviveRequest(key=self.key(1), failed=failed, unusable_workers=unusable, holder=self.holder)
-        return list((await (client or self.client).call("Shuffles/Revive", request)).locations)
-
-    async def end(self, partitions: int = 8, attempt: int = 5, client: ControlClient | None = None) -> None:
-        """Commit with one winning map."""
-        array = ReduceWinners(partitions, (AttemptId(attempt),)).encode()
-        request = pb.CommitRequest(key=self.key(1), winners_array=array, holder=self.holder)
-        await (client or self.client).call("Shuffles/Commit", request, deadline_s=60)
-
-    async def told(self, offers: bool = False, wait_ms: int = 0) -> tuple[EpochResult, ...]:
-        """The committed epochs, as a reader hears of them."""
-        request = pb.GetManifestRequest(key=self.key(1), wait_ms=wait_ms, holder=self.holder, offers_winners=offers)
-        reply = await self.client.call("Shuffles/GetManifest", request)
-        assert reply.kind == pb.PARTITION_KIND_REDUCE
-        return ReduceManifest.decode(reply.manifest_array).epochs
-
-    async def info(self) -> pb.ShuffleInfo:
-        listed = await self.client.call("Admin/ListShuffles", pb.ListShufflesRequest(instance=self.instance))
-        return listed.shuffles[0]
-
-
-def metric(cluster: LocalCluster, name: str) -> float:
-    with urllib.request.urlopen(f"http://{leader_of(cluster).address}/metrics", timeout=5) as page:
-        text = page.read().decode()
-    return float(next(line for line in text.splitlines() if line.startswith(f"{name} ")).split()[1])
-
-
 @pytest.fixture
 def own(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
     """Three masters of one test, with the settings that its parameter names."""
     with local_cluster(masters=3, workers=0, dir=tmp_path / "c", settings=getattr(request, "param", CALM)) as started:
         yield started
-
-
-@contextlib.asynccontextmanager
-async def world(
-    cluster: LocalCluster, peers: int, beat_s: float = 0.0
-) -> AsyncIterator[tuple[ReduceDriver, list[Peer]]]:
-    """A driver with an application, and workers that are gone for good afterwards."""
-    async with ControlClient(cluster.endpoints) as client:
-        there = [Peer(f"p{secrets.token_hex(3)}") for _ in range(peers)]
-        for peer in there:
-            await peer.start(client, beat_s)
-        driver = ReduceDriver(client)
-        await driver.register()
-        yield driver, there
-        for peer in there:
-            await peer.stop()
 
 
 def test_partitions_are_spread_and_revived_once(own: LocalCluster):
@@ -526,6 +366,102 @@ def test_large_winners_go_in_parts(own: LocalCluster):
             reply = await driver.client.call("Shuffles/GetManifest", ask)
             assert reply.winners_array == winners
             assert len(ReduceManifest.decode(reply.manifest_array).epochs) == 20_000
+
+    run(story())
+
+
+@pytest.mark.parametrize("own", [HASTY], indirect=True)
+def test_worker_with_a_full_disk_is_waited_for(own: LocalCluster):
+    """A worker that refuses a seal because its disk is full, or is busy, has the data: no grace ends the commit."""
+
+    async def story():
+        async with world(own, 1) as (driver, [peer]):
+            await driver.open()
+            full = HoldfastError("the disk is full", status=Status.DISK_FULL)
+            peer.refusals = [full, HoldfastError("not now", status=Status.BUSY), *[full] * 4]
+            await driver.end()
+            assert len(peer.seals) == 7
+            assert not any(each.lost for each in await driver.told())
+
+    run(story())
+
+
+@pytest.mark.parametrize("own", [HASTY], indirect=True)
+def test_worker_that_cannot_seal_is_given_up(own: LocalCluster):
+    """One that answers a seal with an error that is no reason to wait is given up after the grace, by name."""
+
+    async def story():
+        async with world(own, 1) as (driver, [peer]):
+            await driver.open()
+            peer.refusals = [HoldfastError("broken", status=Status.INTERNAL)] * 1000
+            await driver.end()
+            assert all(each.lost for each in await driver.told())
+
+    run(story())
+
+
+def test_generation_dropped_during_its_commit(own: LocalCluster):
+    """A commit of what was unregistered meanwhile ends with UNKNOWN_GENERATION, and leaves nothing under way."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            await driver.open()
+            await peers[0].stop()
+            commit = asyncio.create_task(driver.end())
+            await wait_until_async(lambda: peers[1].seals, "the seal")
+            await driver.client.call("Shuffles/UnregisterShuffle", pb.UnregisterShuffleRequest(key=driver.key(1)))
+            with pytest.raises(GiveUpError) as dropped:
+                await commit
+            assert dropped.value.status is Status.UNKNOWN_GENERATION
+            await peers[0].start(driver.client)
+
+    run(story())
+
+
+def test_every_epoch_that_a_client_heard_of_is_in_the_manifest(own: LocalCluster):
+    """However revives and the commit fall together: a location that was given out is sealed and named."""
+
+    async def story():
+        async with world(own, 3) as (driver, _):
+            await driver.open(partitions=40)
+
+            async def revive(partition: int) -> list[pb.NewLocation]:
+                try:
+                    return await driver.revive([(partition, 0)], Status.SOFT_SPLIT)
+                except GiveUpError as error:
+                    if error.status is not Status.COMMITTED:
+                        raise
+                    return []
+
+            revives = [asyncio.ensure_future(revive(partition)) for partition in range(20)]
+            commit = asyncio.ensure_future(driver.end(partitions=40))
+            revives += [asyncio.ensure_future(revive(partition)) for partition in range(20, 40)]
+            given = {(each.partition, each.epoch) for answer in await asyncio.gather(*revives) for each in answer}
+            await commit
+            assert given <= {(each.partition, each.epoch) for each in await driver.told()}
+
+    run(story())
+
+
+@pytest.mark.parametrize("own", [SHORT], indirect=True)
+def test_next_leader_moves_what_the_last_one_did_not(own: LocalCluster):
+    """A worker and the leader die together: the next leader finds out by itself, and moves all open epochs once."""
+
+    async def story():
+        async with world(own, 2, beat_s=0.2) as (driver, peers):
+            placed, _ = await driver.open()
+            old = leader_of(own)
+            await peers[0].stop()
+            old.kill()
+            await wait_until_async(lambda: leader_of(own) is not old, "the next leader")
+            await wait_until_async(lambda: metric(own, "holdfast_master_moves") > 0, "the move")
+            now, _ = await driver.open()
+            for before, after in zip(placed.partitions, now.partitions, strict=True):
+                hit = before.primary == peers[0].number
+                assert (after.epoch, after.primary) == ((1, peers[1].number) if hit else (0, before.primary))
+            old.start()
+            await agree(driver.client)
+            await peers[0].start(driver.client)
 
     run(story())
 

@@ -1,0 +1,185 @@
+"""A socket peer that answers seals like a worker, and a driver of REDUCE partitions, for tests of the masters.
+
+The peer is made from the same frame server as the worker: it registers, answers HELLO and SEAL, and does nothing else.
+A real worker cannot be told to hold a seal back, to have failed, or to have forgotten an epoch just when a test needs
+it.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import urllib.request
+from collections.abc import AsyncIterator, Sequence
+
+from holdfast.client.cluster import LocalCluster
+from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.ids import AttemptId, Incarnation, WorkerId
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX
+from holdfast.common.messages import Ack, Hello, HelloOk, Role
+from holdfast.common.net.buffers import Body, BufferPool
+from holdfast.common.net.control import ControlClient
+from holdfast.common.net.frame_server import FrameServer, ServerConnection, serve
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.reduce_layouts import EpochResult, ReduceLocations, ReduceManifest, ReduceWinners
+from holdfast.common.reduce_messages import Seal, SealAnswer, SealedEpoch
+from tests.cluster.masters import Driver, leader_of, silent, worker
+
+
+class Peer:
+    """A worker as the masters see it: it registers, and answers seals with what the test wants."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.number = 0
+        self.incarnation = 0
+        self.seals: list[Seal] = []
+        #: what to say of an epoch that is not sealed well
+        self.statuses: dict[tuple[int, int], Status] = {}
+        #: how the next seals are refused
+        self.refusals: list[HoldfastError] = []
+        #: keep seals instead of answering
+        self.hold = False
+        self._held: list[tuple[ServerConnection, FrameHeader, Seal]] = []
+        self._server: FrameServer
+        self._beats: asyncio.Task[None] | None = None
+
+    async def start(self, client: ControlClient, beat_s: float = 0.0, **changed: str) -> None:
+        """Listen and register as the next incarnation; with heartbeats if the leases of the test are short."""
+        self.incarnation += 1
+        self._server = await serve("127.0.0.1", 0, self, BufferPool(FRAME_BODY_BYTES_MAX))
+        host, port = self._server.address
+        request = worker(self.name, self.incarnation, data_address=f"{host}:{port}", **changed)
+        self.number = (await client.call("Registry/RegisterWorker", request)).worker
+        if beat_s:
+            self._beats = asyncio.create_task(self._beat(client, request, beat_s))
+
+    async def stop(self) -> None:
+        """Close the port and every connection, and be silent."""
+        if self._beats is not None:
+            self._beats.cancel()
+        await self._server.close()
+
+    def release(self) -> None:
+        """Answer what was held, and from now on everything."""
+        self.hold = False
+        for held in self._held:
+            self._answer(*held)
+        self._held.clear()
+
+    @property
+    def sealed(self) -> set[tuple[int, int]]:
+        """Every epoch that was named in a seal."""
+        return {epoch for seal in self.seals for epoch in seal.epochs}
+
+    async def _beat(self, client: ControlClient, request: pb.RegisterWorkerRequest, beat_s: float) -> None:
+        beat = pb.HeartbeatRequest(worker=self.number, incarnation=self.incarnation, directories=request.directories)
+        while True:
+            await client.call("Registry/Heartbeat", beat)
+            await silent(beat_s, "the next heartbeat")
+
+    def _answer(self, connection: ServerConnection, header: FrameHeader, seal: Seal) -> None:
+        told = []
+        for partition, epoch in seal.epochs:
+            status = self.statuses.get((partition, epoch), Status.OK)
+            size = 100 if status == Status.OK else 0
+            told.append(SealedEpoch(partition, epoch, status, size))  # type: ignore[arg-type]
+        connection.reply(header, SealAnswer(told).encode())
+
+    # What the frame server calls.
+
+    def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
+        assert hello.role == Role.MASTER
+        return HelloOk(worker=WorkerId(self.number), incarnation=Incarnation(self.incarnation))
+
+    def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
+        assert header.type == FrameType.SEAL
+        seal = Seal.decode(meta)
+        self.seals.append(seal)
+        if self.refusals:
+            connection.refuse(header, self.refusals.pop(0))
+        elif self.hold:
+            self._held.append((connection, header, seal))
+        else:
+            self._answer(connection, header, seal)
+
+    def writable(self, connection: ServerConnection) -> None:
+        """Nothing is queued here."""
+
+    def lost(self, connection: ServerConnection) -> None:
+        """Nothing is kept here."""
+
+
+class ReduceDriver(Driver):
+    """A driver with REDUCE partitions."""
+
+    async def open(
+        self,
+        shuffle: int = 1,
+        partitions: int = 8,
+        copies: int = 1,
+        ack: Ack = Ack.WRITTEN,
+        generation: int = 0,
+        failed_before: bool = False,
+    ) -> tuple[ReduceLocations, pb.RegisterShuffleReply]:
+        request = pb.RegisterShuffleRequest(
+            key=self.key(shuffle, generation),
+            kind=pb.PARTITION_KIND_REDUCE,
+            partitions=partitions,
+            copies=copies,
+            ack=ack,
+            holder=self.holder,
+            failed_before=failed_before,
+        )
+        reply = await self.client.call("Shuffles/RegisterShuffle", request)
+        return ReduceLocations.decode(reply.assignment_array), reply
+
+    async def revive(
+        self,
+        epochs: Sequence[tuple[int, int]],
+        status: Status = Status.UNAVAILABLE,
+        unusable: Sequence[int] = (),
+        client: ControlClient | None = None,
+    ) -> list[pb.NewLocation]:
+        failed = [pb.FailedEpoch(partition=partition, epoch=epoch, status=status) for partition, epoch in epochs]
+        request = pb.ReviveRequest(key=self.key(1), failed=failed, unusable_workers=unusable, holder=self.holder)
+        return list((await (client or self.client).call("Shuffles/Revive", request)).locations)
+
+    async def end(self, partitions: int = 8, attempt: int = 5, client: ControlClient | None = None) -> None:
+        """Commit with one winning map."""
+        array = ReduceWinners(partitions, (AttemptId(attempt),)).encode()
+        request = pb.CommitRequest(key=self.key(1), winners_array=array, holder=self.holder)
+        await (client or self.client).call("Shuffles/Commit", request, deadline_s=60)
+
+    async def told(self, offers: bool = False, wait_ms: int = 0) -> tuple[EpochResult, ...]:
+        """The committed epochs, as a reader hears of them."""
+        request = pb.GetManifestRequest(key=self.key(1), wait_ms=wait_ms, holder=self.holder, offers_winners=offers)
+        reply = await self.client.call("Shuffles/GetManifest", request)
+        assert reply.kind == pb.PARTITION_KIND_REDUCE
+        return ReduceManifest.decode(reply.manifest_array).epochs
+
+    async def info(self) -> pb.ShuffleInfo:
+        listed = await self.client.call("Admin/ListShuffles", pb.ListShufflesRequest(instance=self.instance))
+        return listed.shuffles[0]
+
+
+def metric(cluster: LocalCluster, name: str) -> float:
+    with urllib.request.urlopen(f"http://{leader_of(cluster).address}/metrics", timeout=5) as page:
+        text = page.read().decode()
+    return float(next(line for line in text.splitlines() if line.startswith(f"{name} ")).split()[1])
+
+
+@contextlib.asynccontextmanager
+async def world(
+    cluster: LocalCluster, peers: int, beat_s: float = 0.0
+) -> AsyncIterator[tuple[ReduceDriver, list[Peer]]]:
+    """A driver with an application, and workers that are gone for good afterwards."""
+    async with ControlClient(cluster.endpoints) as client:
+        there = [Peer(f"p{secrets.token_hex(3)}") for _ in range(peers)]
+        for peer in there:
+            await peer.start(client, beat_s)
+        driver = ReduceDriver(client)
+        await driver.register()
+        yield driver, there
+        for peer in there:
+            await peer.stop()
