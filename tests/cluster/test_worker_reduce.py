@@ -41,8 +41,8 @@ def mixed(writer: Writer, partitions: int, rounds: int, sizes: tuple[int, ...]) 
     for _ in range(rounds):
         frame = []
         for partition in range(partitions):
-            for _ in range(rng.choice((1, 1, 1, 3))):
-                frame.append(writer.batch(partition, os.urandom(rng.choice(sizes))))
+            count = rng.choice((1, 1, 1, 3))
+            frame += [writer.batch(partition, os.urandom(rng.choice(sizes))) for _ in range(count)]
         frames.append(frame)
     return frames
 

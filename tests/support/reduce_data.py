@@ -259,7 +259,8 @@ class WorkerProcess:
         lines = [f'{key} = "{value}"' for key, value in self.settings.items()]
         config = self.directory / "worker.toml"
         config.write_text(
-            f'[cluster]\nid = "{CLUSTER}"\n[log]\nlevel = "ERROR"\n[worker]\nname = "w{self.worker}"\nhost = "h{self.worker}"\n'
+            f'[cluster]\nid = "{CLUSTER}"\n[log]\nlevel = "ERROR"\n[worker]\nname = "w{self.worker}"\n'
+            f'host = "h{self.worker}"\n'
             'data_port = 0\nhttp_port = 0\nmasters = ["127.0.0.1:1"]\n'
             f'directories = [{{ path = "{self.data}" }}]\n' + "\n".join(lines) + "\n"
         )

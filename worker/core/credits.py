@@ -1,9 +1,10 @@
 """Decides who may push how much: windows of unanswered body bytes, byte-exact, first come first served.
 
 Rules: the windows of all connections together, and what is unanswered beyond them, never exceed the budget. A window
-stands until it is given back, not used for CREDIT_LIFE_NS (a tenth of it if others wait), or others wait: then it shrinks
-by whatever is answered, and who is at 0 asks again behind those who wait. So nobody starves, and nobody who is alone asks twice. A push beyond its
-window is refused. Pure. Called by server/push_service.py, once for clients and once for the reserve of replica traffic.
+stands until it is given back, or not used for CREDIT_LIFE_NS (a tenth of it if others wait), or others wait: then it
+shrinks by whatever is answered, and who is at 0 asks again behind those who wait. So nobody starves, and nobody who
+is alone asks twice. A push beyond its window is refused. Pure. Called by server/push_service.py, once for clients and
+once for the reserve of replica traffic.
 """
 
 from __future__ import annotations

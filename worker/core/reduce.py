@@ -1,10 +1,10 @@
 """Decides what happens to pushed batches of REDUCE partitions: shuffles, their epochs on this worker, and seals.
 
-Rules: one fixed order of questions. For a frame: do the masters know us? is the shuffle forgotten or committed? is the
-incarnation ours? For each batch: is its epoch open? was it seen before? is there room? An epoch that was closed, by a
-seal, a hard split, a failure or a restart, never accepts again. Payload never comes here, nor does any object of a batch
-outlive the frame: `decide` is the hot path, and most batches cost one lookup and three comparisons.
-Called by server/push_service.py and seal_service.py.
+Rules: one fixed order of questions. For a frame: do the masters know us? is the shuffle forgotten or committed? is
+the incarnation ours? For each batch: is its epoch open? was it seen before? is there room? An epoch that was closed,
+by a seal, a hard split, a failure or a restart, never accepts again. Payload never comes here, nor does any object of
+a batch outlive the frame: `decide` is the hot path, and most batches cost one lookup and three comparisons. Called by
+server/push_service.py and seal_service.py.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Reduce:
         return shuffle in self.shuffles or shuffle in self._committed or shuffle in self._forgotten
 
     def introduce(self, shuffle: ShuffleKey, ack: Ack, final: bool, closed: Iterable[tuple[int, int]]) -> None:
-        """Begin to take pushes of a shuffle; `final` and `closed` (partition, epoch) is what storage remembers of it."""
+        """Begin to take pushes of a shuffle; `final` and `closed` (partition, epoch) are what storage remembers."""
         if final:
             _remember(self._committed, shuffle)
         else:

@@ -23,11 +23,11 @@ from holdfast.common.limits import MIB
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import serve
 from holdfast.common.net.log import set_up_logging
+from holdfast.worker.core.reduce import Limits
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.http import serve_http
-from holdfast.worker.core.reduce import Limits
 from holdfast.worker.server.map_service import MapService
 from holdfast.worker.server.push_service import PushService
 from holdfast.worker.server.seal_service import SealService

@@ -1,4 +1,4 @@
-"""Acts on PUSH, REPLICATE and PUSH_CREDIT: what core/reduce.py decides, storage writes, the replica repeats, this answers.
+"""Acts on PUSH, REPLICATE and PUSH_CREDIT: core/reduce.py decides, storage writes, the replica repeats, this answers.
 
 Rules: writes run on the loop thread (they end in the page cache), syncs in storage's threads, forwards in tasks. A
 frame is answered once, when every batch of it is as safe as it asked for on every copy, or refused; at level MEMORY
@@ -23,7 +23,7 @@ from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCredit
 from holdfast.worker.core.credits import Credits
-from holdfast.worker.core.reduce import Decision, EpochState, Limits, Reduce
+from holdfast.worker.core.reduce import Decision, EpochState, Life, Limits, Reduce
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.forwarding import Forwarder
@@ -112,8 +112,8 @@ class PushService:
     ) -> None:
         """Take a PUSH or REPLICATE; releases the body when it is answered. Raises ProtocolError for malformed ones."""
         size = len(body) if body is not None else 0
-        credits = self._credits_of(role)
-        if not credits.take(connection.number, size, time.monotonic_ns()):
+        account = self._credits_of(role)
+        if not account.take(connection.number, size, time.monotonic_ns()):
             self._release(body)
             self._counters.pushes_busy += 1
             connection.refuse(header, error_for(Status.BUSY, f"{size} bytes are beyond the window: ask PUSH_CREDIT"))
@@ -125,15 +125,15 @@ class PushService:
             refusal = self._refuse(request, view, header)
         except HoldfastError:
             self._release(body)
-            self._grant(credits.answered(connection.number, size, time.monotonic_ns()))
+            self._grant(account.answered(connection.number, size, time.monotonic_ns()))
             raise
         if refusal is not None:
             self._release(body)
-            self._grant(credits.answered(connection.number, size, time.monotonic_ns()))
+            self._grant(account.answered(connection.number, size, time.monotonic_ns()))
             self._counters.refusals += 1
             connection.refuse(header, refusal)
             return
-        push = _Push(connection, header, credits, size, body, self.reduce.decide(request))
+        push = _Push(connection, header, account, size, body, self.reduce.decide(request))
         self._take(push, memoryview(meta)[-PUSH_ENTRY.size * len(request.entries) :], view)
 
     def _refuse(self, request: Push, body: memoryview, header: FrameHeader) -> HoldfastError | None:
@@ -238,10 +238,11 @@ class PushService:
 
     def _synced(self, push: _Push, done: asyncio.Future[None]) -> None:
         if done.cancelled() or done.exception() is not None:
+            error = OSError(f"a sync failed: {None if done.cancelled() else done.exception()}")
             for index, state in enumerate(push.decision.states):
                 if state is not None:
-                    if not state.life.name == "FAILED":
-                        self._store.reduce.give_up(state, done.exception() or OSError("cancelled"))  # type: ignore[arg-type]
+                    if state.life is not Life.FAILED:
+                        self._store.reduce.give_up(state, error)
                     self._fail(push, index, Status.FAILED_COPY)
         self._one_less(push)
 
@@ -259,10 +260,7 @@ class PushService:
         task.add_done_callback(lambda done: self._forwarded(push, chosen, done))
 
     def _forwarded(self, push: _Push, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
-        if done.cancelled() or done.exception() is not None:
-            refused = chosen
-        else:
-            refused = done.result()
+        refused = chosen if done.cancelled() or done.exception() is not None else done.result()
         for index in refused:
             push.failures.setdefault(index, Status.REPLICA_FAILED)
         self._counters.forwards_failed += bool(refused)
@@ -322,13 +320,13 @@ class PushService:
     def lost(self, connection: ServerConnection) -> None:
         """A connection is gone."""
         self._asked.pop(connection.number, None)
-        for credits in (self.credits, self.replica_credits):
-            self._grant(credits.lost(connection.number, time.monotonic_ns()))
+        for account in (self.credits, self.replica_credits):
+            self._grant(account.lost(connection.number, time.monotonic_ns()))
 
     def tick(self, now_ns: int) -> None:
         """Once a second."""
-        for credits in (self.credits, self.replica_credits):
-            self._grant(credits.tick(now_ns))
+        for account in (self.credits, self.replica_credits):
+            self._grant(account.tick(now_ns))
         self.reduce.set_rooms(self._store.rooms(DISK_RESERVE_SHARE, self._disk_reserve))
         self._store.reduce.tick()
 

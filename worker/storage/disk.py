@@ -45,7 +45,7 @@ class Disk:
             written += os.pwrite(fd, rest[written:], offset + written)
 
     def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
-        """Write parts, `size` bytes together, back to back at `offset`, into the kernel: one call for GATHER_MAX parts."""
+        """Write parts, `size` bytes together, back to back at `offset`, into the kernel."""
         if len(parts) <= GATHER_MAX and os.pwritev(fd, parts, offset) == size:
             return
         for first in range(0, len(parts), GATHER_MAX):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.common.errors import CorruptError
+from holdfast.common.errors import CorruptError, Status
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.offline import Offline, open_offline
 from holdfast.worker.storage.records import FileRecord, RegionFlag
+from holdfast.worker.storage.reduce_layout import EpochKey, sealed_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,22 @@ class FileReport:
 
 
 @dataclass(slots=True)
+class EpochReport:
+    """One epoch of a REDUCE partition: as the index has it, or its unsealed file, of which only the length is known."""
+
+    path: str
+    state: str  #: sealed, open, failed, lost or unknown
+    partition: int
+    epoch: int
+    size_bytes: int = 0
+    batches: int = 0
+    chunks: int = 0
+    crc_sum: int = 0
+    ack: str = ""
+    incarnation: int = 0
+
+
+@dataclass(slots=True)
 class ShuffleReport:
     """One generation of a shuffle."""
 
@@ -64,6 +81,7 @@ class ShuffleReport:
     shuffle: int
     generation: int
     files: list[FileReport] = field(default_factory=list)
+    epochs: list[EpochReport] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -98,11 +116,12 @@ def inspect_directory(path: str, *, regions: bool = True) -> DirectoryReport:
         if name is None:
             unknown.append(below)
         else:
-            _shuffle(shuffles, name.key).files.append(_file(offline, below, name, regions))
+            _shuffle(shuffles, name.key.shuffle).files.append(_file(offline, below, name, regions))
     present = {(report.path) for shuffle in shuffles.values() for report in shuffle.files}
     for key, record in offline.indexed.items():
         if layout.sealed_path(key) not in present:
-            _shuffle(shuffles, key).files.append(_missing(key, record))
+            _shuffle(shuffles, key.shuffle).files.append(_missing(key, record))
+    _epochs(offline, shuffles)
     identity, starts, index = offline.identity, offline.starts, offline.report
     return DirectoryReport(
         path=path,
@@ -120,8 +139,34 @@ def inspect_directory(path: str, *, regions: bool = True) -> DirectoryReport:
     )
 
 
-def _shuffle(shuffles: dict[ShuffleKey, ShuffleReport], key: MapFileKey) -> ShuffleReport:
-    owner = key.shuffle
+def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None:
+    """Add every recorded epoch, and every file of one that is not sealed."""
+    for key, record in sorted(offline.epochs.items()):
+        _shuffle(shuffles, key.shuffle).epochs.append(
+            EpochReport(
+                path=sealed_path(record.place(key)) if record.status == Status.OK else "",
+                state=_STATES.get(record.status, record.status.name.lower()),
+                partition=key.partition,
+                epoch=key.epoch,
+                size_bytes=record.size_bytes,
+                batches=record.batches,
+                chunks=len(record.chunks),
+                crc_sum=record.crc_sum,
+                ack=record.ack.name,
+                incarnation=record.incarnation,
+            )
+        )
+    for below, name in offline.reduce_files():
+        if isinstance(name.key, EpochKey) and name.kind is not layout.Kind.SEALED and name.key not in offline.epochs:
+            size = (offline.root / below).stat().st_size
+            report = EpochReport(below, name.kind.name.lower(), name.key.partition, name.key.epoch, size)
+            _shuffle(shuffles, name.key.shuffle).epochs.append(report)
+
+
+_STATES = {Status.OK: "sealed", Status.FAILED_COPY: "failed", Status.DATA_LOST: "lost", Status.UNKNOWN_FILE: "unknown"}
+
+
+def _shuffle(shuffles: dict[ShuffleKey, ShuffleReport], owner: ShuffleKey) -> ShuffleReport:
     report = ShuffleReport(owner.instance.hex(), owner.shuffle, owner.generation)
     return shuffles.setdefault(owner, report)
 

@@ -9,7 +9,7 @@
         m-<map>-<attempt>-<epoch>.<incarnation>.<level>.open    one that is being written, or was left behind
         m-<map>-<attempt>-<epoch>.failed         a copy that is given up for good
         p-…, k-…                                 files of REDUCE partitions, see reduce_layout.py
-    log/<incarnation>-<number>.log               a segment of the push log
+    log/<incarnation>-<number>.push              a segment of the push log
     quarantine/<number>-<name>                   what was found damaged, for people to look at
 
 Kept apart from layout.py, which has the typed half, so that the processes of check.py start quickly.
@@ -36,7 +36,7 @@ FAILED_SUFFIX = ".failed"
 OPEN_SUFFIX = ".open"
 PART_SUFFIX = ".part"
 PACK_SUFFIX = ".pack"
-LOG_SUFFIX = ".log"
+LOG_SUFFIX = ".push"
 #: What a sealed file ends in.
 SEALED_SUFFIXES = (SEALED_SUFFIX, PART_SUFFIX, PACK_SUFFIX)
 _INSTANCE = re.compile(r"[0-9a-f]{32}")

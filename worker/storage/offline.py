@@ -21,6 +21,8 @@ from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import Index, Reader
 from holdfast.worker.storage.pages import IndexDamagedError
 from holdfast.worker.storage.records import FileRecord, check_record, encode_key, split_chunks
+from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, ReduceName, parse_reduce
+from holdfast.worker.storage.reduce_records import EpochRecord
 
 
 @dataclass(slots=True)
@@ -36,18 +38,33 @@ class Offline:
     report: IndexReport | None = None
     #: of every sealed file, from the index if it is sound
     indexed: dict[MapFileKey, FileRecord] = field(default_factory=dict)
+    #: the same of REDUCE partitions: every recorded epoch, and the length of every sealed file
+    epochs: dict[EpochKey, EpochRecord] = field(default_factory=dict)
+    data_files: dict[DataKey, int] = field(default_factory=dict)
 
     def files(self) -> Iterator[tuple[str, layout.FileName | None]]:
-        """Yield (path below the directory, parsed name or None) of everything below data/, in order."""
-        data = self.root / names.DATA
-        for folder, folders, files in os.walk(data):
-            folders.sort()
-            for name in sorted(files):
-                below = str((Path(folder) / name).relative_to(self.root))
+        """Yield (path below the directory, parsed name or None) of everything below data/ that is no REDUCE file."""
+        for below in self._all():
+            if parse_reduce(below) is None:
                 try:
                     yield below, layout.parse_path(below)
                 except CorruptError:
                     yield below, None
+
+    def reduce_files(self) -> Iterator[tuple[str, ReduceName]]:
+        """Yield (path below the directory, parsed name) of every file of REDUCE partitions."""
+        for below in self._all():
+            name = parse_reduce(below)
+            if name is not None:
+                yield below, name
+
+    def _all(self) -> Iterator[str]:
+        """Paths of everything below data/, in order."""
+        data = self.root / names.DATA
+        for folder, folders, files in os.walk(data):
+            folders.sort()
+            for name in sorted(files):
+                yield str((Path(folder) / name).relative_to(self.root))
 
     def record(self, key: MapFileKey, path: Path) -> FileRecord:
         """What is known of a sealed file: the index's word, else the footer's. Raises CorruptError or OSError."""
@@ -94,7 +111,7 @@ def _read_index(offline: Offline) -> None:
         _read_records(offline)
     except (CorruptError, OSError) as error:
         offline.report = None
-        offline.indexed = {}
+        offline.indexed, offline.epochs, offline.data_files = {}, {}, {}
         offline.problems.append((names.INDEX_DATA, str(error)))
 
 
@@ -111,6 +128,11 @@ def _read_records(offline: Offline) -> None:
         with index.reading() as reader:
             for key, _ in reader.files():
                 offline.indexed[key] = full_record(reader, key)
+            offline.data_files.update(reader.data_files())
+            for epoch in reader.epochs():
+                record = reader.epoch(epoch)
+                if record is not None:
+                    offline.epochs[epoch] = record
     finally:
         index.close()
 

@@ -1,9 +1,9 @@
 """The push log of one directory: small batches of many partitions, one write for a frame.
 
 Rules: segments are appended by the loop thread only. A position is one number, segment << 26 | offset within it. What
-is in the log is read back through read-only mappings, straight from the page cache, until it lies in a partition or pack
-file; then its segment is removed. A segment's head names incarnation and boot, its records epochs and level: that is
-the note that exists before the first acknowledgement. Called by reduce_directory.py.
+is in the log is read back through read-only mappings, straight from the page cache, until it lies in a partition or
+pack file; then its segment is removed. A segment's head names incarnation and boot, its records epochs and level:
+that is the note that exists before the first acknowledgement. Called by reduce_directory.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ data/<instance hex>/<shuffle>-<generation>/
     p-<partition>-<epoch>.part          a sealed partition file
     p-<partition>-<epoch>.failed        a copy that is given up for good
     k-<incarnation>-<number>.pack       what was small when it was sealed, many epochs in one file
-log/<incarnation>-<number>.log          a segment of the push log
+log/<incarnation>-<number>.push         a segment of the push log
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.worker.storage.names import (
 _NUMBER = r"(0|[1-9]\d{0,9})"
 _PART = re.compile(rf"p-{_NUMBER}-{_NUMBER}\.(part|open|failed)", re.ASCII)
 _PACK = re.compile(rf"k-{_NUMBER}-{_NUMBER}\.pack", re.ASCII)
-_SEGMENT = re.compile(rf"{_NUMBER}-{_NUMBER}\.log", re.ASCII)
+_SEGMENT = re.compile(rf"{_NUMBER}-{_NUMBER}\.push", re.ASCII)
 _KINDS = {"part": Kind.SEALED, "open": Kind.OPEN, "failed": Kind.FAILED}
 
 

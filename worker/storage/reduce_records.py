@@ -1,9 +1,9 @@
 """The bytes of REDUCE partitions on disk: index records, footers, heads of partition files, the push log.
 
-Bytes in docs/disk_format.md. An epoch has one EPOCH record: what became of it, where its data lies and its chunks, with
-the maps that each chunk has batches of (the batch index: which chunks a range of maps needs; within a chunk the batch
-headers say the rest). A partition file holds one epoch, a pack file many; both end in a footer that repeats the records.
-Pure: every length is checked before anything is read, and what does not fit is a CorruptError.
+Bytes in docs/disk_format.md. An epoch has one EPOCH record: what became of it, where its data lies and its chunks,
+with the maps that each chunk has batches of (the batch index: which chunks a range of maps needs; within a chunk the
+batch headers say the rest). A partition file holds one epoch, a pack file many; both end in a footer that repeats the
+records. Pure: every length is checked before anything is read, and what does not fit is a CorruptError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.worker.storage.records import SHUFFLE_KEY, TRAILER, decode_shuffle
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, PackKey
 
 VERSION = 1
-#: data bytes, offset of the first, crc sum u64; batches, chunks, incarnation, pack number u32; status u16, ack, version u8
+#: data bytes, offset of the first, crc sum u64; batches, chunks, incarnation, pack u32; status u16, ack, version u8
 EPOCH = struct.Struct("<QQQIIIIHBB")
 #: offset u64; length, batches, lowest map, highest map u32
 CHUNK_ROW = struct.Struct("<QIIII")
@@ -47,8 +47,8 @@ FILE_HEAD_BYTES = _FILE_HEAD.size + 4
 _SEGMENT_HEAD = struct.Struct("<4sHHII16s")
 _SEGMENT_MAGIC = b"HFLG"
 SEGMENT_HEAD_BYTES = _SEGMENT_HEAD.size + 4
-#: magic 8, shuffle key 24, map u32, attempt u64, entries, body bytes, CRC of the body, CRC of the entries, number of the
-#: segment u32, ack u8, zero 3; CRC of all before
+#: magic 8, shuffle key 24, map u32, attempt u64, entries, body bytes, CRC of the body, CRC of the entries, number of
+#: the segment u32, ack u8, zero 3; CRC of all before
 _RECORD = struct.Struct(f"<8s{SHUFFLE_KEY.size}sIQIIIIIB3x")
 RECORD_MAGIC = b"HFpushed"
 RECORD_BYTES = _RECORD.size + 4

@@ -1,10 +1,10 @@
-"""Finds what an earlier incarnation left of REDUCE epochs: logs and unsealed partition files, and whether they are whole.
+"""Finds what an earlier incarnation left of REDUCE epochs, in logs and unsealed files, and whether it is whole.
 
 Rules (DESIGN, "What must hold"): an epoch left behind is vouched for if its level was SYNCED, or WRITTEN in this very
 boot; else it is DATA_LOST. With the boot unchanged only an incomplete end may be cut: a bad batch or record with more
-behind it is damage, and DATA_LOST too. After a power loss everything from the first bad byte on was never synced, so it
-was never acknowledged at SYNCED. Nothing is appended: what is left is only sealed. Reads only.
-Called by opening.py (segments), by the seal (files and batches) and by `verify`.
+behind it is damage, and DATA_LOST too. After a power loss everything from the first bad byte on was never synced, so
+it was never acknowledged at SYNCED. Nothing is appended: what is left is only sealed. Reads only. Called by
+opening.py (segments), by the seal (files and batches) and by `verify`.
 """
 
 from __future__ import annotations

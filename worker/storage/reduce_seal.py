@@ -1,10 +1,10 @@
 """Makes REDUCE epochs final: one pack file for what is small, a footer for what has a file, one transaction for all.
 
-The order, each step only after the one before it has succeeded: what is pending goes from the log into the file, or all
-small epochs together into one pack file; footers; data synced; files renamed from .open to .part; the folder synced; one
-index transaction with data files, chunks and answers; the answer. Killed before the transaction the log and the files are
-still there, and a sealed name stands for itself by its footer. No sync is tried again on a file for which it failed.
-Runs in the sync threads of a directory. Called by reduce_directory.py.
+The order, each step only after the one before it has succeeded: what is pending goes from the log into the file, or
+all small epochs together into one pack file; footers; data synced; files renamed from .open to .part; the folder
+synced; one index transaction with data files, chunks and answers; the answer. Killed before the transaction the log
+and the files are still there, and a sealed name stands for itself by its footer. No sync is tried again on a file for
+which it failed. Runs in the sync threads of a directory. Called by reduce_directory.py.
 """
 
 from __future__ import annotations

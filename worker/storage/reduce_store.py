@@ -127,7 +127,7 @@ class ReduceStore:
             return self._failed(list(enumerate(decision.states)), error)
         at = position + RECORD_BYTES
         for state, length in zip(decision.states, map(_SIZE, push.entries), strict=True):
-            state.inbox((at, length))  # type: ignore[union-attr, misc]
+            state.inbox((at, length))  # type: ignore[union-attr]
             at += length
         self.log_bytes += size
         return self._empty(0, size)

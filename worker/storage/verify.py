@@ -9,54 +9,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import StrEnum
 
 from holdfast.common.errors import CorruptError, HoldfastError
 from holdfast.common.ids import MapFileKey
 from holdfast.worker.storage import layout, names
+from holdfast.worker.storage.findings import Finding, Severity, VerifyReport
 from holdfast.worker.storage.footers import read_footer
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.offline import Offline, open_offline
 from holdfast.worker.storage.records import FileRecord, encode_footer
 from holdfast.worker.storage.scan import Seeds, scan_run
+from holdfast.worker.storage.verify_reduce import verify_reduce
+
+__all__ = ["Finding", "Severity", "VerifyReport", "verify_directory"]
 
 Progress = Callable[[int, int], None]
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
-
-
-class Severity(StrEnum):
-    """How bad a finding is."""
-
-    DAMAGE = "DAMAGE"
-    HARMLESS = "HARMLESS"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing found. Numbers that do not apply are None; offsets count from the start of the file."""
-
-    severity: Severity
-    path: str
-    message: str
-    region: int | None = None
-    partition: int | None = None
-    offset: int | None = None
-
-
-@dataclass(slots=True)
-class VerifyReport:
-    """What was checked, and what was found."""
-
-    path: str
-    files: int = 0
-    batches: int = 0
-    size_bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def damaged(self) -> bool:
-        return any(finding.severity is Severity.DAMAGE for finding in self.findings)
 
 
 def verify_directory(path: str, progress: Progress | None = None) -> VerifyReport:
@@ -81,6 +49,7 @@ class _Verifier:
         for path, message in self._offline.problems:
             self._find(Severity.DAMAGE, path, message)
         self._index()
+        verify_reduce(self._offline, self.report)
         present = list(self._offline.files())
         sizes = {below: (self._offline.root / below).lstat().st_size for below, _ in present}
         total, done = sum(sizes.values()), 0

@@ -1,0 +1,259 @@
+"""What the core decides about pushed batches: order of questions, duplicates, splits, seals; windows of credit."""
+
+import random
+
+import pytest
+
+from holdfast.common.errors import Status
+from holdfast.common.ids import AttemptId, Incarnation, MapId
+from holdfast.common.limits import KIB, MIB
+from holdfast.common.messages import Ack
+from holdfast.common.reduce_messages import Push
+from holdfast.worker.core.credits import CREDIT_LIFE_NS, Credits
+from holdfast.worker.core.lanes import HOLES_MAX, LANES_MAX, Lane
+from holdfast.worker.core.reduce import Decision, Life, Limits, Reduce
+from tests.support.reduce_data import shuffle_of
+
+SHUFFLE = shuffle_of()
+
+
+def push(
+    *entries: tuple[int, int, int] | tuple[int, int, int, int],
+    map_id: int = 0,
+    attempt: int = 0,
+    incarnation: int = 5,
+    ack: Ack = Ack.WRITTEN,
+) -> Push:
+    """A push of (partition, epoch, number[, size])."""
+    return Push(
+        shuffle=SHUFFLE,
+        incarnation=Incarnation(incarnation),
+        ack=ack,
+        map=MapId(map_id),
+        attempt=AttemptId(attempt),
+        body_crc=0,
+        entries=[(*one[:3], one[3] if len(one) > 3 else 100, 0) for one in entries],  # type: ignore[misc]
+    )
+
+
+@pytest.fixture
+def core() -> Reduce:
+    """A core that accepts and knows the shuffle."""
+    reduce = Reduce(Incarnation(5), Limits(1 * MIB, 2 * MIB))
+    reduce.closed_because = ""
+    reduce.introduce(SHUFFLE, Ack.WRITTEN, False, [(77, 0)])
+    return reduce
+
+
+def taken(decision: Decision) -> list[bool]:
+    """Which entries are taken."""
+    return [state is not None for state in decision.states]
+
+
+def test_the_frame_is_questioned_in_its_order(core: Reduce) -> None:
+    """Forgotten comes before committed, committed before stale, stale before another level."""
+    wrong = push((0, 0, 0), incarnation=4, ack=Ack.SYNCED)
+    for spoil, status in [
+        (lambda: None, Status.STALE_INCARNATION),
+        (lambda: core.seal(SHUFFLE, True, []), Status.COMMITTED),
+        (lambda: core.forget(SHUFFLE), Status.APPLICATION_GONE),
+        (lambda: setattr(core, "closed_because", "ending"), Status.UNAVAILABLE),
+    ]:
+        spoil()
+        refusal = core.refuse(wrong)
+        assert refusal is not None
+        assert refusal.status == status
+        core.check()
+
+
+def test_a_level_is_that_of_the_shuffle(core: Reduce) -> None:
+    """Another level than the first push's is a conflict."""
+    refusal = core.refuse(push((0, 0, 0), ack=Ack.SYNCED))
+    assert refusal is not None
+    assert refusal.status == Status.CONFLICT
+
+
+def test_batches_in_turn_are_taken_and_others_once(core: Reduce) -> None:
+    """Any order is taken, each number once; a second arrival is OK and not taken."""
+    order = list(range(200))
+    random.Random(3).shuffle(order)
+    for number in order:
+        assert taken(core.decide(push((0, 0, number)))) in ([True], [False])
+        core.check()
+    core.decide(push((1, 0, 0), (1, 0, 1), (1, 0, 3)))
+    again = core.decide(push((1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 0, 4)))
+    assert taken(again) == [False, True, False, True]
+    assert again.statuses == []
+
+
+def test_closed_epochs_never_accept(core: Reduce) -> None:
+    """Epochs of earlier incarnations, sealed, failed and hard-split ones are refused, each by its status."""
+    states = core.decide(push(*[(partition, 0, 0) for partition in range(4)])).states
+    sealing, failed, hard = states[0], states[1], states[2]
+    assert sealing is not None
+    assert failed is not None
+    assert hard is not None
+    core.seal(SHUFFLE, False, [(0, 0), (9, 9)])
+    core.broke(failed)
+    core.split(hard)
+    decision = core.decide(push((77, 0, 0), (0, 0, 1), (1, 0, 1), (2, 0, 1), (9, 9, 0), (3, 0, 1)))
+    assert dict(decision.statuses) == {
+        0: Status.SEALED,
+        1: Status.SEALED,
+        2: Status.FAILED_COPY,
+        3: Status.HARD_SPLIT,
+        4: Status.SEALED,
+    }
+    core.sealed(sealing)
+    assert dict(core.decide(push((0, 0, 1))).statuses) == {0: Status.SEALED}
+    assert core.epochs == 3
+    core.check()
+
+
+def test_a_duplicate_waits_for_its_first_arrival(core: Reduce) -> None:
+    """While the first is on its way a second waits for it; if the first failed, the next one is taken anew."""
+    first = core.decide(push((0, 0, 0), (1, 0, 0)))
+    core.flying(first)
+    second = core.decide(push((1, 0, 0), (2, 0, 0)))
+    assert taken(second) == [False, True]
+    assert second.waits == [(0, first)]
+    core.landed(first, [1])
+    third = core.decide(push((0, 0, 0), (1, 0, 0)))
+    assert taken(third) == [False, True]
+    assert third.waits == []
+    core.check()
+
+
+def test_splits_at_their_sizes(core: Reduce) -> None:
+    """A soft-split epoch accepts and says so; a hard-split one refuses."""
+    told = []
+    for number in range(12):
+        decision = core.decide(push((0, 0, number, 200 * KIB)))
+        told.append(dict(decision.statuses).get(0, Status.OK))
+        core.check()
+    assert told == [Status.OK] * 6 + [Status.SOFT_SPLIT] * 5 + [Status.HARD_SPLIT]
+
+
+def test_marks_ask_for_flushes(core: Reduce) -> None:
+    """An epoch is named for a flush about every 256 KiB."""
+    marked = sum(bool(core.decide(push((0, 0, number, 10 * KIB))).marked) for number in range(100))
+    assert 2 <= marked <= 5
+
+
+def test_without_room_epochs_split_and_none_begins(core: Reduce) -> None:
+    """A full directory splits what it holds; new epochs go to the other one, or nowhere when draining."""
+    core.set_rooms([True, True])
+    assert [state.directory for state in core.decide(push((0, 0, 0), (1, 0, 0))).states if state] == [0, 1]
+    core.set_rooms([False, True])
+    decision = core.decide(push((0, 0, 1), (1, 0, 1), (2, 0, 0)))
+    assert dict(decision.statuses) == {0: Status.HARD_SPLIT}
+    assert [state.directory for state in decision.states if state] == [1, 1]
+    core.drain(True)
+    assert [status for _, status in core.decide(push((1, 0, 2), (5, 0, 0))).statuses] == [Status.HARD_SPLIT] * 2
+    core.check()
+
+
+def test_a_new_incarnation_adds_nothing_to_old_epochs(core: Reduce) -> None:
+    """After Began, epochs of before are hard-split."""
+    core.decide(push((0, 0, 0)))
+    core.begin(Incarnation(6))
+    decision = core.decide(push((0, 0, 1), incarnation=6))
+    assert dict(decision.statuses) == {0: Status.HARD_SPLIT}
+
+
+def test_a_full_disk_lets_a_seal_be_asked_again(core: Reduce) -> None:
+    """A seal that met a full disk leaves the epoch closed and sealable."""
+    core.decide(push((0, 0, 0)))
+    (state,) = core.seal(SHUFFLE, True, [(0, 0)])
+    assert state is not None
+    core.not_sealed(state)
+    assert core.seal(SHUFFLE, True, [(0, 0)]) == [state]
+    assert state.life is Life.SEALING
+    core.sealed(state)
+    assert SHUFFLE not in core.shuffles
+    core.check()
+
+
+def test_lanes_are_bounded(core: Reduce, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts silent for longest are forgotten past the bound; holes too."""
+    monkeypatch.setattr("holdfast.worker.core.lanes.LANES_MAX", 100)
+    for attempt in range(50):
+        core.decide(push(*[(partition, 0, 0) for partition in range(10)], attempt=attempt))
+    assert core.attempts.lanes == 100
+    assert len(core.attempts) == 10
+    state = core.decide(push((0, 5, 0))).states[0]
+    assert state is not None
+    lane = Lane(state, 0)
+    for number in range(0, 10 * HOLES_MAX, 2):
+        lane.take(number)
+        assert lane.seen(number)
+        assert len(lane.holes) <= HOLES_MAX
+    assert LANES_MAX > 1_000
+
+
+def windows(budget: int = 64) -> Credits:
+    """Windows of at most 32 MiB in a budget of some MiB."""
+    return Credits(budget * MIB, 32 * MIB)
+
+
+def test_windows_are_granted_first_come_first_served() -> None:
+    """Who waits is served in order, also if somebody behind would fit."""
+    all_of = windows()
+    assert all_of.ask(1, 32 * MIB, 0) == [(1, 32 * MIB)]
+    assert all_of.ask(2, 31 * MIB, 0) == [(2, 31 * MIB)]
+    assert all_of.ask(3, 20 * MIB, 0) == []
+    assert all_of.ask(4, 1 * MIB, 0) == []
+    assert all_of.ask(2, 0, 0) == [(2, 0), (3, 20 * MIB), (4, 1 * MIB)]
+    all_of.check()
+
+
+def test_a_push_beyond_its_window_is_not_taken() -> None:
+    """Byte-exact: the last byte fits, one more does not."""
+    all_of = windows()
+    assert not all_of.take(1, 1, 0)
+    all_of.ask(1, 1_000, 0)
+    assert all_of.take(1, 600, 0)
+    assert not all_of.take(1, 401, 0)
+    assert all_of.take(1, 400, 0)
+    assert all_of.answered(1, 600, 0) == []
+    assert all_of.window(1) == 1_000
+    all_of.check()
+
+
+def test_nobody_starves() -> None:
+    """While others wait windows shrink as they are answered, so that all get their turns."""
+    all_of = windows()
+    served = dict.fromkeys(range(64), 0)
+    now = 0
+    for number in served:
+        all_of.ask(number, 4 * MIB, now)
+    for _ in range(2_000):
+        now += 1
+        for number in served:
+            while all_of.take(number, 1 * MIB, now):
+                served[number] += 1
+        for number in served:
+            for _ in range(4):
+                window = all_of._windows.get(number)
+                if window is not None and window.unanswered:
+                    all_of.answered(number, 1 * MIB, now)
+            if not all_of.window(number) and number not in all_of._line:
+                all_of.ask(number, 4 * MIB, now)
+        all_of.check()
+    assert min(served.values()) > 0.5 * max(served.values())
+
+
+def test_unused_windows_lapse() -> None:
+    """A window that nobody uses is given to who waits."""
+    all_of = windows()
+    all_of.ask(1, 32 * MIB, 0)
+    all_of.ask(2, 32 * MIB, 0)
+    all_of.take(2, 1, CREDIT_LIFE_NS)
+    all_of.ask(3, 16 * MIB, CREDIT_LIFE_NS)
+    assert all_of.tick(CREDIT_LIFE_NS) == [(3, 16 * MIB)]
+    assert not all_of.take(1, 1, CREDIT_LIFE_NS)
+    all_of.lost(2, CREDIT_LIFE_NS)
+    assert all_of.held_bytes == 16 * MIB + 1
+    all_of.answered(2, 1, CREDIT_LIFE_NS)
+    assert all_of.held_bytes == 16 * MIB
+    all_of.check()

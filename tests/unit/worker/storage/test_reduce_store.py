@@ -1,0 +1,382 @@
+"""REDUCE partitions on disk, without a server: damage is found, failures poison, full disks do not, logs shrink."""
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.common.batch import Batch, parse_batches
+from holdfast.common.checksum import partition_seed
+from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.ids import PartitionId
+from holdfast.common.limits import KIB, MIB
+from holdfast.common.messages import Ack
+from holdfast.common.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
+from holdfast.worker.core.reduce import Decision, Reduce
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
+from holdfast.worker.storage.verify import Severity, verify_directory
+from tests.support.reduce_data import Made, Writer, names, shuffle_of
+
+SHUFFLE = shuffle_of()
+
+
+class FaultyDisk(Disk):
+    """A disk that fails when told so."""
+
+    def __init__(self) -> None:
+        self.write_error = 0
+        self.sync_error = 0
+
+    def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
+        if self.write_error:
+            raise OSError(self.write_error, os.strerror(self.write_error))
+        super().write_parts(fd, parts, size, offset)
+
+    def sync_data(self, fd: int) -> None:
+        if self.sync_error:
+            raise OSError(self.sync_error, os.strerror(self.sync_error))
+        super().sync_data(fd)
+
+
+class World:
+    """A store and a core, driven the way the push service does."""
+
+    def __init__(self, root: Path, directories: int = 1, segment_bytes: int = 64 * MIB) -> None:
+        self.root = root
+        self.disk = FaultyDisk()
+        self.settings = StoreSettings(
+            cluster_id="c",
+            worker_name="w",
+            directories=tuple(DirectorySettings(path=str(root / str(number))) for number in range(directories)),
+            segment_bytes=segment_bytes,
+        )
+        self.store: Store
+        self.start()
+
+    def start(self) -> None:
+        """Open the directories."""
+        self.store = prepare(self.settings, self.disk).open()
+        self.core = Reduce(self.store.incarnation, rooms=[True] * len(self.settings.directories))
+        self.core.closed_because = ""
+
+    def restart(self) -> None:
+        """What kill -9 leaves: everything written is in the kernel."""
+        self.store.close()
+        self.start()
+
+    def push(self, writer: Writer, batches: Sequence[Made], ack: Ack = Ack.WRITTEN) -> dict[int, int]:
+        """Push; return the statuses by index."""
+        meta, body = writer.push(batches, self.store.incarnation, ack)
+        request = Push.decode(meta)
+        if not self.core.knows(request.shuffle):
+            self.core.introduce(request.shuffle, request.ack, *self.store.reduce.past(request.shuffle))
+        assert self.core.refuse(request) is None
+        decision = self.core.decide(request)
+        for state in decision.opened:
+            self.store.reduce.begin(state)
+        failures = self.store.reduce.append(decision, meta[-PUSH_ENTRY.size * len(batches) :], memoryview(body))
+        self._after(decision, failures, ack)
+        self.core.check()
+        return dict(decision.statuses) | dict(failures)
+
+    def _after(self, decision: Decision, failures: list[tuple[int, Status]], ack: Ack) -> None:
+        for index, status in failures:
+            state = decision.states[index]
+            assert state is not None
+            (self.core.broke if status == Status.FAILED_COPY else self.core.split)(state)
+        self.core.landed(decision, [index for index, _ in failures])
+        self.store.reduce.flush(decision.marked)
+        if ack is Ack.SYNCED:
+            for future in self.store.reduce.sync(decision):
+                future.result(10)
+
+    def seal(self, epochs: Sequence[tuple[int, int]], *, final: bool = True) -> list[SealedEpoch]:
+        """Seal and wait."""
+        states = self.core.seal(SHUFFLE, final, epochs)
+        answers = []
+        try:
+            for key, one in self.store.reduce.seal(SHUFFLE, final, epochs):
+                answers.append(one if isinstance(one, SealedEpoch) else one.result(10)[key])
+        except HoldfastError:
+            for state in states:
+                if state is not None:
+                    self.core.not_sealed(state)
+            raise
+        finally:
+            self.store.reduce.finish_jobs()
+        for state in states:
+            if state is not None:
+                self.core.sealed(state)
+        return answers
+
+    def read(self, partition: int, epoch: int = 0) -> list[Batch]:
+        """Every batch of a sealed epoch, checked."""
+        place = self.store.reduce.chunks(SHUFFLE, partition, epoch)
+        data = Path(place.path).read_bytes()
+        found: list[Batch] = []
+        for row in place.record.chunks:
+            chunk = memoryview(data[row.offset : row.offset + row.length])
+            found += parse_batches(chunk, partition_seed(SHUFFLE, PartitionId(partition)))
+        return found
+
+    def files(self, pattern: str) -> list[Path]:
+        """Files of the first directory."""
+        return sorted((self.root / "0").rglob(pattern))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """One directory."""
+    return World(tmp_path)
+
+
+def fill(world: World, writer: Writer, partitions: int = 6, size: int = 2_000, rounds: int = 5) -> None:
+    """Push some batches to every partition, many small and one large run."""
+    for turn in range(rounds):
+        frame = [writer.batch(partition, os.urandom(size + turn)) for partition in range(partitions)]
+        assert world.push(writer, frame) == {}
+    assert world.push(writer, [writer.batch(0, os.urandom(50_000)) for _ in range(3)]) == {}
+
+
+def test_small_ones_share_a_pack_file_and_large_ones_have_their_own(world: World) -> None:
+    """A seal makes one pack file for what is small, a partition file for what has one; all is read back."""
+    writer = Writer(SHUFFLE)
+    fill(world, writer)
+    answers = world.seal([(partition, 0) for partition in range(7)])
+    assert [answer.status for answer in answers] == [Status.OK] * 6 + [Status.UNKNOWN_FILE]
+    assert (len(world.files("*.pack")), len(world.files("*.part")), len(world.files("*.open"))) == (1, 1, 0)
+    assert sorted(names(world.read(0))) == [(0, 0, n) for n in range(8)]
+    assert all(sorted(names(world.read(p))) == [(0, 0, n) for n in range(5)] for p in range(1, 6))
+    assert world.seal([(partition, 0) for partition in range(7)]) == answers
+    world.store.reduce.tick()
+    assert world.files("*.push") == [], "the log goes when nothing refers to it"
+
+
+def test_several_directories_keep_each_its_own(tmp_path: Path) -> None:
+    """With two directories each epoch lies in one of them, log, file and record."""
+    world = World(tmp_path, directories=2)
+    writer = Writer(SHUFFLE)
+    fill(world, writer)
+    world.restart()
+    answers = world.seal([(partition, 0) for partition in range(6)])
+    assert {answer.status for answer in answers} == {Status.OK}
+    assert sorted(names(world.read(0))) == [(0, 0, n) for n in range(8)]
+    assert [len(list((tmp_path / str(n)).rglob("*.pack"))) for n in range(2)] == [1, 1]
+
+
+@pytest.mark.parametrize("pattern", ["*.pack", "*.part", "*.open", "*.push"])
+def test_a_flipped_byte_is_found(world: World, pattern: str) -> None:
+    """verify names a flipped byte of any data file or of the log as damage, and nothing in a good directory."""
+    fill(world, Writer(SHUFFLE))
+    if pattern in ("*.pack", "*.part"):
+        world.seal([(partition, 0) for partition in range(6)])
+    world.store.close()
+    assert not verify_directory(str(world.root / "0")).damaged
+    (path,) = world.files(pattern)
+    data = bytearray(path.read_bytes())
+    end = len(data.rstrip(b"\0")) if pattern == "*.push" else len(data)
+    last = 0.6 if pattern == "*.push" else 1.0  # the last record of a log may be a cut one
+    for share in (0.1, 0.35, 0.6, 0.99):
+        at = int(end * share * last)
+        flipped = bytearray(data)
+        flipped[at] ^= 0x10
+        path.write_bytes(flipped)
+        report = verify_directory(str(world.root / "0"))
+        found = [one for one in report.findings if one.severity is Severity.DAMAGE]
+        assert found, f"byte {at} of {path.name}"
+        assert any(one.path.endswith(path.name) for one in found)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("pattern", ["*.open", "*.push"])
+def test_a_flipped_byte_of_an_open_epoch_is_lost_by_name(world: World, pattern: str) -> None:
+    """What earlier starts left is sealed as DATA_LOST where a byte is wrong, and only there."""
+    fill(world, Writer(SHUFFLE))
+    world.store.close()
+    (path,) = world.files(pattern)
+    data = bytearray(path.read_bytes())
+    data[300] ^= 1  # in the first batch
+    path.write_bytes(data)
+    world.start()
+    answers = world.seal([(partition, 0) for partition in range(6)])
+    lost = [answer.partition for answer in answers if answer.status == Status.DATA_LOST]
+    assert 0 in lost
+    assert len(lost) < 6 or pattern == "*.push"
+    with pytest.raises(HoldfastError) as caught:
+        world.read(0)
+    assert caught.value.status == Status.DATA_LOST
+
+
+@pytest.mark.parametrize("cut", [1, 30, 2_000])
+def test_an_incomplete_end_is_cut(world: World, cut: int) -> None:
+    """A file that ends in the middle of a batch is sealed with all whole ones before it."""
+    writer = Writer(SHUFFLE)
+    for _ in range(4):
+        world.push(writer, [writer.batch(0, b"x" * 40_000)])
+    world.store.close()
+    (path,) = world.files("*.open")
+    os.truncate(path, path.stat().st_size - cut)
+    world.start()
+    (answer,) = world.seal([(0, 0)])
+    assert (answer.status, answer.batches) == (Status.OK, 3)
+    assert names(world.read(0)) == [(0, 0, n) for n in range(3)]
+
+
+def test_what_is_in_log_and_file_is_kept_once(tmp_path: Path) -> None:
+    """Batches that were flushed and are still in the log are recovered once."""
+    world = World(tmp_path)
+    writer = Writer(SHUFFLE)
+    for _ in range(300):
+        world.push(writer, [writer.batch(0, os.urandom(2_000)), writer.batch(1, b"y" * 10)])
+    assert len(world.files("*.open")) == 1
+    world.restart()
+    answers = world.seal([(0, 0), (1, 0)])
+    assert [answer.batches for answer in answers] == [300, 300]
+    assert sorted(names(world.read(0))) == [(0, 0, n) for n in range(300)]
+
+
+@pytest.mark.parametrize(("ack", "status"), [(Ack.WRITTEN, Status.DATA_LOST), (Ack.SYNCED, Status.OK)])
+def test_after_a_reboot_only_synced_epochs_stand(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ack: Ack, status: Status
+) -> None:
+    """With another boot id WRITTEN epochs are DATA_LOST, SYNCED ones are sealed with all that was acknowledged."""
+    writer = Writer(SHUFFLE)
+    for _ in range(3):
+        world.push(writer, [writer.batch(p, os.urandom(500)) for p in range(3)], ack)
+    world.push(writer, [writer.batch(3, os.urandom(60_000))], ack)
+    boot = tmp_path / "boot"
+    boot.write_text("12345678-1234-1234-1234-123456789012\n")
+    monkeypatch.setattr("holdfast.worker.storage.store._BOOT_ID", boot)
+    world.restart()
+    answers = world.seal([(p, 0) for p in range(4)])
+    assert {answer.status for answer in answers} == {status}
+    if status == Status.OK:
+        assert [answer.batches for answer in answers] == [3, 3, 3, 1]
+
+
+@pytest.mark.parametrize("size", [100, 60_000])
+def test_a_failed_write_poisons_for_good(world: World, size: int) -> None:
+    """After EIO the epoch is FAILED_COPY, takes nothing more, and seals as FAILED_COPY, also after a restart."""
+    writer = Writer(SHUFFLE)
+    first = writer.batch(0, b"a" * size)
+    assert world.push(writer, [first]) == {}
+    world.disk.write_error = errno.EIO
+    assert world.push(writer, [writer.batch(0, b"b" * size)]) == {0: Status.FAILED_COPY}
+    world.disk.write_error = 0
+    assert world.push(writer, [writer.batch(0, b"c" * size)]) == {0: Status.FAILED_COPY}
+    world.restart()
+    for _ in range(2):
+        (answer,) = world.seal([(0, 0)])
+        assert answer.status == Status.FAILED_COPY
+        world.restart()
+
+
+@pytest.mark.parametrize("size", [100, 60_000])
+def test_a_full_disk_splits_and_keeps_what_it_has(world: World, size: int) -> None:
+    """ENOSPC refuses the batch with HARD_SPLIT; everything acknowledged before is sealed once there is room."""
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, b"a" * size)]) == {}
+    world.disk.write_error = errno.ENOSPC
+    refused = writer.batch(0, b"b" * size)
+    assert world.push(writer, [refused]) == {0: Status.HARD_SPLIT}
+    if size == 100:
+        with pytest.raises(HoldfastError) as caught:
+            world.seal([(0, 0)], final=False)
+        assert caught.value.status == Status.DISK_FULL
+    world.disk.write_error = 0
+    assert world.push(writer, [refused]) == {0: Status.HARD_SPLIT}
+    (answer,) = world.seal([(0, 0)])
+    assert (answer.status, answer.batches) == (Status.OK, 1)
+
+
+def test_a_failed_sync_is_never_tried_again(world: World) -> None:
+    """A seal whose sync failed is FAILED_COPY for ever."""
+    writer = Writer(SHUFFLE)
+    world.push(writer, [writer.batch(0, b"a" * 60_000), writer.batch(1, b"b")])
+    world.disk.sync_error = errno.EIO
+    assert {answer.status for answer in world.seal([(0, 0), (1, 0)])} == {Status.FAILED_COPY}
+    world.disk.sync_error = 0
+    assert {answer.status for answer in world.seal([(0, 0), (1, 0)])} == {Status.FAILED_COPY}
+    world.restart()
+    assert {answer.status for answer in world.seal([(0, 0), (1, 0)])} == {Status.FAILED_COPY}
+
+
+def test_the_log_stays_bounded(tmp_path: Path) -> None:
+    """However much is pushed to many partitions, the log has a few segments, and all is kept."""
+    world = World(tmp_path, segment_bytes=256 * KIB)
+    writer = Writer(SHUFFLE)
+    most = 0
+    for _ in range(200):
+        world.push(writer, [writer.batch(p, os.urandom(500)) for p in range(50)])
+        most = max(most, len(world.store._directories[0].reduce.log.segments))
+    assert most <= 5
+    answers = world.seal([(p, 0) for p in range(50)])
+    assert {answer.batches for answer in answers} == {200}
+    assert sorted(names(world.read(49))) == [(0, 0, n) for n in range(200)]
+
+
+def test_a_forgotten_shuffle_leaves_nothing(world: World) -> None:
+    """forget removes open and sealed epochs, their records, and, when nothing else is in it, the log."""
+    fill(world, Writer(SHUFFLE))
+    world.seal([(1, 0)], final=False)
+    assert world.store.shuffles() == [SHUFFLE]
+    world.core.forget(SHUFFLE)
+    assert world.store.forget([SHUFFLE]) == 1
+    world.store.reduce.tick()
+    assert world.store.shuffles() == []
+    assert not world.files("*.push")
+    assert not list((world.root / "0" / "data").iterdir())
+    world.restart()
+    assert world.store.shuffles() == []
+
+
+def test_forgotten_leftovers_of_earlier_starts_go_too(world: World) -> None:
+    """What an earlier start left of a shuffle that the masters do not know is removed, log segments too."""
+    fill(world, Writer(SHUFFLE))
+    world.restart()
+    assert world.store.shuffles() == [SHUFFLE]
+    world.store.forget([SHUFFLE])
+    world.store.reduce.tick()
+    assert not world.files("*.push")
+    assert not world.files("*.open")
+
+
+def test_an_index_is_rebuilt_from_footers(world: World) -> None:
+    """With the index gone, seals are answered the same and all is read back."""
+    fill(world, Writer(SHUFFLE))
+    epochs = [(partition, 0) for partition in range(6)]
+    answers = world.seal(epochs)
+    world.store.close()
+    for path in (world.root / "0" / "index").iterdir():
+        path.unlink()
+    world.start()
+    assert world.seal(epochs) == answers
+    assert len(world.read(0)) == 8
+
+
+def test_a_sealed_epoch_that_lost_its_file_is_an_error(world: World) -> None:
+    """A sealed file that is gone or cut is refused by name, and verify says so."""
+    fill(world, Writer(SHUFFLE))
+    world.seal([(partition, 0) for partition in range(6)])
+    world.store.close()
+    (path,) = world.files("*.part")
+    path.unlink()
+    assert verify_directory(str(world.root / "0")).damaged
+    world.start()
+    place = world.store.reduce.chunks(SHUFFLE, 0, 0)
+    assert not Path(place.path).exists()
+
+
+def test_chunks_are_of_whole_batches_and_bounded(world: World) -> None:
+    """20 MiB become chunks of at most 8 MiB, each of whole batches."""
+    writer = Writer(SHUFFLE)
+    for _ in range(320):
+        world.push(writer, [writer.batch(0, os.urandom(65_000))])
+    (answer,) = world.seal([(0, 0)])
+    place = world.store.reduce.chunks(SHUFFLE, 0, 0)
+    assert answer.chunks == len(place.record.chunks) == 3
+    assert all(row.length <= 8 * MIB for row in place.record.chunks)
+    assert len(world.read(0)) == 320
