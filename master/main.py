@@ -200,6 +200,8 @@ class Server:
         yield "holdfast_master_applied_index", "Raft applied index", status.applied_index
         yield "holdfast_master_log_entries", "Entries in the log", status.log_length
         yield "holdfast_master_log_bytes", "Bytes in the log", status.log_bytes
+        yield "holdfast_master_raft_turn_seconds_max", "Longest turn of the Raft thread", status.longest_turn
+        yield "holdfast_master_raft_turns_slow", "Turns of the Raft thread above 50 ms", status.slow_turns
         yield (
             "holdfast_master_peers_connected",
             "Other masters connected",

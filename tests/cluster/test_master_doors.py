@@ -267,7 +267,7 @@ def test_bodies_above_the_bound_are_refused(shared: LocalCluster):
 
 
 def test_winners_above_a_command_go_in_parts(shared: LocalCluster):
-    """Winners of more than 4 MiB are committed in parts and come back whole."""
+    """Winners of several MiB are committed in parts and come back whole."""
     rng = random.Random(1)
     maps, partitions = 50, 1_000_000
 

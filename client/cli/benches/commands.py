@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import urllib.request
 
 from holdfast.client.bench_control import measure_control
 from holdfast.client.cli.benches.figures import Figure
@@ -34,7 +35,20 @@ def rate(cluster: LocalCluster) -> list[Figure]:
     cluster.leader()
     found = asyncio.run(measure_control(cluster.endpoints, clients=_CLIENTS, seconds=_SECONDS))
     note = f"{found.clients} clients in one process, p50 {found.p50_ms:.1f} ms"
-    return [Figure("rate", "durable commands", found.per_second, "1/s", 3000, less_is_better=False, note=note)]
+    return [
+        Figure("rate", "durable commands", found.per_second, "1/s", 3000, less_is_better=False, note=note),
+        Figure("rate", "longest turn of a Raft thread", _longest_turn(cluster), "s", 0.05, note="disk included"),
+    ]
+
+
+def _longest_turn(cluster: LocalCluster) -> float:
+    """Return the longest that the Raft thread of any master was away from its sockets so far, in seconds."""
+    turns = []
+    for master in cluster.masters:
+        with urllib.request.urlopen(f"http://{master.address}/metrics", timeout=10) as reply:
+            lines = reply.read().decode().splitlines()
+        turns += [float(line.split()[1]) for line in lines if line.startswith("holdfast_master_raft_turn_seconds_max ")]
+    return max(turns)
 
 
 def failover(cluster: LocalCluster) -> list[Figure]:
