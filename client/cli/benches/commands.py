@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-import urllib.request
 
 from holdfast.client.bench_control import measure_control
 from holdfast.client.cli.benches.figures import Figure
@@ -13,6 +12,7 @@ from holdfast.client.cli.drills import leader
 from holdfast.client.cli.drills.report import Report
 from holdfast.client.cli.output import percentile
 from holdfast.client.cluster import LocalCluster
+from holdfast.client.direct import DirectConnection
 
 _SECONDS = 5.0
 _CLIENTS = 64
@@ -45,8 +45,9 @@ def _longest_turn(cluster: LocalCluster) -> float:
     """Return the longest that the Raft thread of any master was away from its sockets so far, in seconds."""
     turns = []
     for master in cluster.masters:
-        with urllib.request.urlopen(f"http://{master.address}/metrics", timeout=10) as reply:
-            lines = reply.read().decode().splitlines()
+        connection = DirectConnection(master.address)
+        lines = connection.get("/metrics").splitlines()
+        connection.close()
         turns += [float(line.split()[1]) for line in lines if line.startswith("holdfast_master_raft_turn_seconds_max ")]
     return max(turns)
 
