@@ -309,7 +309,7 @@ class Store:
     # removing
 
     def forget(self, keys: Iterable[ShuffleKey]) -> int:
-        """Delete shuffles; call it only for what a confirmed leader calls unknown. Returns how many were here.
+        """Delete shuffles; call it only for what a confirmed leader says it dropped. Returns how many were here.
 
         Raises OSError or lmdb.Error; what is left is found at the next start.
         """
