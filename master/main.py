@@ -22,8 +22,9 @@ from holdfast.common import config as configuration
 from holdfast.common.config import Config
 from holdfast.common.errors import ConfigError
 from holdfast.common.ids import ShuffleKey
+from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.common.net.log import set_up_logging
-from holdfast.master.http import HttpServer
+from holdfast.master.http import MasterHttp
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import RaftError, RaftNode, RaftSettings
 from holdfast.master.service.admin import Admin
@@ -56,6 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         return _refuse(str(error))
     set_up_logging(config.log.level, config.log.format)
+    raise_descriptor_limit()
     try:
         asyncio.run(_run(config, own, secret))
     except (RaftError, OSError) as error:
@@ -119,7 +121,7 @@ class Server:
             },
             self._metrics,
         )
-        self._http = HttpServer(self._handlers, self._metrics)
+        self._http = MasterHttp(self._handlers, self._metrics)
 
     def stop(self) -> None:
         """Ask `run` to end."""

@@ -101,7 +101,7 @@ class Worker:
             try:
                 await asyncio.Event().wait()
             finally:
-                await runner.cleanup()
+                await runner.stop()
 
 
 def _stop_signal() -> asyncio.Event:
