@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import queue
 import time
 from collections.abc import Coroutine, Iterable, Iterator
@@ -34,7 +35,7 @@ from holdfast.client.core.fetch import (
 from holdfast.client.runtime import Runtime, runtime
 from holdfast.common.batch import MORE, Batch, parse_batches
 from holdfast.common.checksum import partition_seed
-from holdfast.common.errors import CorruptError, HoldfastError, RetryError
+from holdfast.common.errors import ConfigError, CorruptError, HoldfastError, RetryError
 from holdfast.common.ids import MapId, PartitionId, WorkerId
 from holdfast.common.layouts import MapWinner
 from holdfast.common.limits import MIB
@@ -233,12 +234,15 @@ class RangeReader:
                 elif event is not None:
                     self._on_event(event)
         finally:
-            for number in list(self._open):
-                self._close(number)
+            if self._runtime.pid == os.getpid():
+                for number in list(self._open):
+                    self._close(number)
 
     # Events, in the caller's thread.
 
     def _next_event(self) -> _Event | None:
+        if self._runtime.pid != os.getpid():
+            raise ConfigError("a reader belongs to the process that made it; make one after the fork")
         try:
             return self._events.get(timeout=_LOOK_SECONDS)
         except queue.Empty:

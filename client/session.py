@@ -145,7 +145,6 @@ class Session:
         """Give the lease back. Shuffles go when no lease is left on the application."""
         if self.closed or self._pid != os.getpid():
             return
-        self.closed = True
         runtime().loop.call_soon_threadsafe(self._renewal.cancel)
         try:
             self._call("Shuffles/Detach", pb.DetachRequest(instance=self.instance, holder=self._holder), DETACH_SECONDS)
@@ -153,6 +152,8 @@ class Session:
             pass  # the lease had ended already
         except RetryError as error:
             _log.warning("the masters do not answer; the lease ends by itself", extra={"error": str(error)})
+        finally:
+            self.closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -192,6 +193,8 @@ class Session:
     def _call(self, method: str, request: Any, deadline_s: float = START_SECONDS) -> Any:
         if self._pid != os.getpid():
             raise ConfigError("a session belongs to the process that made it; send tasks a MapShuffle instead")
+        if self.closed:
+            raise ConfigError("this session is closed; make another one, with attach=True for the shuffles of this one")
         if self._gone is not None:
             raise type(self._gone)(str(self._gone), status=self._gone.status)
         try:

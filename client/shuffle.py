@@ -87,7 +87,8 @@ class MapShuffle:
     def commit(self, statuses: Iterable[MapStatus]) -> None:
         """Say which attempt of every map counts: the masters' final word, readers may begin.
 
-        Maps are 0 to m-1. The same winners again are fine. Raises ConflictError for others or for a gap.
+        Maps are 0 to m-1. The same winners again are fine. Raises ConflictError for others or for a gap, ConfigError
+        for anything that is no status.
         """
         array = winners_of(statuses, self.partitions).encode()
         request = pb.CommitRequest(key=self._key(), winners_array=array, holder=self.ticket.holder)

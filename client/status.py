@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.common.errors import ConflictError, ProtocolError
+from holdfast.common.errors import ConfigError, ConflictError, ProtocolError
 from holdfast.common.ids import MapId
 from holdfast.common.layouts import MapWinner, MapWinners
 
@@ -43,7 +43,11 @@ class MapStatus:
 def winners_of(statuses: Iterable[MapStatus], partitions: int) -> MapWinners:
     """Put the statuses in the order of their maps. Raises ConflictError if one is missing or there twice."""
     by_map: dict[MapId, MapStatus] = {}
+    if not isinstance(statuses, Iterable):
+        raise ConfigError(f"commit takes the statuses that the writers' `close` returned, not {statuses!r}")
     for status in statuses:
+        if not isinstance(status, MapStatus):
+            raise ConfigError(f"commit takes the statuses that the writers' `close` returned, not {status!r}")
         if by_map.setdefault(status.map, status) != status:
             raise ConflictError(
                 f"two attempts of map {status.map} are named as winners; name the one whose task succeeded"

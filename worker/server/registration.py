@@ -130,8 +130,15 @@ class Registration:
         ]
 
     async def _raise_incarnation(self, lowest: int) -> None:
-        """The masters have seen a later start of ours than our disks have: they were restored. Start above it."""
+        """The masters have seen a later start of ours than our disks have: these were restored, or there is a copy of
+        us. Start above it."""
         standing = self._standing
+        if standing.registered:
+            standing.twin = (
+                f"incarnation {standing.incarnation} was registered and a later one is: another process has these "
+                "directories or a copy of them; stop one of the two"
+            )
+            _log.error("there is another one", extra={"why": standing.twin})
         self._server.maps.accept(False, "this worker is registering anew")
         await asyncio.to_thread(self._store.raise_incarnation, Incarnation(max(lowest, standing.incarnation + 1)))
         standing.incarnation = self._store.incarnation

@@ -165,6 +165,11 @@ class Store:
             size = free = 0
             problem = problem or f"cannot be read: {error}"
         capacity = min(directory.capacity_bytes or size, size)
+        if not problem and capacity <= self._settings.reserve_bytes:
+            problem = (
+                f"has {capacity >> 20} MiB, of which {self._settings.reserve_bytes >> 20} MiB stay free: no file ever "
+                "goes here; use a larger one"
+            )
         used = directory.used_bytes
         return DirectoryStatus(
             id=directory.identity.directory_id,
