@@ -35,7 +35,7 @@ from holdfast.client.core.fetch import (
 from holdfast.client.runtime import Runtime, runtime
 from holdfast.common.batch import MORE, Batch, parse_batches
 from holdfast.common.checksum import partition_seed
-from holdfast.common.errors import ConfigError, CorruptError, HoldfastError, RetryError
+from holdfast.common.errors import ConfigError, CorruptError, DataLostError, HoldfastError, RetryError
 from holdfast.common.ids import MapId, PartitionId, WorkerId
 from holdfast.common.layouts import MapWinner
 from holdfast.common.limits import MIB
@@ -356,7 +356,9 @@ class RangeReader:
                 case Complete():
                     self._complete = True
                 case Failed():
-                    raise effect.error
+                    # Data that is nowhere was lost, or dropped on purpose: only the masters know.
+                    dropped = self._shuffle.why_dropped() if isinstance(effect.error, DataLostError) else None
+                    raise dropped or effect.error
 
     def _start_stream(self, effect: OpenStream) -> None:
         sink = _Stream(effect.stream, self._events)

@@ -50,20 +50,26 @@ class Session:
         app: str = "",
         *,
         attach: bool = False,
-        instance: bytes | None = None,
+        instance: bytes | str | None = None,
         lease_seconds: float | None = None,
     ) -> None:
         """Register the application `app`, or with `attach` take part in one that exists.
 
         endpoints: the masters' HTTP addresses "host:port,host:port,host:port".
-        instance: with `attach`, the instance meant (16 bytes); by default the newest living one named `app`.
+        instance: with `attach`, the one meant (16 bytes or 32 hex digits); by default the newest living one named `app`.
         lease_seconds: how long the masters keep the shuffles without hearing of us; by default the cluster's setting.
         Raises ConfigError, RetryError if no master answers, ApplicationGoneError if there is nothing to attach to.
         """
+        instance = _instance(instance)
         if instance is not None and (not attach or len(instance) != INSTANCE_BYTES):
-            raise ConfigError(f"`instance` goes with attach=True and has {INSTANCE_BYTES} bytes")
+            raise ConfigError(
+                f"`instance` goes with attach=True and has {INSTANCE_BYTES} bytes, or {2 * INSTANCE_BYTES} hex digits "
+                "as `holdfast shuffles --json` shows them"
+            )
         if len(app.encode()) > NAME_BYTES_MAX or not (app or instance):
             raise ConfigError(f"`app` is the application's name, 1 to {NAME_BYTES_MAX} bytes")
+        if lease_seconds is not None and not isinstance(lease_seconds, int | float):
+            raise ConfigError(f"`lease_seconds` is a number of seconds, not {lease_seconds!r}")
         if lease_seconds is not None and not 0.001 <= lease_seconds <= _LEASE_SECONDS_MAX:
             raise ConfigError(f"`lease_seconds` is 0.001 to {_LEASE_SECONDS_MAX:.0f}, not {lease_seconds}")
         self.app = app
@@ -100,6 +106,8 @@ class Session:
         ack: how safe data is when a worker says so; a sealed file is synced at any level but MEMORY.
         Raises ConfigError, NoRoomError if there is no worker, ConflictError if the number has another shape.
         """
+        if not isinstance(ack, Ack):
+            raise ConfigError(f"`ack` is one of {', '.join(f'Ack.{each.name}' for each in Ack)}, not {ack!r}")
         _check_range("partitions", partitions, 1, PARTITIONS_MAX)
         _check_range("maps", maps or 0, 0, MAPS_MAX)
         _check_range("copies", copies, 1, COPIES_MAX)
@@ -220,7 +228,18 @@ class Session:
                 return
 
 
+def _instance(given: bytes | str | None) -> bytes | None:
+    if not isinstance(given, str):
+        return given
+    try:
+        return bytes.fromhex(given)
+    except ValueError:
+        return b""
+
+
 def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"`{name}` is a number, not {value!r}")
     if not least <= value <= most:
         raise ConfigError(f"`{name}` is {least} to {most}, not {value}")
 

@@ -289,7 +289,10 @@ def _commit_with(state: State, body: cmd.Commit) -> Answer:
 
 def _no_such(state: State, key: ShuffleKey) -> Answer:
     if state.head(key.instance, key.shuffle) is None:
-        return _refuse(Status.UNKNOWN_SHUFFLE, f"shuffle {key.shuffle} of {key} was never registered")
+        return _refuse(
+            Status.UNKNOWN_SHUFFLE,
+            f"shuffle {key.shuffle} of application {key.instance.hex()[:8]} was never registered",
+        )
     return _refuse(Status.UNKNOWN_GENERATION, f"{key} is not open: it was dropped, or never registered")
 
 
