@@ -56,7 +56,7 @@ class Session:
         """Register the application `app`, or with `attach` take part in one that exists.
 
         endpoints: the masters' HTTP addresses "host:port,host:port,host:port".
-        instance: with `attach`, the one meant (16 bytes or 32 hex digits); by default the newest living one named `app`.
+        instance: with `attach`, the one meant (16 bytes or 32 hex digits); by default the newest alive of name `app`.
         lease_seconds: how long the masters keep the shuffles without hearing of us; by default the cluster's setting.
         Raises ConfigError, RetryError if no master answers, ApplicationGoneError if there is nothing to attach to.
         """

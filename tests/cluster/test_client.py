@@ -28,6 +28,7 @@ from holdfast.common.errors import (
 )
 from holdfast.common.ids import BROADCAST_PARTITION
 from holdfast.common.limits import MIB
+from tests.support.waiting import wait_until
 
 PARTITIONS = 10
 #: Per partition, how often each (map, payload) is there.
@@ -389,6 +390,22 @@ def test_a_reader_stays_in_its_process(session: Session) -> None:
     child.join(30)
     assert child.exitcode == 7
     assert len([first, *reading]) == sum(counts.total() for counts in wanted.values())
+
+
+def test_what_was_dropped_on_purpose_is_not_called_lost(session: Session) -> None:
+    """A reader whose files are gone asks the masters why, and says what they say."""
+    shuffle, _ = fill(session, maps=1)
+    shuffle.manifest()
+    shuffle.unregister()
+
+    def gone() -> bool:
+        try:
+            list(shuffle.reader(range(PARTITIONS)))
+        except GiveUpError as error:
+            return "dropped" in str(error)
+        return False  # the worker has not deleted it yet
+
+    wait_until(gone, 60)
 
 
 def test_a_closed_session_says_so(shared: LocalCluster) -> None:
