@@ -126,8 +126,8 @@ def local_cluster(
 
     `dir` keeps state, configuration and logs (a cluster started there again continues with the same data); without it
     they live in a temporary directory that is removed. `settings` holds configuration sections that go into every
-    server's file, values as in TOML: {"lease": {"worker": "3s"}}. Raises ConfigError for what cannot be, StartError
-    with the end of a log when a server does not start.
+    server's file, values as in TOML: {"lease": {"worker": "3s", "heartbeat": "1s"}}. Raises ConfigError for what
+    cannot be, StartError with the end of a log when a server does not start.
     """
     if masters not in (1, 3):
         raise ConfigError(f"a cluster has 1 or 3 masters, not {masters}")

@@ -61,7 +61,6 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         maps: range | None,
         return_grace: float,
     ) -> None:
-        self._shuffle = shuffle
         self._chunks = ChunkFetch(
             manifest.epochs,
             manifest.winners,
@@ -72,7 +71,7 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         )
         self._maps = maps
         addresses = Addresses(shuffle.ticket.endpoints, shuffle.ticket.cluster_id, manifest.addresses)
-        super().__init__(self._chunks.fetch, addresses)
+        super().__init__(shuffle, self._chunks.fetch, addresses)
 
     def __iter__(self) -> Iterator[Record]:
         self._chunks.started()

@@ -105,7 +105,7 @@ class PushWriter:
         except BaseException:
             self.abort()
             raise
-        return PushStatus(self._map, self._attempt, self._shuffle.partitions, bitmap)
+        return PushStatus(self._shuffle.key, self._map, self._attempt, self._shuffle.partitions, bitmap)
 
     def abort(self) -> None:
         """Give the attempt up; readers drop what it pushed. Harmless after `close`, and in a forked child."""

@@ -74,7 +74,6 @@ class RangeReader(StreamReader[MapId, _Data]):
         return_grace: float = RETURN_GRACE_NS / 1e9,
     ) -> None:
         """`maps`: only these, whether they wrote to the range or not; by default all that did."""
-        self._shuffle = shuffle
         self._begin = begin
         self._end = end
         winners = manifest.winners.maps
@@ -88,7 +87,7 @@ class RangeReader(StreamReader[MapId, _Data]):
             grace_ns=int(return_grace * 1e9),
         )
         addresses = Addresses(shuffle.ticket.endpoints, shuffle.ticket.cluster_id, manifest.addresses)
-        super().__init__(core, addresses)
+        super().__init__(shuffle, core, addresses)
 
     def _sink(self, number: int) -> Sink:
         return _Stream(number, self._events)

@@ -94,7 +94,7 @@ class ReduceShuffle(Shuffle):
 
     def offer(self, statuses: Iterable[PushStatus]) -> None:
         """Remember the winners without saying so: whoever reads through this object commits them if nobody has."""
-        self._winners = push_winners_of(statuses, self.partitions).encode()
+        self._winners = push_winners_of(statuses, self.key, self.partitions).encode()
 
     def reader(
         self,

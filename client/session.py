@@ -51,20 +51,26 @@ class Session:
         app: str = "",
         *,
         attach: bool = False,
-        instance: bytes | None = None,
+        instance: bytes | str | None = None,
         lease_seconds: float | None = None,
     ) -> None:
         """Register the application `app`, or with `attach` take part in one that exists.
 
         endpoints: the masters' HTTP addresses "host:port,host:port,host:port".
-        instance: with `attach`, the instance meant (16 bytes); by default the newest living one named `app`.
+        instance: with `attach`, the one meant (16 bytes or 32 hex digits); by default the newest alive of name `app`.
         lease_seconds: how long the masters keep the shuffles without hearing of us; by default the cluster's setting.
         Raises ConfigError, RetryError if no master answers, ApplicationGoneError if there is nothing to attach to.
         """
+        instance = _instance(instance)
         if instance is not None and (not attach or len(instance) != INSTANCE_BYTES):
-            raise ConfigError(f"`instance` goes with attach=True and has {INSTANCE_BYTES} bytes")
+            raise ConfigError(
+                f"`instance` goes with attach=True and has {INSTANCE_BYTES} bytes, or {2 * INSTANCE_BYTES} hex digits "
+                "as `holdfast shuffles --json` shows them"
+            )
         if len(app.encode()) > NAME_BYTES_MAX or not (app or instance):
             raise ConfigError(f"`app` is the application's name, 1 to {NAME_BYTES_MAX} bytes")
+        if lease_seconds is not None and not isinstance(lease_seconds, int | float):
+            raise ConfigError(f"`lease_seconds` is a number of seconds, not {lease_seconds!r}")
         if lease_seconds is not None and not 0.001 <= lease_seconds <= _LEASE_SECONDS_MAX:
             raise ConfigError(f"`lease_seconds` is 0.001 to {_LEASE_SECONDS_MAX:.0f}, not {lease_seconds}")
         self.app = app
@@ -117,6 +123,8 @@ class Session:
         shuffle_id: int | None,
         generation: int,
     ) -> tuple[ShuffleKey, pb.RegisterShuffleReply]:
+        if not isinstance(ack, Ack):
+            raise ConfigError(f"`ack` is one of {', '.join(f'Ack.{each.name}' for each in Ack)}, not {ack!r}")
         _check_range("partitions", partitions, 1, PARTITIONS_MAX)
         _check_range("maps", maps or 0, 0, MAPS_MAX)
         _check_range("copies", copies, 1, COPIES_MAX)
@@ -203,7 +211,6 @@ class Session:
         """Give the lease back. Shuffles go when no lease is left on the application."""
         if self.closed or self._pid != os.getpid():
             return
-        self.closed = True
         runtime().loop.call_soon_threadsafe(self._renewal.cancel)
         try:
             self._call("Shuffles/Detach", pb.DetachRequest(instance=self.instance, holder=self._holder), DETACH_SECONDS)
@@ -211,6 +218,8 @@ class Session:
             pass  # the lease had ended already
         except RetryError as error:
             _log.warning("the masters do not answer; the lease ends by itself", extra={"error": str(error)})
+        finally:
+            self.closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -250,6 +259,8 @@ class Session:
     def _call(self, method: str, request: Any, deadline_s: float = START_SECONDS) -> Any:
         if self._pid != os.getpid():
             raise ConfigError("a session belongs to the process that made it; send tasks a MapShuffle instead")
+        if self.closed:
+            raise ConfigError("this session is closed; make another one, with attach=True for the shuffles of this one")
         if self._gone is not None:
             raise type(self._gone)(str(self._gone), status=self._gone.status)
         try:
@@ -275,7 +286,18 @@ class Session:
                 return
 
 
+def _instance(given: bytes | str | None) -> bytes | None:
+    if not isinstance(given, str):
+        return given
+    try:
+        return bytes.fromhex(given)
+    except ValueError:
+        return b""
+
+
 def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"`{name}` is a number, not {value!r}")
     if not least <= value <= most:
         raise ConfigError(f"`{name}` is {least} to {most}, not {value}")
 

@@ -23,7 +23,7 @@ from holdfast.client.status import MapStatus, winners_of
 from holdfast.client.stream_reader import Record
 from holdfast.client.writer import MapWriter
 from holdfast.common.batch import Codec
-from holdfast.common.errors import ConflictError, GiveUpError, HoldfastError, RetryError, Status
+from holdfast.common.errors import ApplicationGoneError, ConflictError, GiveUpError, HoldfastError, RetryError, Status
 from holdfast.common.ids import AttemptId, Instance, MapId, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.layouts import MapAssignment, MapWinners
 from holdfast.common.limits import KIB, LONG_POLL_MS_MAX
@@ -71,6 +71,17 @@ class Shuffle:
     ticket: Ticket
     key: ShuffleKey
     partitions: int
+
+    def why_dropped(self) -> HoldfastError | None:
+        """Return the masters' word that the shuffle was dropped, None if it was not or they do not answer."""
+        request = pb.GetManifestRequest(key=self.key_message(), holder=self.ticket.holder)
+        try:
+            self._call("Shuffles/GetManifest", request)
+        except (ApplicationGoneError, GiveUpError) as error:
+            return error
+        except HoldfastError:
+            return None
+        return None
 
     def unregister(self) -> None:
         """Forget the shuffle: workers delete its files."""
@@ -131,9 +142,10 @@ class MapShuffle(Shuffle):
     def commit(self, statuses: Iterable[MapStatus]) -> None:
         """Say which attempt of every map counts: the masters' final word, readers may begin.
 
-        Maps are 0 to m-1. The same winners again are fine. Raises ConflictError for others or for a gap.
+        Maps are 0 to m-1. The same winners again are fine. Raises ConflictError for others or for a gap, ConfigError
+        for anything that is no status.
         """
-        array = winners_of(statuses, self.partitions).encode()
+        array = winners_of(statuses, self.key, self.partitions).encode()
         request = pb.CommitRequest(key=self.key_message(), winners_array=array, holder=self.ticket.holder)
         self._call("Shuffles/Commit", request)
         self._manifest = Manifest(array, self.addresses)
@@ -190,7 +202,10 @@ def key_message(key: ShuffleKey) -> pb.ShuffleKey:
 def explain(error: HoldfastError, endpoints: str) -> str:
     """Return a sentence that says what to do about an error of the control plane."""
     if error.status is Status.APPLICATION_GONE:
-        return f"{error}. Its lease ended: was the session closed, or its process stopped for longer than the lease?"
+        return (
+            f"{error}. Is the name right? Else its lease ended: its session was closed, or its process stopped for "
+            "longer than the lease, or somebody had it forgotten"
+        )
     if isinstance(error, RetryError):
         return f"{error}{'' if str(error).endswith('?') else '.'} Try `holdfast status --masters {endpoints}`."
     return str(error)

@@ -12,37 +12,42 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from holdfast.common.errors import ConflictError, ProtocolError
-from holdfast.common.ids import AttemptId, MapId
+from holdfast.common.errors import ConfigError, ConflictError, ProtocolError
+from holdfast.common.ids import AttemptId, Generation, Instance, MapId, ShuffleId, ShuffleKey
 from holdfast.common.layouts import MapWinner, MapWinners, bitmap_bytes
 from holdfast.common.limits import PARTITIONS_MAX
 from holdfast.common.reduce_layouts import ReduceWinners
 
-_MAP = struct.Struct("<I")
-_PUSHED = struct.Struct("<IQI")
+_HEAD = struct.Struct("<16sIII")
+_PUSHED = struct.Struct("<16sIIIQI")
 
 
 @dataclass(frozen=True, slots=True)
 class MapStatus:
     """The sealed output of one attempt of one map."""
 
+    shuffle: ShuffleKey
     map: MapId
     partitions: int
     winner: MapWinner
 
     def to_bytes(self) -> bytes:
-        """u32 map, then the winners array of just this map."""
-        return _MAP.pack(self.map) + MapWinners(self.partitions, (self.winner,)).encode()
+        """The shuffle (instance, number, generation) and u32 map, then the winners array of just this map."""
+        key = self.shuffle
+        head = _HEAD.pack(key.instance, key.shuffle, key.generation, self.map)
+        return head + MapWinners(self.partitions, (self.winner,)).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MapStatus:
         """Undo to_bytes; raises ProtocolError."""
-        if len(data) < _MAP.size:
+        if len(data) < _HEAD.size:
             raise ProtocolError(f"a map status of {len(data)} bytes is too short")
-        winners = MapWinners.decode(data[_MAP.size :])
+        winners = MapWinners.decode(data[_HEAD.size :])
         if len(winners.maps) != 1:
             raise ProtocolError(f"a map status holds one map, not {len(winners.maps)}")
-        return cls(MapId(_MAP.unpack_from(data)[0]), winners.partitions, winners.maps[0])
+        instance, shuffle, generation, map_id = _HEAD.unpack_from(data)
+        key = ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(generation))
+        return cls(key, MapId(map_id), winners.partitions, winners.maps[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,36 +57,41 @@ class PushStatus:
     Bit p of the bitmap (byte p // 8, bit p % 8): it wrote for partition p.
     """
 
+    shuffle: ShuffleKey
     map: MapId
     attempt: AttemptId
     partitions: int
     bitmap: bytes
 
     def to_bytes(self) -> bytes:
-        """u32 map, u64 attempt, u32 partitions, then the bitmap."""
-        return _PUSHED.pack(self.map, self.attempt, self.partitions) + self.bitmap
+        """The shuffle (instance, number, generation), u32 map, u64 attempt, u32 partitions, then the bitmap."""
+        key = self.shuffle
+        head = _PUSHED.pack(key.instance, key.shuffle, key.generation, self.map, self.attempt, self.partitions)
+        return head + self.bitmap
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PushStatus:
         """Undo to_bytes; raises ProtocolError."""
         if len(data) < _PUSHED.size:
             raise ProtocolError(f"a push status of {len(data)} bytes is too short")
-        map_id, attempt, partitions = _PUSHED.unpack_from(data)
+        instance, shuffle, generation, map_id, attempt, partitions = _PUSHED.unpack_from(data)
         bitmap = data[_PUSHED.size :]
         if not 1 <= partitions <= PARTITIONS_MAX or len(bitmap) != bitmap_bytes(partitions):
             raise ProtocolError(f"a push status of {partitions} partitions with a bitmap of {len(bitmap)} bytes")
-        return cls(MapId(map_id), AttemptId(attempt), partitions, bitmap)
+        key = ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(generation))
+        return cls(key, MapId(map_id), AttemptId(attempt), partitions, bitmap)
 
 
-def winners_of(statuses: Iterable[MapStatus], partitions: int) -> MapWinners:
-    """Put the statuses in the order of their maps. Raises ConflictError if one is missing or there twice."""
-    by_map = _by_map(statuses, partitions)
+def winners_of(statuses: Iterable[MapStatus], shuffle: ShuffleKey, partitions: int) -> MapWinners:
+    """Put the statuses in the order of their maps. Raises ConflictError if one is missing, there twice, or of another
+    shuffle."""
+    by_map = _by_map(MapStatus, statuses, shuffle, partitions)
     return MapWinners(partitions, tuple(status.winner for status in by_map))
 
 
-def push_winners_of(statuses: Iterable[PushStatus], partitions: int) -> ReduceWinners:
+def push_winners_of(statuses: Iterable[PushStatus], shuffle: ShuffleKey, partitions: int) -> ReduceWinners:
     """The same for maps that pushed."""
-    by_map = _by_map(statuses, partitions)
+    by_map = _by_map(PushStatus, statuses, shuffle, partitions)
     return ReduceWinners(
         partitions, tuple(status.attempt for status in by_map), tuple(status.bitmap for status in by_map)
     )
@@ -90,13 +100,19 @@ def push_winners_of(statuses: Iterable[PushStatus], partitions: int) -> ReduceWi
 Either = TypeVar("Either", MapStatus, PushStatus)
 
 
-def _by_map(statuses: Iterable[Either], partitions: int) -> list[Either]:
+def _by_map(kind: type[Either], statuses: Iterable[Either], shuffle: ShuffleKey, partitions: int) -> list[Either]:
     by_map: dict[MapId, Either] = {}
+    if not isinstance(statuses, Iterable):
+        raise ConfigError(f"commit takes the statuses that the writers' `close` returned, not {statuses!r}")
     for status in statuses:
+        if not isinstance(status, kind):
+            raise ConfigError(f"commit takes the statuses that the writers' `close` returned, not {status!r}")
         if by_map.setdefault(status.map, status) != status:
             raise ConflictError(
                 f"two attempts of map {status.map} are named as winners; name the one whose task succeeded"
             )
+        if status.shuffle != shuffle:
+            raise ConflictError(f"map {status.map} was written for shuffle {status.shuffle}, not for {shuffle}")
         if status.partitions != partitions:
             raise ConflictError(f"map {status.map} wrote {status.partitions} partitions, the shuffle has {partitions}")
     missing = [number for number in range(len(by_map)) if number not in by_map]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import queue
 import time
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.client.addresses import Addresses
 from holdfast.client.assemble import Assembler
@@ -33,13 +34,16 @@ from holdfast.client.core.fetch import (
     WorkerState,
 )
 from holdfast.client.runtime import Runtime, runtime
-from holdfast.common.errors import CorruptError, HoldfastError, RetryError
+from holdfast.common.errors import ConfigError, CorruptError, DataLostError, HoldfastError, RetryError
 from holdfast.common.ids import MapId, PartitionId, WorkerId
 from holdfast.common.limits import MIB
 from holdfast.common.messages import DataFlag, StreamOpened
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_client import ClientStream, FrameClient
 from holdfast.common.reduce_messages import ChunksOpened
+
+if TYPE_CHECKING:
+    from holdfast.client.shuffle import Shuffle
 
 #: Credit of one stream: a few frames are on their way while one is being checked.
 CREDIT_BYTES = 8 * MIB
@@ -200,7 +204,8 @@ P = TypeVar("P", bound=Piece)
 class StreamReader(Generic[K, P]):
     """Iterate once. One thread at a time."""
 
-    def __init__(self, core: Fetch[K], addresses: Addresses) -> None:
+    def __init__(self, shuffle: Shuffle, core: Fetch[K], addresses: Addresses) -> None:
+        self._shuffle = shuffle
         self._core = core
         self._addresses = addresses
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -242,12 +247,15 @@ class StreamReader(Generic[K, P]):
                 else:
                     yield from self._on_piece(event)
         finally:
-            for number in list(self._open):
-                self._close(number)
+            if self._runtime.pid == os.getpid():
+                for number in list(self._open):
+                    self._close(number)
 
     # Events, in the caller's thread.
 
     def _next_event(self) -> Any:
+        if self._runtime.pid != os.getpid():
+            raise ConfigError("a reader belongs to the process that made it; make one after the fork")
         try:
             return self._events.get(timeout=_LOOK_SECONDS)
         except queue.Empty:
@@ -353,7 +361,9 @@ class StreamReader(Generic[K, P]):
                 case Complete():
                     self._complete = True
                 case Failed():
-                    raise effect.error
+                    # Data that is nowhere was lost, or dropped on purpose: only the masters know.
+                    dropped = self._shuffle.why_dropped() if isinstance(effect.error, DataLostError) else None
+                    raise dropped or effect.error
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         future = asyncio.run_coroutine_threadsafe(work, self._runtime.loop)

@@ -106,7 +106,7 @@ class MapWriter:
             size_bytes=totals.size_bytes,
             partitions=self._regions.bitmap(),
         )
-        return MapStatus(self._map, self._shuffle.partitions, winner)
+        return MapStatus(self._shuffle.key, self._map, self._shuffle.partitions, winner)
 
     def abort(self) -> None:
         """Give the attempt up; workers drop what they have of it. Harmless after `close`, and in a forked child."""

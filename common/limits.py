@@ -47,10 +47,10 @@ U32_MAX = 0xFFFF_FFFF
 
 #: One Raft command, checked before it is proposed. Larger registers and commits go as numbered parts.
 COMMAND_BYTES_MAX = 8 * MIB
-#: One part of a register or commit that is too large for a single command.
-COMMAND_PART_BYTES = 4 * MIB
+#: One part of a register or commit that is too large for a single command: small, since heartbeats wait behind it.
+COMMAND_PART_BYTES = 1 * MIB
 #: Parts that one call may have.
-COMMAND_PARTS_MAX = 64
+COMMAND_PARTS_MAX = 256
 #: One control message (gRPC or HTTP body).
 CONTROL_MESSAGE_BYTES_MAX = 64 * MIB
 #: Names given by users: applications, hosts, racks, worker names, paths.

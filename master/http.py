@@ -16,6 +16,7 @@ from google.protobuf import json_format
 
 from holdfast.common.errors import HoldfastError, ProtocolError, Status
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
+from holdfast.common.net.http_server import HttpServer
 from holdfast.common.net.methods import METHODS, Method
 from holdfast.master.service.handlers import Handlers
 from holdfast.master.service.metrics import Metrics
@@ -23,44 +24,27 @@ from holdfast.master.service.statuses import code_of, http_status_of, metadata_o
 
 #: proto3 JSON writes bytes as base64: a third more.
 _JSON_BYTES_MAX = CONTROL_MESSAGE_BYTES_MAX * 4 // 3 + 4096
-#: Connections open at once; most are long polls.
-CONNECTIONS_MAX = 16_384
-_STOP_SECONDS = 1.0
+#: For the body of a call, however long.
+_BODY_SECONDS = 60.0
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class _Refusing(asyncio.Protocol):
-    """A connection beyond the bound: closed at once."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
-
-
-class HttpServer:
+class MasterHttp:
     """Serves calls, health and metrics."""
 
     def __init__(self, handlers: Handlers, metrics: Metrics) -> None:
         self._handlers = handlers
         self._metrics = metrics
         self._methods = {method.path: method for method in METHODS.values()}
-        self._server = web.Server(self._serve, access_log=None)
-        self._listener: asyncio.Server | None = None
+        self._server = HttpServer(self._serve)
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port. Raises OSError if the address is taken."""
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._connection, host, port, backlog=1024)
-        return int(self._listener.sockets[0].getsockname()[1])
+        return await self._server.start((host, port))
 
     async def stop(self) -> None:
         """Stop listening and close what is open."""
-        if self._listener is not None:
-            self._listener.close()
-        self._server.pre_shutdown()
-        await self._server.shutdown(_STOP_SECONDS)
-
-    def _connection(self) -> asyncio.BaseProtocol:
-        return self._server() if len(self._server.connections) < CONNECTIONS_MAX else _Refusing()
+        await self._server.stop()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         method = self._methods.get(request.path)
@@ -78,7 +62,8 @@ class HttpServer:
         if request.method != "POST":
             return _refused(ProtocolError("call this with POST", status=Status.BAD_REQUEST), "invalid_argument", 405)
         try:
-            body = await _read(request)
+            async with asyncio.timeout(_BODY_SECONDS):
+                body = await _read(request)
             if request.content_type == "application/proto":
                 return web.Response(
                     body=await self._handlers.call_bytes(method, body), content_type="application/proto"
@@ -87,6 +72,9 @@ class HttpServer:
                 raise ProtocolError("Content-Type is application/json or application/proto", status=Status.BAD_REQUEST)
             reply = await self._handlers.call(method, _parse_json(method, body))
             return web.Response(text=json_format.MessageToJson(reply, indent=None), content_type="application/json")
+        except TimeoutError:
+            late = ProtocolError(f"the body did not come within {_BODY_SECONDS:.0f} s", status=Status.BAD_REQUEST)
+            return _refused(late, "deadline_exceeded", 408)
         except HoldfastError as error:
             code = code_of(error.status)
             return _refused(error, code, http_status_of(code))

@@ -22,8 +22,9 @@ from holdfast.common import config as configuration
 from holdfast.common.config import Config
 from holdfast.common.errors import ConfigError
 from holdfast.common.ids import ShuffleKey
+from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.common.net.log import set_up_logging
-from holdfast.master.http import HttpServer
+from holdfast.master.http import MasterHttp
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import RaftError, RaftNode, RaftSettings
 from holdfast.master.service.admin import Admin
@@ -60,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         return _refuse(str(error))
     set_up_logging(config.log.level, config.log.format)
+    raise_descriptor_limit()
     try:
         asyncio.run(_run(config, own, secret))
     except (RaftError, OSError) as error:
@@ -127,7 +129,7 @@ class Server:
             },
             self._metrics,
         )
-        self._http = HttpServer(self._handlers, self._metrics)
+        self._http = MasterHttp(self._handlers, self._metrics)
 
     def stop(self) -> None:
         """Ask `run` to end."""
@@ -208,6 +210,8 @@ class Server:
         yield "holdfast_master_applied_index", "Raft applied index", status.applied_index
         yield "holdfast_master_log_entries", "Entries in the log", status.log_length
         yield "holdfast_master_log_bytes", "Bytes in the log", status.log_bytes
+        yield "holdfast_master_raft_turn_seconds_max", "Longest turn of the Raft thread", status.longest_turn
+        yield "holdfast_master_raft_turns_slow", "Turns of the Raft thread above 50 ms", status.slow_turns
         yield (
             "holdfast_master_peers_connected",
             "Other masters connected",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import sys
 from pathlib import Path
 
 from holdfast.common.config import Config, parse, require_worker
 from holdfast.common.errors import ConfigError
+from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.worker.storage.prepare import DirectorySettings, StoreSettings, prepare
 
 
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m holdfast.worker", description="Run one Holdfast worker.")
     parser.add_argument("--config", required=True, type=Path, help="TOML file, see docs/configuration.md")
     path: Path = parser.parse_args(arguments).config
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     try:
         config = parse(path.read_text(encoding="utf-8"), environ=os.environ, source=str(path))
         require_worker(config)
@@ -35,12 +35,6 @@ def main(arguments: list[str] | None = None) -> None:
     except (ConfigError, OSError) as error:
         sys.stderr.write(f"holdfast worker: {error}\n")
         sys.exit(2)
-
-
-def _raise_descriptor_limit() -> None:
-    """Connections take two descriptors each and files being written one: the usual soft limit of 1,024 is too few."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _store_settings(config: Config) -> StoreSettings:

@@ -221,7 +221,8 @@ def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> 
 def forget(application: str, shuffle: int | None, masters: str, as_json: bool) -> int:
     """Drop APPLICATION (a name, or an instance as 32 hex digits) at once, whoever holds a lease on it.
 
-    Exit 1 if there was nothing to drop.
+    An instance that the masters never heard of is remembered as gone: workers that still have data of it (their status
+    names it) delete that. Exit 1 if there was nothing to drop.
     """
     by_instance = len(application) == 2 * INSTANCE_BYTES and all(digit in "0123456789abcdef" for digit in application)
     request = pb.ForgetRequest(one_shuffle=shuffle is not None, shuffle=shuffle or 0)

@@ -90,6 +90,9 @@ def run(words: list[str]) -> int:
         return leave.exit_code
     except click.Abort:
         return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return USAGE
     except click.ClickException as error:
         return _fail(words, error.format_message(), USAGE, _hint(error))
     except ConfigError as error:

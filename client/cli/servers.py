@@ -22,7 +22,13 @@ _config_option = click.option(
 
 @click.command()
 @click.option("--masters", default=3, show_default=True, help="How many masters: 1 or 3.")
-@click.option("--workers", default=2, show_default=True, help="How many workers, each on a host of its own.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="How many workers, each on a host of its own.",
+)
 @click.option(
     "--dir",
     "directory",

@@ -20,6 +20,7 @@ from holdfast.client.session import Session
 from holdfast.client.shuffle import MapShuffle
 from holdfast.client.spark.header import Header, read_header, write_header
 from holdfast.client.spark.map_side import REPORT_SCHEMA, WritePlan, write_task
+from holdfast.client.spark.python_workers import check_python_workers
 from holdfast.client.spark.reduce_side import ReadPlan, read_task
 from holdfast.client.status import MapStatus
 from holdfast.common.batch import Codec
@@ -59,7 +60,8 @@ def shuffle(
     Raises ConfigError for wrong arguments, RetryError if no master answers, NoRoomError if there is no worker; what
     fails inside a task comes as Spark's own exception, with our sentence at its end.
     """
-    _check(df, num_partitions, compression)
+    _check(df, num_partitions, session, ack, compression)
+    check_python_workers(df.sparkSession)
     target = session.register_map_shuffle(num_partitions, copies=copies, ack=ack)
     try:
         reports = _run_maps(df, cols, WritePlan(target, bool(cols), _CODECS[compression]))
@@ -84,6 +86,8 @@ def attach(spark: SparkSession, session: Session, shuffle_id: int) -> DataFrame:
     `session` is usually Session(endpoints, app=NAME, attach=True): the data stays while that session is open, even
     if the driver that wrote it ends. Raises ConflictError if the shuffle was not written by `shuffle`.
     """
+    _check_session(session)
+    check_python_workers(spark)
     found = session.open_shuffle(shuffle_id)
     return _result(spark, found, read_header(found))
 
@@ -145,7 +149,10 @@ def _columns(df: DataFrame) -> list[str]:
     return [f"c{index}" for index in range(len(df.columns))]
 
 
-def _check(df: DataFrame, num_partitions: int, compression: str) -> None:
+def _check(df: DataFrame, num_partitions: int, session: Session, ack: Ack, compression: str) -> None:
+    _check_session(session)
+    if not isinstance(ack, Ack):
+        raise ConfigError(f"`ack` is one of {', '.join(f'Ack.{each.name}' for each in Ack)}, not {ack!r}")
     if isinstance(num_partitions, bool) or not isinstance(num_partitions, int):
         raise ConfigError(f"`num_partitions` is a number, not {num_partitions!r}; the columns follow it")
     if not 1 <= num_partitions <= PARTITIONS_MAX:
@@ -154,6 +161,17 @@ def _check(df: DataFrame, num_partitions: int, compression: str) -> None:
         raise ConfigError(f"`compression` is one of {', '.join(_CODECS)}, not {compression!r}")
     if not df.columns:
         raise ConfigError("a DataFrame without columns has nothing to shuffle")
+    for field in df.schema.fields:
+        if _any_type(field.dataType, _is_unknown_to_arrow):
+            raise ConfigError(
+                f"column {field.name!r} is {field.dataType.simpleString()}, which Arrow does not carry; cast it, for "
+                "example to int or string"
+            )
+
+
+def _check_session(session: Session) -> None:
+    if not isinstance(session, Session):
+        raise ConfigError(f"`session` is a holdfast.client.Session, not {session!r}")
 
 
 def _check_keys(keys: StructType) -> None:
@@ -185,6 +203,11 @@ def _any_type(kind: DataType, test: Callable[[DataType], bool]) -> bool:
     elif isinstance(kind, MapType):
         inside = [kind.keyType, kind.valueType]
     return test(kind) or any(_any_type(each, test) for each in inside)
+
+
+def _is_unknown_to_arrow(kind: DataType) -> bool:
+    # pyspark 3.4 has no class for one of them.
+    return type(kind).__name__ in ("YearMonthIntervalType", "CalendarIntervalType")
 
 
 def _is_collated(kind: DataType) -> bool:

@@ -52,7 +52,7 @@ class ControlClient:
         self.endpoints = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
         for endpoint in self.endpoints:
             host, _, port = endpoint.rpartition(":")
-            if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+            if not host or "/" in host or not port.isdigit() or not 0 < int(port) < 65_536:
                 raise ConfigError(
                     f'"{endpoint}" is no endpoint; write the masters\' HTTP addresses as "host:port,host:port"'
                 )

@@ -412,14 +412,16 @@ class CheckShufflesRequest(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., raft_index: _Optional[int] = ...) -> None: ...
 
 class CheckShufflesReply(_message.Message):
-    __slots__ = ("unknown", "cluster_id", "raft_index")
-    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("dropped", "cluster_id", "raft_index", "unheard")
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
-    unknown: _containers.RepeatedCompositeFieldContainer[ShuffleKey]
+    UNHEARD_FIELD_NUMBER: _ClassVar[int]
+    dropped: _containers.RepeatedCompositeFieldContainer[ShuffleKey]
     cluster_id: str
     raft_index: int
-    def __init__(self, unknown: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ...) -> None: ...
+    unheard: _containers.RepeatedCompositeFieldContainer[ShuffleKey]
+    def __init__(self, dropped: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., unheard: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

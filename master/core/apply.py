@@ -125,9 +125,13 @@ def _end_leases(state: State, application: Application, holders: set[bytes]) -> 
 
 def _drop_application(state: State, instance: bytes) -> int:
     dropped = state.drop_application(instance)
+    _trim_gone(state)
+    return dropped
+
+
+def _trim_gone(state: State) -> None:
     while len(state.gone) > bounds.GONE_MAX:
         del state.gone[next(iter(state.gone))]
-    return dropped
 
 
 def _mark_leases(state: State, body: cmd.MarkLeases) -> Answer:
@@ -322,7 +326,10 @@ def _revive(state: State, body: cmd.Revive) -> Answer:
 
 def _no_such(state: State, key: ShuffleKey) -> Answer:
     if state.head(key.instance, key.shuffle) is None:
-        return _refuse(Status.UNKNOWN_SHUFFLE, f"shuffle {key.shuffle} of {key} was never registered")
+        return _refuse(
+            Status.UNKNOWN_SHUFFLE,
+            f"shuffle {key.shuffle} of application {key.instance.hex()[:8]} was never registered",
+        )
     return _refuse(Status.UNKNOWN_GENERATION, f"{key} is not open: it was dropped, or never registered")
 
 
@@ -342,6 +349,11 @@ def _forget(state: State, body: cmd.Forget) -> Answer:
         for application in state.applications.values()
         if (application.instance == body.instance if body.instance else application.name == body.name)
     ]
+    if not found and len(body.instance) == INSTANCE_BYTES and not body.one_shuffle and body.instance not in state.gone:
+        # From before a restored backup, or very old: workers that still have data of it wait for this word.
+        state.gone[body.instance] = state.time_ms
+        _trim_gone(state)
+        return Answer(subject=_U32.pack(0))
     if not found:
         asked = f"with instance {body.instance.hex()[:8]}" if body.instance else f'named "{body.name}"'
         return _refuse(Status.APPLICATION_GONE, f"no application {asked} is alive")

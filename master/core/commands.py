@@ -163,7 +163,7 @@ class Unregister:
 @dataclass(frozen=True, slots=True)
 class Forget:
     """Drop applications by instance, or by name, or one shuffle of them. Answer: value = shuffles dropped,
-    subject = u32 little-endian applications dropped."""
+    subject = u32 little-endian applications dropped. An instance never heard of is remembered as gone."""
 
     instance: bytes
     name: str

@@ -190,6 +190,14 @@ class State:
         below = self.below.get(instance)
         return below.heads.get(shuffle) if below is not None else None
 
+    def dropped(self, key: ShuffleKey) -> bool:
+        """Whether this state remembers that it dropped the generation; that it is not there proves nothing."""
+        below = self.below.get(key.instance)
+        if below is None:
+            return key.instance in self.gone
+        head = below.heads.get(key.shuffle)
+        return head is not None and key.generation <= head and key not in below.shuffles
+
     def every_shuffle(self) -> Iterator[Shuffle]:
         """Yield every record, application by application."""
         for below in self.below.values():

@@ -37,6 +37,8 @@ T = TypeVar("T")
 M = TypeVar("M", bound=StateMachine)
 EXIT_FATAL = 70
 PACE_SECONDS = 0.001
+#: A turn of the Raft thread should never take longer: heartbeats, answers and elections wait behind it.
+SLOW_TURN_SECONDS = 0.05
 ROLES = {library.FOLLOWER: "follower", library.CANDIDATE: "candidate", library.LEADER: "leader"}
 
 
@@ -98,6 +100,9 @@ class RaftStatus:
     log_length: int
     log_bytes: int
     snapshot_index: int
+    #: Longest turn of the Raft thread so far, in seconds, disk included, and how many took more than SLOW_TURN_SECONDS.
+    longest_turn: float
+    slow_turns: int
     peers: dict[str, PeerStatus]
 
 
@@ -147,6 +152,7 @@ class RaftNode(Generic[M]):
         self._signalled = False
         self._stopping = False
         self._job: threading.Thread | None = None
+        self._longest_turn, self._slow_turns = 0.0, 0
         self._queue_limit = settings.queue_commands
         self._peers = {peer: at for peer, at in settings.peers.items() if peer != settings.node_id}
         with ExitStack() as undo:  # a node that refuses to start leaves nothing open
@@ -226,6 +232,9 @@ class RaftNode(Generic[M]):
         self._drain()
         self._member.tick()
         self._transport.flush()
+        took = self._clock() - self._transport.woke
+        self._longest_turn = max(self._longest_turn, took)
+        self._slow_turns += took > SLOW_TURN_SECONDS
 
     def _drain(self) -> None:
         self._signalled = False
@@ -329,6 +338,8 @@ class RaftNode(Generic[M]):
             log_length=len(member.journal),
             log_bytes=member.journal.bytes,
             snapshot_index=current.index if current else 0,
+            longest_turn=self._longest_turn,
+            slow_turns=self._slow_turns,
             peers=peers,
         )
 

@@ -148,6 +148,8 @@ class Transport:
         nonce: Callable[[], bytes] = lambda: os.urandom(NONCE_BYTES),
     ) -> None:
         self._me, self._peers, self._clock, self._nonce = me, dict(peers), clock, nonce
+        #: When `poll` last stopped waiting.
+        self.woke = clock()
         self._selector = selectors.DefaultSelector()
         self._links: dict[str, Link] = {}
         self._strangers: set[Link] = set()
@@ -214,7 +216,9 @@ class Transport:
 
     def poll(self, timeout: float | None) -> None:
         """Wait for events and handle them."""
-        for key, mask in self._selector.select(timeout):
+        events = self._selector.select(timeout)
+        self.woke = self._clock()
+        for key, mask in events:
             if key.data is None:
                 os.eventfd_read(self._wake)
             elif key.data is self._listener:

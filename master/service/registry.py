@@ -80,15 +80,17 @@ class Registry:
         return pb.HeartbeatReply(raft_index=index)
 
     async def check_shuffles(self, request: pb.CheckShufflesRequest) -> pb.CheckShufflesReply:
-        """Return those of the keys that the masters do not know; the worker may delete them."""
+        """Return which keys the masters dropped, and which they never heard of; the worker may delete the former."""
         if len(request.keys) > _KEYS_MAX:
             raise ProtocolError(f"ask for at most {_KEYS_MAX} keys at once", status=Status.BAD_REQUEST)
         keys = [key_of(key) for key in request.keys]
 
-        def read(state: State) -> tuple[list[bool], bool, int]:
-            return [state.shuffle(key) is not None for key in keys], request.worker in state.workers, state.index
+        def read(state: State) -> tuple[list[bool], list[bool], bool, int]:
+            dropped = [state.dropped(key) for key in keys]
+            unheard = [not gone and state.shuffle(key) is None for key, gone in zip(keys, dropped, strict=True)]
+            return dropped, unheard, request.worker in state.workers, state.index
 
-        known, registered, index = await self._leader.confirmed(read)
+        dropped, unheard, registered, index = await self._leader.confirmed(read)
         reply = pb.CheckShufflesReply(
             cluster_id=self._leader.config.cluster.id,
             raft_index=max(index, self._leader.node.status().applied_index),
@@ -96,7 +98,8 @@ class Registry:
         # Masters that do not know the worker, or know less than it has seen, were restored or are not its masters: it
         # may delete nothing on their word. It compares the index itself; this is the second lock on that door.
         if registered and request.raft_index <= reply.raft_index:
-            reply.unknown.extend(key for key, there in zip(request.keys, known, strict=True) if not there)
+            reply.dropped.extend(key for key, gone in zip(request.keys, dropped, strict=True) if gone)
+            reply.unheard.extend(key for key, strange in zip(request.keys, unheard, strict=True) if strange)
         return reply
 
     def candidates(self) -> list[Candidate]:

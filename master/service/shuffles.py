@@ -201,7 +201,10 @@ class Shuffles:
         if not alive:
             raise gone(key.instance)
         if not known:
-            raise GiveUpError(f"shuffle {key.shuffle} of {key} was never registered", status=Status.UNKNOWN_SHUFFLE)
+            raise GiveUpError(
+                f"shuffle {key.shuffle} of application {key.instance.hex()[:8]} was never registered",
+                status=Status.UNKNOWN_SHUFFLE,
+            )
         raise GiveUpError(f"{key} was dropped, or never registered", status=Status.UNKNOWN_GENERATION)
 
     async def _open(self, key: ShuffleKey, request: pb.RegisterShuffleRequest, known: Shuffle | None) -> None:

@@ -28,6 +28,7 @@ from holdfast.common.errors import (
 )
 from holdfast.common.ids import BROADCAST_PARTITION
 from holdfast.common.limits import MIB
+from tests.support.waiting import wait_until
 
 PARTITIONS = 10
 #: Per partition, how often each (map, payload) is there.
@@ -370,6 +371,54 @@ def test_counting_passes_chosen_numbers_by(session: Session) -> None:
     chosen = session.register_map_shuffle(PARTITIONS, shuffle_id=1)
     counted = [session.register_map_shuffle(PARTITIONS) for _ in range(3)]
     assert len({chosen.key, *(shuffle.key for shuffle in counted)}) == 4
+
+
+def _use_reader(reading: Iterator[Any]) -> None:
+    try:
+        list(reading)
+    except ConfigError:
+        os._exit(7)
+
+
+def test_a_reader_stays_in_its_process(session: Session) -> None:
+    """A forked child is told so instead of waiting for a loop that it has not got; the parent reads on."""
+    shuffle, wanted = fill(session, maps=2)
+    reading = iter(shuffle.reader(range(PARTITIONS)))
+    first = next(reading)
+    child = multiprocessing.get_context("fork").Process(target=_use_reader, args=(reading,))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 7
+    assert len([first, *reading]) == sum(counts.total() for counts in wanted.values())
+
+
+def test_what_was_dropped_on_purpose_is_not_called_lost(session: Session) -> None:
+    """A reader whose files are gone asks the masters why, and says what they say."""
+    shuffle, _ = fill(session, maps=1)
+    shuffle.manifest()
+    shuffle.unregister()
+
+    def gone() -> bool:
+        try:
+            list(shuffle.reader(range(PARTITIONS)))
+        except GiveUpError as error:
+            return "dropped" in str(error)
+        return False  # the worker has not deleted it yet
+
+    wait_until(gone, 60)
+
+
+def test_a_closed_session_says_so(shared: LocalCluster) -> None:
+    """Also while another one keeps the application alive; a commit of something else than statuses does, too."""
+    with Session(shared.endpoints, app="closed") as session:
+        other = Session(shared.endpoints, app="closed", attach=True)
+        other.close()
+        with pytest.raises(ConfigError, match="closed"):
+            other.register_map_shuffle(1)
+        shuffle: Any = session.register_map_shuffle(1)
+        for wrong in (None, ["x"]):
+            with pytest.raises(ConfigError, match="statuses"):
+                shuffle.commit(wrong)
 
 
 def test_a_region_that_fails_ends_the_attempt(session: Session) -> None:

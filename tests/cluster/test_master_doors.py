@@ -89,9 +89,11 @@ def test_shuffle_from_registration_to_manifest(shared: LocalCluster, transport):
             listed = await client.call("Admin/ListShuffles", pb.ListShufflesRequest(instance=driver.instance))
             assert [(each.state, each.bytes, each.copies) for each in listed.shuffles] == [("committed", 10, 2)]
             check = pb.CheckShufflesRequest(worker=first.worker, keys=[driver.key(1), driver.key(2)])
-            assert (await client.call("Registry/CheckShuffles", check)).unknown == [driver.key(2)]
+            checked = await client.call("Registry/CheckShuffles", check)
+            assert (list(checked.dropped), list(checked.unheard)) == ([], [driver.key(2)])
             dropped = await client.call("Shuffles/UnregisterShuffle", pb.UnregisterShuffleRequest(key=driver.key(1)))
             assert dropped.dropped == 1
+            assert (await client.call("Registry/CheckShuffles", check)).dropped == [driver.key(1)]
             with pytest.raises(GiveUpError) as unknown:
                 await driver.manifest(1)
             assert unknown.value.status is Status.UNKNOWN_GENERATION
@@ -267,7 +269,7 @@ def test_bodies_above_the_bound_are_refused(shared: LocalCluster):
 
 
 def test_winners_above_a_command_go_in_parts(shared: LocalCluster):
-    """Winners of more than 4 MiB are committed in parts and come back whole."""
+    """Winners of several MiB are committed in parts and come back whole."""
     rng = random.Random(1)
     maps, partitions = 50, 1_000_000
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -104,7 +105,8 @@ def test_a_worker_nobody_knows_takes_no_files(tmp_path: Path) -> None:
 
 
 def test_what_the_masters_do_not_know_is_deleted_unless_they_were_restored(tmp_path: Path) -> None:
-    """Unregistered data goes. Masters that lost their state call all unknown: nothing goes, status says why."""
+    """Unregistered data goes. Masters that lost their state know nothing: nothing goes, also when their log has grown
+    past what the worker has seen; status says why, until somebody has the masters forget the application."""
     with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
         world = World(cluster)
 
@@ -128,6 +130,19 @@ def test_what_the_masters_do_not_know_is_deleted_unless_they_were_restored(tmp_p
             assert any("restored" in problem for problem in world.status()["problems"])
             async with world.client() as client:
                 assert await read_files(client, [contents[1].key], 0, 8) == contents[1].pieces(0, 8)
+            before, world.instance = world.instance, os.urandom(16)
+            for _ in range(30):  # the masters' index passes everything that the worker has seen
+                await world.new_shuffle()
+
+            def strange() -> bool:
+                return any("never heard" in problem for problem in world.status()["problems"])
+
+            await wait_until_async(strange, "the worker to ask again")
+            async with world.client() as client:
+                assert await read_files(client, [contents[1].key], 0, 8) == contents[1].pieces(0, 8)
+            await world.call("Admin/Forget", pb.ForgetRequest(instance=before))
+            await wait_until_async(lambda: world.count("shuffles_forgotten") == 1, "the deletion that was asked for")
+            await wait_until_async(lambda: not world.status()["problems"], "the problem to end")
 
         run(story)
 

@@ -1,8 +1,10 @@
-"""Decides what may be deleted because the masters do not know it. Called by server/registration.py.
+"""Decides what may be deleted because the masters have dropped it. Called by server/registration.py.
 
 Rules: only on the word of a leader that confirmed its term (CheckShuffles is answered by no other), of the same
-cluster, whose state is not older than anything this worker has heard of. An older state means that the cluster was
-restored from a backup: then nothing is deleted, and people are told. Silence never deletes anything.
+cluster, that remembers having dropped it. Masters restored from a backup know nothing of what came after the backup,
+also once their log has grown past everything this worker has seen; so what they never heard of is kept, and people are
+told. A state below what this worker has seen is an older one for sure: then nothing is deleted at all. Silence never
+deletes anything. See docs/adr/0010-only-what-was-dropped-is-deleted.md.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ class Verdict:
 
     delete: tuple[ShuffleKey, ...]
     problem: str = ""
+    #: these masters are not to be believed at all
+    stop: bool = False
 
 
 def batches(keys: Sequence[ShuffleKey]) -> Iterator[Sequence[ShuffleKey]]:
@@ -35,23 +39,35 @@ def judge(
     asked: Sequence[ShuffleKey],
     highest_when_asked: RaftIndex,
     cluster_id: str,
-    answer_unknown: Sequence[ShuffleKey],
+    answer_dropped: Sequence[ShuffleKey],
+    answer_unheard: Sequence[ShuffleKey],
     answer_cluster_id: str,
     answer_index: RaftIndex,
 ) -> Verdict:
     """Decide on one answer of CheckShuffles.
 
     `highest_when_asked` is the highest Raft index this worker had heard of *before* it asked: files of every asked key
-    were opened by then, and MAP_OPEN carried the index of their registration. A newly registered shuffle is therefore
-    never unknown to a state of at least that index.
+    were opened by then, and MAP_OPEN carried the index of their registration. So a state of at least that index has
+    heard of every asked key, unless it was restored.
     """
     if answer_cluster_id != cluster_id:
-        return Verdict((), f"the masters say they are cluster {answer_cluster_id!r}, this worker is of {cluster_id!r}")
+        return Verdict(
+            (), f"the masters say they are cluster {answer_cluster_id!r}, this worker is of {cluster_id!r}", stop=True
+        )
     if answer_index < highest_when_asked:
         return Verdict(
             (),
             f"the masters are at index {answer_index}, this worker has seen {highest_when_asked}: the cluster was "
-            "restored from an older state, so nothing is deleted; forget by hand what is really gone",
+            "restored from an older state, so nothing is deleted",
+            stop=True,
         )
     known = set(asked)
-    return Verdict(tuple(key for key in answer_unknown if key in known))
+    problem = ""
+    if answer_unheard:
+        one = answer_unheard[0]
+        problem = (
+            f"the masters never heard of {len(answer_unheard)} shuffles that this worker has, such as {one}: they were "
+            "restored from an older state, or forgot a very old application. The data is kept; "
+            f"`holdfast forget {one.instance.hex()}` deletes it"
+        )
+    return Verdict(tuple(key for key in answer_dropped if key in known), problem)

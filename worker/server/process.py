@@ -117,7 +117,7 @@ class Worker:
             try:
                 await asyncio.Event().wait()
             finally:
-                await runner.cleanup()
+                await runner.stop()
 
 
 def _calm_collector() -> None:

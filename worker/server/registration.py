@@ -55,7 +55,7 @@ class Registration:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._again_and_again("register", lambda: self._be_registered(client)))
                 # Deleting much takes long, and heartbeats must not wait for it.
-                tasks.create_task(self._again_and_again("forget", lambda: self._forget_unknown(client)))
+                tasks.create_task(self._again_and_again("forget", lambda: self._forget_dropped(client)))
         finally:
             await client.close()
 
@@ -130,8 +130,15 @@ class Registration:
         ]
 
     async def _raise_incarnation(self, lowest: int) -> None:
-        """The masters have seen a later start of ours than our disks have: they were restored. Start above it."""
+        """The masters have seen a later start of ours than our disks have: these were restored, or there is a copy of
+        us. Start above it."""
         standing = self._standing
+        if standing.registered:
+            standing.twin = (
+                f"incarnation {standing.incarnation} was registered and a later one is: another process has these "
+                "directories or a copy of them; stop one of the two"
+            )
+            _log.error("there is another one", extra={"why": standing.twin})
         self._server.accept(False, "this worker is registering anew")
         await asyncio.to_thread(self._store.raise_incarnation, Incarnation(max(lowest, standing.incarnation + 1)))
         standing.incarnation = self._store.incarnation
@@ -171,7 +178,7 @@ class Registration:
 
     # Forgetting.
 
-    async def _forget_unknown(self, client: ControlClient) -> float:
+    async def _forget_dropped(self, client: ControlClient) -> float:
         """Ask about everything on disk and delete what may go; returns when to ask again."""
         if not self._standing.registered:
             return PAUSE_SECONDS
@@ -186,29 +193,31 @@ class Registration:
                 asked=asked,
                 highest_when_asked=highest,
                 cluster_id=self._standing.cluster_id,
-                answer_unknown=[_from_proto(key) for key in reply.unknown],
+                answer_dropped=[_from_proto(key) for key in reply.dropped],
+                answer_unheard=[_from_proto(key) for key in reply.unheard],
                 answer_cluster_id=reply.cluster_id,
                 answer_index=RaftIndex(reply.raft_index),
             )
             if verdict.problem:
                 problems.append(verdict.problem)
                 self._counters.forgetting_refused += 1
-                _log.error("nothing is deleted", extra={"why": verdict.problem})
+                _log.error("data is kept", extra={"why": verdict.problem})
+            if verdict.stop:
                 break
             self._standing.saw(RaftIndex(reply.raft_index))
             await self._delete(verdict.delete, asked)
         self._standing.problems = tuple(problems)
         return CHECK_SECONDS
 
-    async def _delete(self, unknown: Sequence[ShuffleKey], asked: Sequence[ShuffleKey]) -> None:
-        """Delete unknown shuffles, and what earlier incarnations left unsealed of all that was asked about."""
-        for key in unknown:
+    async def _delete(self, dropped: Sequence[ShuffleKey], asked: Sequence[ShuffleKey]) -> None:
+        """Delete dropped shuffles, and what earlier incarnations left unsealed of all that was asked about."""
+        for key in dropped:
             self._server.forget(key)
-        if unknown:
+        if dropped:
             # Killed from here on, we must not believe masters that know less than those who said this.
             await asyncio.to_thread(KeptStanding.of(self._standing).write, directory_paths(self._store))
         try:
-            shuffles = await asyncio.to_thread(self._store.forget, unknown)
+            shuffles = await asyncio.to_thread(self._store.forget, dropped)
             leftovers = await asyncio.to_thread(self._store.remove_leftovers, asked)
         except (OSError, lmdb.Error) as error:
             _log.error("deleting failed; the rest is found again", extra={"why": str(error)})

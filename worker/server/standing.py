@@ -55,6 +55,8 @@ class Standing:
     registered: bool = False
     #: what a person should know: refused deletions, failing directories
     problems: tuple[str, ...] = ()
+    #: another process registers as this worker
+    twin: str = ""
 
     def saw(self, index: RaftIndex) -> None:
         """Keep the highest Raft index."""

@@ -40,7 +40,7 @@ class Status:
 
     def problems(self) -> list[str]:
         """Sentences for people; empty if all is well."""
-        told = [*self.standing.problems]
+        told = [*self.standing.problems, *filter(None, [self.standing.twin])]
         told += [f"{found.path}: {found.problem}" for found in self.store.directories() if not found.healthy]
         return told
 

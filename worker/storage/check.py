@@ -203,7 +203,11 @@ def main(what: str, directory: str) -> None:
             text = encode_data(list_data(directory))
     except (IndexDamagedError, OSError) as error:
         text = json.dumps({"damage": str(error)})
-    sys.stdout.write(text + "\n")
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os._exit(1)  # who asked was killed; nobody is left to be told
 
 
 if __name__ == "__main__":

@@ -175,6 +175,11 @@ class Store:
             size = free = 0
             problem = problem or f"cannot be read: {error}"
         capacity = min(directory.capacity_bytes or size, size)
+        if not problem and capacity <= self._settings.reserve_bytes:
+            problem = (
+                f"has {capacity >> 20} MiB, of which {self._settings.reserve_bytes >> 20} MiB stay free: no file ever "
+                "goes here; use a larger one"
+            )
         used = directory.used_bytes
         return DirectoryStatus(
             id=directory.identity.directory_id,
@@ -341,7 +346,7 @@ class Store:
     # removing
 
     def forget(self, keys: Iterable[ShuffleKey]) -> int:
-        """Delete shuffles; call it only for what a confirmed leader calls unknown. Returns how many were here.
+        """Delete shuffles; call it only for what a confirmed leader says it dropped. Returns how many were here.
 
         Raises OSError or lmdb.Error; what is left is found at the next start.
         """

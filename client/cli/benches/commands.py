@@ -12,6 +12,7 @@ from holdfast.client.cli.drills import leader
 from holdfast.client.cli.drills.report import Report
 from holdfast.client.cli.output import percentile
 from holdfast.client.cluster import LocalCluster
+from holdfast.client.direct import DirectConnection
 
 _SECONDS = 5.0
 _CLIENTS = 64
@@ -34,7 +35,21 @@ def rate(cluster: LocalCluster) -> list[Figure]:
     cluster.leader()
     found = asyncio.run(measure_control(cluster.endpoints, clients=_CLIENTS, seconds=_SECONDS))
     note = f"{found.clients} clients in one process, p50 {found.p50_ms:.1f} ms"
-    return [Figure("rate", "durable commands", found.per_second, "1/s", 3000, less_is_better=False, note=note)]
+    return [
+        Figure("rate", "durable commands", found.per_second, "1/s", 3000, less_is_better=False, note=note),
+        Figure("rate", "longest turn of a Raft thread", _longest_turn(cluster), "s", 0.05, note="disk included"),
+    ]
+
+
+def _longest_turn(cluster: LocalCluster) -> float:
+    """Return the longest that the Raft thread of any master was away from its sockets so far, in seconds."""
+    turns = []
+    for master in cluster.masters:
+        connection = DirectConnection(master.address)
+        lines = connection.get("/metrics").splitlines()
+        connection.close()
+        turns += [float(line.split()[1]) for line in lines if line.startswith("holdfast_master_raft_turn_seconds_max ")]
+    return max(turns)
 
 
 def failover(cluster: LocalCluster) -> list[Figure]:

@@ -172,7 +172,9 @@ async def _ask(connection: DirectConnection, new: int, commands: _Commands, repo
     checked = await _answer(connection, "Registry/CheckShuffles", check, pb.CheckShufflesReply, report)
     if checked is not None:
         report.check(
-            "no stale answer", not checked.unknown, "CheckShuffles of the resumed leader would delete new data"
+            "no stale answer",
+            not checked.dropped and not checked.unheard,
+            "CheckShuffles of the resumed leader would delete new data",
         )
     await _answer(
         connection, "Shuffles/GetManifest", pb.GetManifestRequest(key=commands.key(new)), pb.GetManifestReply, report

@@ -85,7 +85,7 @@ def test_what_cannot_be_written_is_refused() -> None:
 
 def test_statuses_travel_as_bytes() -> None:
     """A status survives the trip; a cut one or one with another bitmap is refused."""
-    status = PushStatus(MapId(3), AttemptId(1 << 63), PARTITIONS, b"\x01\x04")
+    status = PushStatus(SHUFFLE, MapId(3), AttemptId(1 << 63), PARTITIONS, b"\x01\x04")
     data = status.to_bytes()
     assert PushStatus.from_bytes(data) == status
     for wrong in (data[:5], data[:-1], data + b"\0"):
@@ -95,9 +95,9 @@ def test_statuses_travel_as_bytes() -> None:
 
 def test_winners_are_one_per_map() -> None:
     """Statuses in any order make the winners by map; a gap, or two attempts of one map, is a conflict."""
-    statuses = [PushStatus(MapId(map_id), AttemptId(10 + map_id), PARTITIONS, bytes(2)) for map_id in (1, 0)]
-    assert push_winners_of(statuses, PARTITIONS).attempts == (10, 11)
+    statuses = [PushStatus(SHUFFLE, MapId(map_id), AttemptId(10 + map_id), PARTITIONS, bytes(2)) for map_id in (1, 0)]
+    assert push_winners_of(statuses, SHUFFLE, PARTITIONS).attempts == (10, 11)
     with pytest.raises(ConflictError, match="map 0"):
-        push_winners_of(statuses[:1], PARTITIONS)
+        push_winners_of(statuses[:1], SHUFFLE, PARTITIONS)
     with pytest.raises(ConflictError, match="two attempts"):
-        push_winners_of([*statuses, PushStatus(MapId(0), AttemptId(5), PARTITIONS, bytes(2))], PARTITIONS)
+        push_winners_of([*statuses, PushStatus(SHUFFLE, MapId(0), AttemptId(5), PARTITIONS, bytes(2))], SHUFFLE, PARTITIONS)

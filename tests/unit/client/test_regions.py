@@ -2,6 +2,7 @@
 
 import random
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -329,7 +330,7 @@ def status(map_id: int, attempt: int = 1, partitions: int = PARTITIONS) -> MapSt
         size_bytes=99,
         partitions=bytes((partitions + 7) // 8),
     )
-    return MapStatus(MapId(map_id), partitions, winner)
+    return MapStatus(KEY, MapId(map_id), partitions, winner)
 
 
 def test_a_status_survives_its_bytes() -> None:
@@ -343,13 +344,15 @@ def test_a_status_survives_its_bytes() -> None:
 
 def test_winners_need_every_map_once() -> None:
     """A gap, two attempts of one map or another number of partitions is refused before the masters hear of it."""
-    assert len(winners_of([status(1), status(0)], PARTITIONS).maps) == 2
+    assert len(winners_of([status(1), status(0)], KEY, PARTITIONS).maps) == 2
     with pytest.raises(ConflictError, match="map 0"):
-        winners_of([status(1)], PARTITIONS)
+        winners_of([status(1)], KEY, PARTITIONS)
     with pytest.raises(ConflictError, match="two attempts"):
-        winners_of([status(0), status(0, attempt=2)], PARTITIONS)
+        winners_of([status(0), status(0, attempt=2)], KEY, PARTITIONS)
     with pytest.raises(ConflictError, match="partitions"):
-        winners_of([status(0, partitions=8)], PARTITIONS)
+        winners_of([status(0, partitions=8)], KEY, PARTITIONS)
+    with pytest.raises(ConflictError, match="was written for"):
+        winners_of([status(0)], replace(KEY, shuffle=ShuffleId(99)), PARTITIONS)
 
 
 assert HEADER_BYTES == 28

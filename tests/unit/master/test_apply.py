@@ -235,7 +235,8 @@ def test_parts_are_bounded_and_expire(monkeypatch):
 def test_forget_drops_at_once():
     """One shuffle of an application, or applications by name or instance, whatever leases they have."""
     log = play(
-        (cmd.Forget(I1, "", False, 0), S.APPLICATION_GONE),
+        (cmd.Forget(b"", "app", False, 0), S.APPLICATION_GONE),
+        (cmd.Forget(I1, "", True, 2), S.APPLICATION_GONE),
         (application(I1), S.OK),
         (application(I2), S.OK),
         (shuffle(key(1)), S.OK),
@@ -246,6 +247,25 @@ def test_forget_drops_at_once():
     )
     assert not log.state.applications
     assert log.state.head_count == 0
+
+
+def test_forgetting_what_was_never_heard_of_is_remembered():
+    """Workers that have data from before a restored backup may delete it then; the instance never comes back."""
+    log = play(
+        (cmd.Forget(I1, "", False, 0), (S.OK, 0)),
+        (cmd.Forget(I1, "", False, 0), S.APPLICATION_GONE),
+        (application(I1), S.APPLICATION_GONE),
+    )
+    assert log.state.dropped(key(7, instance=I1))
+
+
+def test_only_what_was_there_counts_as_dropped():
+    """A shuffle that lives, one that never was, and an application never heard of: none of them was dropped."""
+    log = play((application(), S.OK), (shuffle(key(1)), S.OK), (shuffle(key(3)), S.OK), (cmd.Unregister(key(1)), S.OK))
+    assert [log.state.dropped(key(n)) for n in (1, 2, 3)] == [True, False, False]
+    assert not log.state.dropped(key(1, instance=I2))
+    log.do(cmd.Detach(I1, H1))
+    assert log.state.dropped(key(2))
 
 
 def test_bounds_are_refusals(monkeypatch):

@@ -29,7 +29,8 @@ def test_a_generation_only_grows():
 def test_runs_say_what_a_plain_dict_says(seed):
     """Whatever the order, runs answer as a dict would, touch nowhere, and load again as they were saved."""
     dice = random.Random(seed)
-    heads, plain = Heads(), {}
+    heads = Heads()
+    plain: dict[int, int] = {}
     for _ in range(300):
         number, generation = dice.randrange(40), dice.randrange(3)
         heads.raise_to(number, generation)

@@ -8,7 +8,7 @@ from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.ids import Generation, Instance, RaftIndex, ShuffleId, ShuffleKey
 from holdfast.common.messages import PROTOCOL_VERSION, Hello
 from holdfast.worker.core.cut import Cutter
-from holdfast.worker.core.forgetting import BATCH_KEYS_MAX, batches, judge
+from holdfast.worker.core.forgetting import BATCH_KEYS_MAX, Verdict, batches, judge
 from holdfast.worker.core.greeting import check_hello
 
 KEYS = [ShuffleKey(Instance(bytes(16)), ShuffleId(n), Generation(0)) for n in range(5)]
@@ -35,20 +35,31 @@ def test_frames_of_any_sizes_put_together_are_the_piece(runs: list[tuple[int, in
     assert flat == [partition for partition, length in runs for _ in range(length)]
 
 
-def ask(unknown: list[ShuffleKey], index: int = 10, cluster: str = "c"):
+def ask(
+    dropped: list[ShuffleKey], index: int = 10, cluster: str = "c", unheard: tuple[ShuffleKey, ...] = ()
+) -> Verdict:
     """Judge an answer about KEYS[:3] asked at index 10 by a worker of cluster c."""
     return judge(
         asked=KEYS[:3],
         highest_when_asked=RaftIndex(10),
         cluster_id="c",
-        answer_unknown=unknown,
+        answer_dropped=dropped,
+        answer_unheard=unheard,
         answer_cluster_id=cluster,
         answer_index=RaftIndex(index),
     )
 
 
-def test_what_a_current_leader_calls_unknown_is_deleted() -> None:
-    """Index equal or higher, same cluster: exactly the unknown keys go."""
+def test_what_the_masters_never_heard_of_is_kept() -> None:
+    """However far their log has grown: a restored state knows nothing of later shuffles. What it dropped goes."""
+    verdict = ask([KEYS[1]], index=1000, unheard=(KEYS[0],))
+    assert verdict.delete == (KEYS[1],)
+    assert not verdict.stop
+    assert "never heard" in verdict.problem
+
+
+def test_what_a_current_leader_dropped_is_deleted() -> None:
+    """Index equal or higher, same cluster: exactly the dropped keys go."""
     assert ask([KEYS[1]]).delete == (KEYS[1],)
     assert ask([KEYS[1]], index=11) == ask([KEYS[1]])
     assert not ask([KEYS[1]]).problem
@@ -58,6 +69,7 @@ def test_an_older_state_deletes_nothing_and_says_so() -> None:
     """A lower index means that the cluster was restored."""
     verdict = ask(KEYS[:3], index=9)
     assert verdict.delete == ()
+    assert verdict.stop
     assert "restored" in verdict.problem
 
 
