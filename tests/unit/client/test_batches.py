@@ -100,4 +100,6 @@ def test_winners_are_one_per_map() -> None:
     with pytest.raises(ConflictError, match="map 0"):
         push_winners_of(statuses[:1], SHUFFLE, PARTITIONS)
     with pytest.raises(ConflictError, match="two attempts"):
-        push_winners_of([*statuses, PushStatus(SHUFFLE, MapId(0), AttemptId(5), PARTITIONS, bytes(2))], SHUFFLE, PARTITIONS)
+        push_winners_of(
+            [*statuses, PushStatus(SHUFFLE, MapId(0), AttemptId(5), PARTITIONS, bytes(2))], SHUFFLE, PARTITIONS
+        )
