@@ -405,7 +405,7 @@ def test_what_was_dropped_on_purpose_is_not_called_lost(session: Session) -> Non
             return "dropped" in str(error)
         return False  # the worker has not deleted it yet
 
-    wait_until(gone, 60)
+    wait_until(gone, "the worker to delete it")
 
 
 def test_a_closed_session_says_so(shared: LocalCluster) -> None:
