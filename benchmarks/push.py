@@ -2,8 +2,8 @@
 
 A worker process (page cache, checksums on) and a load generator in another process, which has made all its frames
 before the clock starts; beside it, in the same run, the same bytes through a plain asyncio BufferedProtocol that writes
-them to a file. Prints GB/s, CPU seconds of the server per GiB for pushing, the time of the seal, and the same for reading
-all back.
+them to a file. Prints GB/s, CPU seconds of the server per GiB for pushing, the time of the seal, and the same for
+reading all back.
 """
 
 from __future__ import annotations
