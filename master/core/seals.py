@@ -12,6 +12,7 @@ Pure; driven by master/service/sealing.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from holdfast.common.errors import Status
@@ -61,9 +62,9 @@ class Seals:
         """Workers that have something to answer and were not given up."""
         return [worker for worker, left in self._open.items() if left and worker not in self._given_up]
 
-    def missing(self, worker: int) -> list[EpochKey]:
-        """Return what this worker has to answer."""
-        return list(self._open.get(worker, ()))
+    def missing(self, worker: int, most: int) -> list[EpochKey]:
+        """Return what this worker has to answer next, at most so many epochs."""
+        return list(islice(self._open.get(worker, ()), most))
 
     def answered(self, worker: int, record: Worker, ack: int, answers: Sequence[SealedEpoch]) -> None:
         """Take what a worker said; `record` is the start of it that answered."""

@@ -247,12 +247,12 @@ class Sealing:
         """Ask one worker, part by part, until it has answered everything or is given up."""
         key, seals = asked.shuffle.key, asked.seals
         pause, failed_at = _PAUSE_MIN_S, 0
-        while missing := seals.missing(number)[:SEAL_EPOCHS_MAX]:
+        while missing := seals.missing(number, SEAL_EPOCHS_MAX):
             worker = self._worker(key, number)
             try:
                 answer = await self._seal(worker, self._request(key, missing, SealFlag.FINAL))
                 seals.answered(number, worker, asked.shuffle.ack, answer.epochs)
-                if seals.missing(number)[: len(missing)] == missing:
+                if seals.missing(number, len(missing)) == missing:
                     raise ProtocolError(f'worker "{worker.name}" answered a seal with other epochs')
             except HoldfastError as error:
                 asked.away.add(number)

@@ -34,7 +34,7 @@ def test_every_copy_of_every_epoch_is_asked_for():
     """Each worker is asked for what was ever placed on it, also for epochs that come later."""
     seals = Seals(EPOCHS[:2])
     seals.add(EPOCHS)
-    assert {number: seals.missing(number) for number in seals.unanswered} == {
+    assert {number: seals.missing(number, 9) for number in seals.unanswered} == {
         1: [(0, 0)],
         2: [(0, 0), (1, 0)],
         3: [(1, 0), (0, 1)],
