@@ -262,6 +262,19 @@ def test_a_worker_that_stays_away_is_left() -> None:
     assert of(Done, core.answered(again.frame, []))
 
 
+def test_a_worker_that_came_back_as_another_is_used() -> None:
+    """A worker is lost, and by then its partition was moved to its next start: the batches wait for that one."""
+    shared = locations(at(1))
+    core = PushSession(shared, where="s")
+    (frame,) = sent(core, core.added(batches((0, 0, FRAME))))
+    core.failed(frame.frame, LOST)
+    core.woken(WorkerId(1))
+    shared.learn(PartitionId(0), at(1, 1), {WorkerId(1): Incarnation(2)})
+    (again,) = sent(core, core.unreachable(WorkerId(1), LOST))
+    assert numbers(again) == [(0, 1, 0)]
+    assert again.destination.incarnation == 2
+
+
 def test_a_silent_worker_is_left_at_once() -> None:
     """No answer for a long time was waiting enough: the batches go elsewhere without another try."""
     core = session(at(1))
@@ -409,7 +422,8 @@ class World:
             case Revive():
                 if self.rng.random() < 0.1:
                     return core.revive_failed(NoRoomError("not now"))
-                return core.revived([self._move(row) for row in effect.failed], {})
+                starts = {WorkerId(worker): Incarnation(self.rng.randrange(1, 4)) for worker in range(4)}
+                return core.revived([self._move(row) for row in effect.failed], starts)
             case Settled():
                 self.settled.update(effect.batches)
             case Done() | Failed():
