@@ -173,10 +173,9 @@ class Sealing:
         started = time.perf_counter()
         key, seals = shuffle.key, Seals(())
         while not _is_committed(shuffle, seen):
-            epochs = await self._locations.epochs(shuffle)
-            await off_loop(len(epochs), lambda epochs=epochs: seals.add(epochs))  # type: ignore[misc]
+            await self._locations.with_epochs(shuffle, seals.add)
             await self._collect(_Round(shuffle, seals))
-            results = await off_loop(len(epochs), seals.results)
+            results = await off_loop(len(seals), lambda: tuple(seals.results()))
             if await self._say(key, winners, seen, results) != Status.BUSY:
                 self._done(key, results, time.perf_counter() - started)
                 return
@@ -187,7 +186,7 @@ class Sealing:
                 raise _dropped(key)
             shuffle = record
 
-    def _done(self, key: ShuffleKey, results: Sequence[EpochResult], took: float) -> None:
+    def _done(self, key: ShuffleKey, results: tuple[EpochResult, ...], took: float) -> None:
         lost = sum(each.lost for each in results)
         self.counts.commits += 1
         self.counts.commit_seconds += took
@@ -196,9 +195,9 @@ class Sealing:
             "committed", extra={"shuffle": str(key), "epochs": len(results), "lost": lost, "seconds": round(took, 4)}
         )
 
-    async def _say(self, key: ShuffleKey, winners: bytes, seen: Seen, results: Sequence[EpochResult]) -> int:
+    async def _say(self, key: ShuffleKey, winners: bytes, seen: Seen, results: tuple[EpochResult, ...]) -> int:
         """Propose the final word; return OK or BUSY. Raises any other refusal."""
-        manifest = await off_loop(len(results), ReduceManifest(seen.partitions, tuple(results)).encode)
+        manifest = await off_loop(len(results), ReduceManifest(seen.partitions, results).encode)
         size = sum(max(each.primary.size_bytes, each.replica.size_bytes) for each in results)
         whole = len(winners) + len(manifest)
         upload = b"" if whole <= COMMAND_PART_BYTES else upload_name(repr(key).encode(), seen.digest, manifest)
