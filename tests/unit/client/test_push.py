@@ -12,17 +12,16 @@ from holdfast.client.core.locations import Destination, Locations
 from holdfast.client.core.push import (
     DAMAGES_MAX,
     FRAME_BYTES_MIN,
-    REVIVES_MAX,
     Ask,
     Done,
     Failed,
     PushSession,
     Return,
-    Revive,
     Send,
     Settled,
     Wake,
 )
+from holdfast.client.core.revivals import REVIVES_MAX, Revive
 from holdfast.client.core.window import WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, Window
 from holdfast.common.errors import AbortedError, ApplicationGoneError, CorruptError, NoRoomError, Status, error_for
 from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, WorkerId
