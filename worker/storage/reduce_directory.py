@@ -155,7 +155,9 @@ class ReduceDirectory:
             if not synced.done():
                 return
             self._releasing = None
-            if synced.exception() is None:
+            if (
+                synced.exception() is None
+            ):  # else the copies that failed are given up, and the next round is without them
                 self.log.remove_before(number)
         firsts = [copy.pending[:1] for copy in list(self.copies.values())]
         first = min([one[0][0] for one in firsts if one], default=-1)
@@ -218,8 +220,9 @@ class ReduceDirectory:
             end = segment.end
             try:
                 self._disk.sync_data(segment.handle.fd)
-            except OSError:
+            except OSError as error:
                 segment.failed = True
+                self._lose(segment, error)
                 raise
             segment.synced = max(segment.synced, end)
             if not segment.noted:
@@ -227,11 +230,22 @@ class ReduceDirectory:
                 segment.noted = True
         for copy in wanted.copies:
             self._unsynced.discard(copy)
-            if copy.key in self.copies and copy.path.exists():
+            try:
                 self._disk.sync_data(self._writers.open(copy.path_text).fd)
-                folders.add(copy.path.parent)
+            except FileNotFoundError:
+                continue  # sealed, which synced it, or forgotten
+            except OSError as error:
+                self.give_up(copy.key, error)
+                raise
+            folders.add(copy.path.parent)
         if folders:
             self._folders.sync(folders)
+
+    def _lose(self, segment: Segment, error: OSError) -> None:
+        """What is in a segment that cannot be synced may be lost: give up every copy that needs it."""
+        for key, copy in list(self.copies.items()):
+            if any(position >> SEGMENT_SHIFT == segment.number for position, _ in list(copy.pending)):
+                self.give_up(key, error)
 
     # sealing
 
