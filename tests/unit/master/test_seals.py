@@ -1,11 +1,14 @@
 """What a commit asks, when it has enough, and what it writes down."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.common.errors import Status
 from holdfast.common.ids import NO_WORKER, Epoch, PartitionId
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import SealedEpoch
+from holdfast.master.core import seals as core_seals
 from holdfast.master.core.records import Worker
 from holdfast.master.core.seals import PlacedEpoch, Seals, may_have_lost
 from tests.unit.master.build import Log, worker
@@ -110,3 +113,15 @@ def test_loss_is_seen_before_a_commit():
     assert may_have_lost(EPOCHS, {number: there[number] for number in (1, 2)}, Ack.MEMORY)
     assert may_have_lost([PlacedEpoch(0, 0, 1, NO_WORKER, 1)], there, Ack.MEMORY)
     assert not may_have_lost([PlacedEpoch(0, 0, 3, 1, 2)], there, Ack.MEMORY), "worker 1 started before"
+
+
+@given(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 3))), st.randoms(use_true_random=False))
+def test_results_are_in_order_however_epochs_came(epochs, random):
+    """Every epoch stands once in the manifest, by partition and epoch."""
+    order = sorted(epochs)
+    random.shuffle(order)
+    seals = Seals([PlacedEpoch(partition, epoch, 1, NO_WORKER, 9) for partition, epoch in (*order, *order)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core_seals, "_SLICE", 3)
+        assert [(each.partition, each.epoch) for each in seals.results()] == sorted(epochs)
+    assert seals.missing(1, 1000) == order
