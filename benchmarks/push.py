@@ -1,7 +1,7 @@
 """Measures pushes to one worker process: `python -m benchmarks.push DIR [--mib 1024] [--batch 2048 …] [--ack written]`.
 
 A worker process (page cache, checksums on) and a load generator in another process, which has made all its frames
-before the clock starts; beside it, in one run, the same bytes through a plain asyncio BufferedProtocol that writes
+before the clock starts; beside it, in the same run, the same bytes through a plain asyncio BufferedProtocol that writes
 them to a file. Prints GB/s, CPU seconds of the server per GiB for pushing, the time of the seal, and the same for
 reading all back.
 """

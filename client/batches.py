@@ -42,6 +42,7 @@ class PushBatches:
         self._map = map_id
         self._attempt = attempt
         self._partitions = partitions
+        self._codec = codec
         self._compressor = Compressor(codec)
         self._writers: dict[int, BatchWriter] = {}
         self._held: dict[int, Buffer] = {}
@@ -51,7 +52,9 @@ class PushBatches:
         """Take a payload; return the batches that are ready. Raises ValueError for what cannot be written."""
         if not 0 <= partition < self._partitions:
             raise ValueError(f"partition {partition} of a shuffle with {self._partitions}")
-        size = memoryview(payload).nbytes
+        if not isinstance(payload, bytes):
+            payload = memoryview(payload).cast("B")
+        size = len(payload)
         if size > RECORD_BYTES_MAX:
             raise ValueError(f"a payload has at most {RECORD_BYTES_MAX} bytes, not {size}; write it in parts")
         if not size:
@@ -83,7 +86,7 @@ class PushBatches:
 
     def _take(self, partition: int) -> Buffer:
         payload = self._held.pop(partition)
-        self._held_bytes -= memoryview(payload).nbytes
+        self._held_bytes -= len(payload)
         return payload
 
     def _batch(self, partition: int, payload: Buffer, *, last: bool = False) -> PushBatch:
@@ -92,9 +95,8 @@ class PushBatches:
             seed = partition_seed(self._shuffle, PartitionId(partition))
             writer = self._writers[partition] = BatchWriter(self._map, self._attempt, seed)
         number = writer.batches
-        codec, sent = self._compressor.compress(payload)
-        view = memoryview(sent).cast("B")
-        head = writer.header(view, last=last, codec=codec)
-        size = len(head) + len(view)
-        pieces: tuple[Buffer, ...] = (b"".join((head, view)),) if size <= _JOINED_BYTES_MAX else (head, view)
+        codec, sent = self._compressor.compress(payload) if self._codec else (Codec.NONE, payload)
+        head = writer.header(sent, last=last, codec=codec)
+        size = len(head) + len(sent)
+        pieces: tuple[Buffer, ...] = (b"".join((head, sent)),) if size <= _JOINED_BYTES_MAX else (head, sent)
         return PushBatch(PartitionId(partition), number, size, pieces)

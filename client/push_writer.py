@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast.client.addresses import known_addresses
 from holdfast.client.batches import PushBatch, PushBatches
 from holdfast.client.compress import Buffer
-from holdfast.client.core.push import Ask, Done, Effect, Failed, PushSession, Return, Revive, Send, Settled, Wake
+from holdfast.client.core.push import Ask, Done, Effect, Failed, PushSession, Return, Send, Settled, Wake
+from holdfast.client.core.revivals import Revive
 from holdfast.client.push_credit import PushLine, line_of
 from holdfast.client.runtime import runtime
 from holdfast.client.status import PushStatus

@@ -27,6 +27,8 @@ from holdfast.common.messages import NO_INDEX, Ack
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
 
+#: The masters answer when all workers have sealed: they may wait the return grace for one, and then move on.
+COMMIT_SECONDS = 180.0
 #: Shuffles of which a process keeps the places and the manifest.
 _KEPT_MAX = 16
 
@@ -137,7 +139,7 @@ class ReduceShuffle(Shuffle):
 
     def _commit(self) -> None:
         request = pb.CommitRequest(key=self.key_message(), winners_array=self._winners, holder=self.ticket.holder)
-        self._call("Shuffles/Commit", request)
+        self._call("Shuffles/Commit", request, COMMIT_SECONDS)
 
     def _fetch_manifest(self) -> PushManifest:
         try:

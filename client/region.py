@@ -191,6 +191,6 @@ class Regions:
 
 
 def _whole(writer: BatchWriter, payload: Buffer, *, last: bool, more: bool, codec: Codec) -> tuple[Buffer, ...]:
-    head = writer.header(payload, last=last, more=more, codec=codec)  # type: ignore[arg-type]  # any buffer will do
+    head = writer.header(payload, last=last, more=more, codec=codec)
     assert len(head) >= HEADER_BYTES
     return (head, payload) if len(payload) else (head,)

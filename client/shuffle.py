@@ -114,9 +114,10 @@ class Shuffle:
                 raise GiveUpError(f"shuffle {self.key} has {reply.partitions} partitions, not {self.partitions}")
             return reply
 
-    def _call(self, method: str, request: Any) -> Any:
+    def _call(self, method: str, request: Any, deadline_s: float = 30.0) -> Any:
         try:
-            return runtime().run(runtime().control(self.ticket.endpoints).call(method, request))
+            control = runtime().control(self.ticket.endpoints)
+            return runtime().run(control.call(method, request, deadline_s=deadline_s))
         except HoldfastError as error:
             raise type(error)(explain(error, self.ticket.endpoints), status=error.status) from error
 

@@ -83,7 +83,12 @@ class BatchWriter:
     crc_sum: int = 0
 
     def header(
-        self, payload: bytes | memoryview, *, last: bool = False, more: bool = False, codec: Codec = Codec.NONE
+        self,
+        payload: bytes | bytearray | memoryview,
+        *,
+        last: bool = False,
+        more: bool = False,
+        codec: Codec = Codec.NONE,
     ) -> bytes:
         """Return the bytes that go before `payload`: the header, and the totals of a LAST batch.
 
@@ -94,8 +99,12 @@ class BatchWriter:
             raise ValueError(f"a batch holds at most {PAYLOAD_BYTES_MAX} payload bytes, not {length}")
         flags = (LAST if last else 0) | (MORE if more else 0) | (codec << _CODEC_SHIFT)
         head = HEADER.pack(MAGIC, VERSION, flags, self.map, self.attempt, self.batches, length, 0)[:_CRC_OFFSET]
-        tail = TOTALS.pack(self.batches + 1, self.crc_sum) if last else b""
-        crc = crc32c(payload, crc32c(tail, crc32c(head, self.seed)))
+        tail = b""
+        crc = crc32c(head, self.seed)
+        if last:
+            tail = TOTALS.pack(self.batches + 1, self.crc_sum)
+            crc = crc32c(tail, crc)
+        crc = crc32c(payload, crc)
         self.batches += 1
         self.crc_sum = (self.crc_sum + crc) & 0xFFFF_FFFF_FFFF_FFFF
         return head + _CRC.pack(crc) + tail

@@ -1,4 +1,4 @@
-"""`holdfast drill leader|masters|worker`: the drills, each against a cluster of its own."""
+"""`holdfast drill leader|masters|worker|push`: the drills, each against a cluster of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,17 +75,34 @@ def worker(count: int, seed: int | None, directory: Path | None, as_json: bool) 
     return _run("worker", drill, count, seed, directory, as_json)
 
 
-def _run(name: str, drill: Drill, count: int, seed: int | None, directory: Path | None, as_json: bool) -> int:
+@drill.command()
+@click.option("--copies", default=2, show_default=True, type=click.IntRange(1, 2), help="Copies of every partition.")
+@_count_option
+@_seed_option
+@_directory_option
+@json_option
+def push(copies: int, count: int, seed: int | None, directory: Path | None, as_json: bool) -> int:
+    """Kill workers while maps push, commit and readers read: every record once, no client told of an error."""
+    from holdfast.client.cli.drills.push import WORKERS, drill
+
+    return _run(f"push --copies {copies}", partial(drill, copies=copies), count, seed, directory, as_json, WORKERS)
+
+
+def _run(
+    name: str, drill: Drill, count: int, seed: int | None, directory: Path | None, as_json: bool, workers: int = 1
+) -> int:
     chosen = random.SystemRandom().getrandbits(32) if seed is None else seed
-    report = run_drill(name, drill, count, chosen, directory)
+    report = run_drill(name, drill, count, chosen, directory, workers)
     show(report.document(), as_json, report.draw)
     return 0 if report.good else 1
 
 
-def run_drill(name: str, drill: Drill, count: int, seed: int, directory: Path | None = None) -> Report:
-    """Start a cluster of three masters and one worker, run the drill in it and return what it found."""
+def run_drill(
+    name: str, drill: Drill, count: int, seed: int, directory: Path | None = None, workers: int = 1
+) -> Report:
+    """Start a cluster of three masters and some workers, run the drill in it and return what it found."""
     report = Report(name, seed, count)
-    with local_cluster(masters=3, workers=1, dir=directory) as cluster, progress(f"drill {name}", count) as step:
+    with local_cluster(masters=3, workers=workers, dir=directory) as cluster, progress(f"drill {name}", count) as step:
         began = time.monotonic()
         try:
             asyncio.run(drill(cluster, report, random.Random(seed), step))

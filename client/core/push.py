@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 
 from holdfast.client.core.fates import Fate, fate_of
 from holdfast.client.core.locations import Destination, Locations
+from holdfast.client.core.revivals import REVIVES_MAX, Revivals, Revive
 from holdfast.client.core.route import pause_ns
 from holdfast.client.core.window import Window
 from holdfast.common.errors import HoldfastError, NoRoomError, Status, error_for
-from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, WorkerId
+from holdfast.common.ids import Epoch, Incarnation, PartitionId, WorkerId
 from holdfast.common.limits import KIB, MIB, PUSH_BATCHES_MAX
 from holdfast.common.reduce_layouts import Location
 from holdfast.common.reduce_messages import PushEntry
@@ -38,10 +39,6 @@ PRESS_BYTES = 32 * MIB
 LOSSES_MAX = 2
 #: Frames in a row that may arrive damaged.
 DAMAGES_MAX = 3
-#: Revives of a partition without an accepted batch of it in between; with the pauses that is about a minute.
-REVIVES_MAX = 32
-#: Partitions in one Revive.
-REVIVE_PARTITIONS_MAX = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +68,6 @@ class Send:
     #: what `added` called them, one for each entry
     batches: list[int]
     size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Revive:
-    """Ask the masters for new places: (partition, epoch, status); answer with `revived` or `revive_failed`."""
-
-    failed: list[tuple[PartitionId, Epoch, Status]]
-    unusable: tuple[WorkerId, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +142,6 @@ class PushSession:
         self._where = where
         self._press_bytes = press_bytes
         self._unanswered_max = unanswered_bytes_max
-        self._revives_max = revives_max
         self._next_batch = 0
         self._next_frame = 0
         #: not settled: partition, number, size
@@ -164,17 +152,7 @@ class PushSession:
         #: of room asked for, by all workers together
         self._asked_bytes = 0
         self._frames: dict[int, Send] = {}
-        #: batches of partitions that wait for a new place
-        self._parked: dict[PartitionId, deque[int]] = {}
-        #: why they wait: the epoch, its place and what was said of it
-        self._refused: dict[PartitionId, tuple[Epoch, Destination, Status]] = {}
-        #: soft-split epochs that take batches still
-        self._soft: dict[PartitionId, Epoch] = {}
-        self._reviving: Revive | None = None
-        self._revive_at_wake = False
-        #: revives since the last accepted batch, and what was said last
-        self._revives: dict[PartitionId, int] = {}
-        self._cause = ""
+        self._revivals = Revivals(locations, revives_max)
         self._finishing = False
         self.over = False
 
@@ -239,11 +217,11 @@ class PushSession:
             congested |= status in (Status.SLOW_DOWN, Status.BUSY)
             if fate is Fate.KEPT:
                 if status == Status.SOFT_SPLIT:
-                    self._soft.setdefault(sent.entries[index].partition, sent.entries[index].epoch)
+                    self._revivals.split(sent.entries[index].partition, sent.entries[index].epoch)
                 continue
             refused.add(index)
             if fate is Fate.MOVE:
-                self._cause = f"worker {sent.destination.primary} said {Status(status).name}"
+                self._revivals.cause = f"worker {sent.destination.primary} said {Status(status).name}"
                 self._refuse(sent.batches[index], sent.entries[index].epoch, sent.destination, Status(status))
             else:
                 self._enqueue(sent.batches[index])
@@ -264,7 +242,7 @@ class PushSession:
         if fate is Fate.STOP or fate is Fate.KEPT:
             return self._stop(error)
         if fate is Fate.MOVE:
-            self._cause = str(error)
+            self._revivals.cause = str(error)
             for batch, entry in zip(sent.batches, sent.entries, strict=True):
                 self._refuse(batch, entry.epoch, sent.destination, error.status)
             return self._advance()
@@ -286,7 +264,7 @@ class PushSession:
         self, locations: Sequence[tuple[PartitionId, Location]], incarnations: Mapping[WorkerId, Incarnation]
     ) -> list[Effect]:
         """The masters name the places of now."""
-        self._reviving = None
+        self._revivals.answered()
         if self.over:
             return []
         for partition, location in locations:
@@ -295,14 +273,12 @@ class PushSession:
 
     def revive_failed(self, error: HoldfastError) -> list[Effect]:
         """The masters refuse, or do not answer."""
-        asked, self._reviving = self._reviving, None
-        if self.over or asked is None:
-            return []
-        if not self._refused:  # only soft splits: the old places are good still
-            return []
+        self._revivals.answered()
+        if self.over or not self._revivals.waiting:
+            return []  # only soft splits were asked about: the old places are good still
         if fate_of(error.status) is Fate.STOP:
             return self._stop(error)
-        self._cause = f"the masters said: {error}"
+        self._revivals.cause = f"the masters said: {error}"
         return self._advance()
 
     def woken(self, worker: WorkerId | None) -> list[Effect]:
@@ -310,8 +286,8 @@ class PushSession:
         if self.over:
             return []
         if worker is None:
-            self._revive_at_wake = False
-            return self._ask_revive() or self._advance()
+            self._revivals.woken()
+            return self._ask_revive() + self._advance()
         self._workers[worker].paused = False
         return self._advance()
 
@@ -324,7 +300,7 @@ class PushSession:
     def _enqueue(self, batch: int, *, first: bool = False) -> None:
         """Put a batch in line for the place its partition has now."""
         partition, _, size = self._batches[batch]
-        parked = self._parked.get(partition)
+        parked = self._revivals.parked.get(partition)
         if parked is not None:
             parked.append(batch)
             return
@@ -383,7 +359,7 @@ class PushSession:
             batch = queue.batches[0]
             partition, number, length = self._batches[batch]
             place = places[partition]
-            stays = place.destination is queue.destination and partition not in self._parked
+            stays = place.destination is queue.destination and partition not in self._revivals.parked
             if stays and size + length > room:
                 break
             queue.batches.popleft()
@@ -416,9 +392,7 @@ class PushSession:
     def _settle(self, batches: list[int], entries: list[PushEntry]) -> list[Effect]:
         for batch in batches:
             del self._batches[batch]
-        if self._revives:
-            for entry in entries:
-                self._revives.pop(entry.partition, None)
+        self._revivals.accepted(entry.partition for entry in entries)
         if self._finishing and not self._batches:
             self.over = True
             return [Settled(batches), Done()]
@@ -444,10 +418,10 @@ class PushSession:
         if state.paused and error.status is not Status.OUTCOME_UNKNOWN:
             return []  # the same loss, told by another frame
         state.losses += 1
-        self._cause = str(error)
+        self._revivals.cause = str(error)
         if state.losses < LOSSES_MAX and error.status is not Status.OUTCOME_UNKNOWN:
             return self._pause(worker)
-        for queue in state.queues.values():
+        for queue in list(state.queues.values()):  # a restarted worker may become a queue of its own
             waiting, queue.batches = queue.batches, deque()
             self._queued_bytes -= queue.size
             queue.size = 0
@@ -463,61 +437,22 @@ class PushSession:
 
     def _refuse(self, batch: int, epoch: Epoch, destination: Destination, status: Status) -> None:
         """A batch was not taken there: it waits for another place, or goes to it if it is known."""
-        partition = self._batches[batch][0]
-        if self._locations.places[partition].epoch <= epoch and partition not in self._parked:
-            self._parked[partition] = deque()
-            self._refused[partition] = (epoch, destination, status)
+        self._revivals.refuse(self._batches[batch][0], epoch, destination, status)
         self._enqueue(batch)
 
     def _plan_revive(self) -> list[Effect]:
-        """Send on what has a new place by now, then ask for the others, all at once."""
-        places = self._locations.places
-        for partition in [each for each, (epoch, *_) in self._refused.items() if places[each].epoch > epoch]:
-            del self._refused[partition]
-            for batch in self._parked.pop(partition):
-                self._enqueue(batch)
-        for partition in [each for each, epoch in self._soft.items() if places[each].epoch > epoch]:
-            del self._soft[partition]
-        if self._reviving is not None or self._revive_at_wake or not (self._refused or self._soft):
-            return []
-        rounds = 0
-        for partition in self._refused:
-            rounds = max(rounds, self._revives.get(partition, 0))
-        if rounds >= self._revives_max:
-            return self._stop(self._spent(rounds))
-        pause = pause_ns(rounds, 2)
-        if pause:
-            self._revive_at_wake = True
-            return [Wake(pause)]
-        return self._ask_revive()
+        """Send on what has a new place by now, then ask for the others, all at once, or after a pause."""
+        for batch in self._revivals.placed():
+            self._enqueue(batch)
+        spent = self._revivals.spent()
+        if spent:
+            return self._stop(NoRoomError(f"{self._where}: {spent}"))
+        pause = self._revivals.pause_ns()
+        return [Wake(pause)] if pause else self._ask_revive()
 
     def _ask_revive(self) -> list[Effect]:
-        rows = [(partition, epoch, status) for partition, (epoch, _, status) in self._refused.items()]
-        rows += [
-            (partition, epoch, Status.SOFT_SPLIT)
-            for partition, epoch in self._soft.items()
-            if partition not in self._refused
-        ]
-        # A soft split is asked about once: the place is good still, and its next answer says so again.
-        self._soft.clear()
-        rows = rows[:REVIVE_PARTITIONS_MAX]
-        if not rows or self._reviving is not None:
-            return []
-        for partition, _, status in rows:
-            if status is not Status.SOFT_SPLIT:
-                self._revives[partition] = self._revives.get(partition, 0) + 1
-        self._reviving = Revive(rows, self._unusable())
-        return [self._reviving]
-
-    def _unusable(self) -> tuple[WorkerId, ...]:
-        """The workers that this client cannot use now."""
-        found = {worker for worker, state in self._workers.items() if state.losses}
-        for _, destination, status in self._refused.values():
-            if status is Status.REPLICA_FAILED and destination.replica != NO_WORKER:
-                found.add(destination.replica)
-            elif status is Status.UNAVAILABLE:
-                found.add(destination.primary)
-        return tuple(sorted(found))
+        revive = self._revivals.ask(worker for worker, state in self._workers.items() if state.losses)
+        return [revive] if revive is not None else []
 
     # Ends.
 
@@ -528,30 +463,19 @@ class PushSession:
     def _over_because(self, status: int, entry: PushEntry) -> HoldfastError:
         return error_for(status, f"{self._where}: partition {entry.partition} epoch {entry.epoch}: {_name(status)}")
 
-    def _spent(self, rounds: int) -> HoldfastError:
-        partitions = sorted(self._refused)
-        partition = max(partitions, key=lambda each: self._revives.get(each, 0))
-        epoch, destination, status = self._refused[partition]
-        text = (
-            f"{self._where}: partition {partition} was moved {rounds} times and no place took a batch; the last one "
-            f"was epoch {epoch} on worker {destination.primary}: {status.name} ({self._cause}). "
-            f"{len(partitions)} partitions wait. See `holdfast workers`."
-        )
-        return NoRoomError(text)
-
     def check(self) -> None:
         """Raise AssertionError if the books disagree."""
         queued = [
             batch for state in self._workers.values() for queue in state.queues.values() for batch in queue.batches
         ]
-        parked = [batch for batches in self._parked.values() for batch in batches]
+        parked = [batch for batches in self._revivals.parked.values() for batch in batches]
         sent = [batch for frame in self._frames.values() for batch in frame.batches]
         where = queued + parked + ([] if self.over else sent)
         assert self.over or sorted(where) == sorted(self._batches), "every batch is in one place"
         assert self._queued_bytes == sum(self._batches[batch][2] for batch in queued)
         assert self._unanswered_bytes == sum(frame.size for frame in self._frames.values())
         assert self._asked_bytes == sum(state.asked for state in self._workers.values())
-        assert self._parked.keys() == self._refused.keys()
+        self._revivals.check()
         for worker, state in self._workers.items():
             state.window.check()
             mine = [frame for frame in self._frames.values() if frame.destination.primary == worker]

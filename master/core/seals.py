@@ -11,7 +11,11 @@ Pure; driven by master/service/sealing.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
 from typing import NamedTuple
 
 from holdfast.common.errors import Status
@@ -22,6 +26,12 @@ from holdfast.master.core.epochs import vouches
 from holdfast.master.core.records import Worker
 
 EpochKey = tuple[int, int]
+#: In place of a status: nothing was said.
+_SILENT = 0xFFFF
+#: Epochs sorted at a time.
+_SLICE = 32_768
+_NO_COPY = CopyResult(NO_WORKER, Status.UNKNOWN_FILE, 0)
+_STATUSES = {int(status): status for status in Status}
 
 
 class PlacedEpoch(NamedTuple):
@@ -35,47 +45,61 @@ class PlacedEpoch(NamedTuple):
 
 
 class Seals:
-    """What is known of the epochs of one generation."""
+    """What is known of the epochs of one generation, in columns of numbers: there may be millions."""
 
     def __init__(self, epochs: Iterable[PlacedEpoch]) -> None:
-        #: by partition and epoch
-        self.epochs: dict[EpochKey, PlacedEpoch] = {}
-        self._answers: dict[tuple[int, EpochKey], SealedEpoch] = {}
-        self._open: dict[int, dict[EpochKey, None]] = {}
+        self._partitions, self._epochs = array("I"), array("I")
+        self._placed = array("Q")
+        #: of primaries and of replicas: worker, status, size
+        self._workers = (array("I"), array("I"))
+        self._statuses = (array("H"), array("H"))
+        self._sizes = (array("Q"), array("Q"))
+        #: row by partition and epoch, in one number
+        self._rows: dict[int, int] = {}
+        self._left: dict[int, _Left] = {}
         self._given_up: set[int] = set()
         self.add(epochs)
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     def add(self, epochs: Iterable[PlacedEpoch]) -> None:
         """Take in epochs; those that are known already stay as they are."""
-        for placed in epochs:
-            key = (placed.partition, placed.epoch)
-            if key in self.epochs:
+        for partition, epoch, primary, replica, placed_index in epochs:
+            key, row = partition << 32 | epoch, len(self._rows)
+            if self._rows.setdefault(key, row) != row:
                 continue
-            self.epochs[key] = placed
-            for worker in (placed.primary, placed.replica):
+            self._partitions.append(partition)
+            self._epochs.append(epoch)
+            self._placed.append(placed_index)
+            for side, worker in enumerate((primary, replica)):
+                self._workers[side].append(worker)
+                self._statuses[side].append(_SILENT)
+                self._sizes[side].append(0)
                 if worker != NO_WORKER:
-                    self._open.setdefault(worker, {})[key] = None
+                    self._left.setdefault(worker, _Left()).add(row)
 
     @property
     def unanswered(self) -> list[int]:
         """Workers that have something to answer and were not given up."""
-        return [worker for worker, left in self._open.items() if left and worker not in self._given_up]
+        return [worker for worker, left in self._left.items() if left.count and worker not in self._given_up]
 
-    def missing(self, worker: int) -> list[EpochKey]:
-        """Return what this worker has to answer."""
-        return list(self._open.get(worker, ()))
+    def missing(self, worker: int, most: int) -> list[EpochKey]:
+        """Return what this worker has to answer next, at most so many epochs."""
+        return [(self._partitions[row], self._epochs[row]) for row in islice(self._silent(worker), most)]
 
     def answered(self, worker: int, record: Worker, ack: int, answers: Sequence[SealedEpoch]) -> None:
         """Take what a worker said; `record` is the start of it that answered."""
-        left = self._open[worker]
-        for each in answers:
-            key = (each.partition, each.epoch)
-            if key not in left:
+        for partition, epoch, status, size, *_ in answers:
+            row = self._rows.get(partition << 32 | epoch, -1)
+            side = self._side(row, worker) if row >= 0 else None
+            if side is None or self._statuses[side][row] != _SILENT:
                 continue
-            if each.status == Status.UNKNOWN_FILE and not vouches(record, self.epochs[key].placed_index, ack):
-                each = each._replace(status=Status.DATA_LOST)
-            self._answers[worker, key] = each
-            del left[key]
+            if status == Status.UNKNOWN_FILE and not vouches(record, self._placed[row], ack):
+                status = Status.DATA_LOST
+            self._statuses[side][row] = status
+            self._sizes[side][row] = size
+            self._left[worker].count -= 1
 
     def give_up(self, worker: int) -> None:
         """Do not wait for this worker any more."""
@@ -86,35 +110,52 @@ class Seals:
         gone = set(away)
         return all(worker in gone and self._covered(worker) for worker in self.unanswered)
 
+    def results(self) -> Iterator[EpochResult]:
+        """Yield the final word on every epoch, by partition and epoch; copies that said nothing are UNAVAILABLE."""
+        keys = iter(self._rows)
+        # Sorted in slices: sorting all at once would hold up every other thread.
+        for key in merge(*iter(lambda: sorted(islice(keys, _SLICE)), [])):
+            row = self._rows[key]
+            yield EpochResult(
+                PartitionId(self._partitions[row]), Epoch(self._epochs[row]), self._copy(row, 0), self._copy(row, 1)
+            )
+
+    def _side(self, row: int, worker: int) -> int | None:
+        return next((side for side in (0, 1) if self._workers[side][row] == worker), None)
+
+    def _silent(self, worker: int) -> Iterator[int]:
+        """Yield the rows that this worker has said nothing about."""
+        left = self._left.get(worker, _Left())
+        while left.begin < len(left.rows) and not self._is_silent(left.rows[left.begin], worker):
+            left.begin += 1
+        return (row for row in islice(left.rows, left.begin, None) if self._is_silent(row, worker))
+
+    def _is_silent(self, row: int, worker: int) -> bool:
+        return any(self._workers[side][row] == worker and self._statuses[side][row] == _SILENT for side in (0, 1))
+
     def _covered(self, worker: int) -> bool:
         """Whether everything that this worker has to answer is sealed on another one."""
-        for key in self._open[worker]:
-            placed = self.epochs[key]
-            other = placed.replica if worker == placed.primary else placed.primary
-            answer = self._answers.get((other, key))
-            if answer is None or answer.status != Status.OK:
-                return False
-        return True
+        return all(any(self._statuses[side][row] == Status.OK for side in (0, 1)) for row in self._silent(worker))
 
-    def results(self) -> list[EpochResult]:
-        """Return the final word on every epoch, by partition and epoch; copies that said nothing are UNAVAILABLE."""
-        return [
-            EpochResult(
-                PartitionId(placed.partition),
-                Epoch(placed.epoch),
-                self._copy(key, placed.primary),
-                self._copy(key, placed.replica),
-            )
-            for key, placed in sorted(self.epochs.items())
-        ]
-
-    def _copy(self, key: EpochKey, worker: int) -> CopyResult:
+    def _copy(self, row: int, side: int) -> CopyResult:
+        worker, status = self._workers[side][row], self._statuses[side][row]
         if worker == NO_WORKER:
-            return CopyResult(NO_WORKER, Status.UNKNOWN_FILE, 0)
-        answer = self._answers.get((worker, key))
-        if answer is None:
-            return CopyResult(WorkerId(worker), Status.UNAVAILABLE, 0)
-        return CopyResult(WorkerId(worker), answer.status, answer.size_bytes)
+            return _NO_COPY
+        known = Status.UNAVAILABLE if status == _SILENT else _STATUSES[status]
+        return CopyResult(WorkerId(worker), known, self._sizes[side][row])
+
+
+@dataclass(slots=True)
+class _Left:
+    """What one worker has to answer: rows, those before `begin` answered, and how many are not."""
+
+    rows: array[int] = field(default_factory=lambda: array("I"))
+    begin: int = 0
+    count: int = 0
+
+    def add(self, row: int) -> None:
+        self.rows.append(row)
+        self.count += 1
 
 
 def may_have_lost(epochs: Iterable[PlacedEpoch], workers: Mapping[int, Worker], ack: int) -> bool:

@@ -8,8 +8,9 @@ sealing.py.
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,12 +20,24 @@ from holdfast.master.core.moves import moved_count, unpack_moved
 from holdfast.master.core.records import Shuffle
 from holdfast.master.core.seals import PlacedEpoch
 
-#: Partitions of all shuffles that are kept decoded: some 100 bytes each.
-_KEPT_MAX = 500_000
+#: Partitions of all shuffles that are kept decoded: 8 bytes each, and the array of their locations now.
+_KEPT_MAX = 4_000_000
 #: Epochs worked on in the event loop; more go to a thread.
 INLINE_MAX = 4_096
 
 T = TypeVar("T")
+
+
+class First:
+    """Primary and replica of every partition in epoch 0, in columns."""
+
+    def __init__(self, shuffle: Shuffle) -> None:
+        places = ReduceLocations.decode(shuffle.assignment).partitions
+        self.primaries = array("I", [place.primary for place in places])
+        self.replicas = array("I", [place.replica for place in places])
+
+    def __len__(self) -> int:
+        return len(self.primaries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +51,7 @@ class Now:
 
 @dataclass(slots=True)
 class _Kept:
-    first: ReduceLocations
+    first: First
     now: Now | None = None
     manifest_workers: frozenset[int] | None = None
 
@@ -50,46 +63,47 @@ class Locations:
         self._kept: OrderedDict[ShuffleKey, _Kept] = OrderedDict()
         self._size = 0
 
-    async def first(self, shuffle: Shuffle) -> tuple[Location, ...]:
+    async def first(self, shuffle: Shuffle) -> First:
         """Return the location of every partition in epoch 0."""
-        return (await self._keep(shuffle)).first.partitions
+        return (await self._keep(shuffle)).first
 
-    async def epochs(self, shuffle: Shuffle) -> list[PlacedEpoch]:
-        """Return every epoch that there ever was: first those numbered 0, then the others as they were made."""
+    async def with_epochs(self, shuffle: Shuffle, use: Callable[[Iterator[PlacedEpoch]], T]) -> T:
+        """Return what `use`, which may run in a thread, makes of every epoch that there ever was: first those numbered
+        0, then the others as they were made."""
         kept = await self._keep(shuffle)
-        return await off_loop(_epochs_of(shuffle), lambda: _all_epochs(kept.first, shuffle))
+        return await off_loop(epochs_of(shuffle), lambda: use(_all_epochs(kept.first, shuffle)))
 
     async def newest(self, shuffle: Shuffle) -> list[PlacedEpoch]:
         """Return the newest epoch of every partition, by partition."""
         kept = await self._keep(shuffle)
-        return await off_loop(_epochs_of(shuffle), lambda: _newest(kept.first, shuffle))
+        return await off_loop(epochs_of(shuffle), lambda: _newest(kept.first, shuffle))
 
     async def now(self, shuffle: Shuffle) -> Now:
         """Return the locations of this record."""
         kept = await self._keep(shuffle)
         if kept.now is None or kept.now.moved != moved_count(shuffle.moves):
-            kept.now = await off_loop(_epochs_of(shuffle), lambda: _now(kept.first, shuffle))
+            kept.now = await off_loop(epochs_of(shuffle), lambda: _now(kept.first, shuffle))
         return kept.now
 
     async def manifest_workers(self, shuffle: Shuffle) -> frozenset[int]:
         """Return the workers that a committed shuffle's manifest names."""
         kept = await self._keep(shuffle)
         if kept.manifest_workers is None:
-            kept.manifest_workers = await off_loop(_epochs_of(shuffle), lambda: _manifest_workers(shuffle))
+            kept.manifest_workers = await off_loop(epochs_of(shuffle), lambda: _manifest_workers(shuffle))
         return kept.manifest_workers
 
     async def _keep(self, shuffle: Shuffle) -> _Kept:
         kept = self._kept.get(shuffle.key)
         if kept is None:
-            first = await off_loop(shuffle.partitions, lambda: ReduceLocations.decode(shuffle.assignment))
+            first = await off_loop(shuffle.partitions, lambda: First(shuffle))
             kept = self._kept.get(shuffle.key)
             if kept is None:
                 kept = self._kept[shuffle.key] = _Kept(first)
-                self._size += len(first.partitions)
+                self._size += len(first)
         self._kept.move_to_end(shuffle.key)
         while self._size > _KEPT_MAX and len(self._kept) > 1:
             _, oldest = self._kept.popitem(last=False)
-            self._size -= len(oldest.first.partitions)
+            self._size -= len(oldest.first)
         return kept
 
 
@@ -100,36 +114,35 @@ async def off_loop(size: int, work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
-def _epochs_of(shuffle: Shuffle) -> int:
+def epochs_of(shuffle: Shuffle) -> int:
+    """Return how many epochs a shuffle of REDUCE partitions ever had."""
     return shuffle.partitions + moved_count(shuffle.moves)
 
 
-def _all_epochs(first: ReduceLocations, shuffle: Shuffle) -> list[PlacedEpoch]:
-    found = [
-        PlacedEpoch(partition, 0, each.primary, each.replica, shuffle.created_index)
-        for partition, each in enumerate(first.partitions)
-    ]
-    found += [
-        PlacedEpoch(each.partition, each.epoch, each.primary, each.replica, each.made_index)
-        for each in unpack_moved(shuffle.moves)
-    ]
-    return found
+def _all_epochs(first: First, shuffle: Shuffle) -> Iterator[PlacedEpoch]:
+    for partition in range(len(first)):
+        yield PlacedEpoch(partition, 0, first.primaries[partition], first.replicas[partition], shuffle.created_index)
+    for each in unpack_moved(shuffle.moves):
+        yield PlacedEpoch(each.partition, each.epoch, each.primary, each.replica, each.made_index)
 
 
-def _newest(first: ReduceLocations, shuffle: Shuffle) -> list[PlacedEpoch]:
+def _newest(first: First, shuffle: Shuffle) -> list[PlacedEpoch]:
     newest: dict[int, PlacedEpoch] = {}
     for placed in _all_epochs(first, shuffle):
         newest[placed.partition] = placed
     return list(newest.values())
 
 
-def _now(first: ReduceLocations, shuffle: Shuffle) -> Now:
-    places = list(first.partitions)
+def _now(first: First, shuffle: Shuffle) -> Now:
+    moved = moved_count(shuffle.moves)
+    if not moved:
+        return Now(0, shuffle.assignment, frozenset(first.primaries) | (frozenset(first.replicas) - {NO_WORKER}))
+    pairs = zip(first.primaries, first.replicas, strict=True)
+    places = [Location(Epoch(0), WorkerId(primary), WorkerId(replica)) for primary, replica in pairs]
     for each in unpack_moved(shuffle.moves):
         places[each.partition] = Location(Epoch(each.epoch), WorkerId(each.primary), WorkerId(each.replica), each.hint)
-    array = ReduceLocations(tuple(places)).encode() if shuffle.moves else shuffle.assignment
     workers = {place.primary for place in places} | {place.replica for place in places}
-    return Now(moved_count(shuffle.moves), array, frozenset(workers - {NO_WORKER}))
+    return Now(moved, ReduceLocations(tuple(places)).encode(), frozenset(workers - {NO_WORKER}))
 
 
 def _manifest_workers(shuffle: Shuffle) -> frozenset[int]:

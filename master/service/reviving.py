@@ -144,13 +144,15 @@ class Reviver:
         if shuffle is None:
             raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
         first = await self._locations.first(shuffle)
+
+        def where(each: pb.FailedEpoch, moved: Moved | None) -> PlacedEpoch:
+            primary = moved.primary if moved is not None else first.primaries[each.partition]
+            replica = moved.replica if moved is not None else first.replicas[each.partition]
+            return PlacedEpoch(each.partition, each.epoch, primary, replica, 0)
+
         partitions = [each.partition for each in failed]
         moved = self._leader.peek(lambda state: state.moved(key, partitions))
-        return [
-            PlacedEpoch(each.partition, each.epoch, there.primary, there.replica, 0)
-            for each, at in zip(failed, moved, strict=True)
-            for there in (at if at is not None else first[each.partition],)
-        ]
+        return [where(each, at) for each, at in zip(failed, moved, strict=True)]
 
 
 def _epoch(moved: Moved | None) -> int:

@@ -35,7 +35,7 @@ from holdfast.common.errors import (
 )
 from holdfast.common.ids import RaftIndex, ShuffleKey
 from holdfast.common.limits import COMMAND_PART_BYTES, SEAL_EPOCHS_MAX
-from holdfast.common.reduce_layouts import EpochResult, ReduceManifest
+from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.common.reduce_messages import Seal, SealAnswer, SealFlag
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.records import Shuffle, Worker
@@ -88,6 +88,18 @@ class _Round:
     seals: Seals
     away: set[int] = field(default_factory=set)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class _Word:
+    """What is said of the epochs, worked out in a thread where they are many."""
+
+    def __init__(self, partitions: int, seals: Seals) -> None:
+        results = tuple(seals.results())
+        self.epochs = len(results)
+        self.lost = sum(each.lost for each in results)
+        size = sum(max(each.primary.size_bytes, each.replica.size_bytes) for each in results)
+        self.data_bytes = min(size, (1 << 64) - 1)
+        self.manifest = ReduceManifest(partitions, results).encode()
 
 
 class Sealing:
@@ -173,12 +185,11 @@ class Sealing:
         started = time.perf_counter()
         key, seals = shuffle.key, Seals(())
         while not _is_committed(shuffle, seen):
-            epochs = await self._locations.epochs(shuffle)
-            await off_loop(len(epochs), lambda epochs=epochs: seals.add(epochs))  # type: ignore[misc]
+            await self._locations.with_epochs(shuffle, seals.add)
             await self._collect(_Round(shuffle, seals))
-            results = await off_loop(len(epochs), seals.results)
-            if await self._say(key, winners, seen, results) != Status.BUSY:
-                self._done(key, results, time.perf_counter() - started)
+            word = await off_loop(len(seals), lambda: _Word(seen.partitions, seals))
+            if await self._say(key, winners, seen, word) != Status.BUSY:
+                self._done(key, word, time.perf_counter() - started)
                 return
             # An epoch was made meanwhile, or parts of the command got lost.
             await asyncio.sleep(_PAUSE_MIN_S)
@@ -187,19 +198,16 @@ class Sealing:
                 raise _dropped(key)
             shuffle = record
 
-    def _done(self, key: ShuffleKey, results: Sequence[EpochResult], took: float) -> None:
-        lost = sum(each.lost for each in results)
+    def _done(self, key: ShuffleKey, word: _Word, took: float) -> None:
         self.counts.commits += 1
         self.counts.commit_seconds += took
-        self.counts.lost_epochs += lost
-        log.info(
-            "committed", extra={"shuffle": str(key), "epochs": len(results), "lost": lost, "seconds": round(took, 4)}
-        )
+        self.counts.lost_epochs += word.lost
+        told = {"shuffle": str(key), "epochs": word.epochs, "lost": word.lost, "seconds": round(took, 4)}
+        log.info("committed", extra=told)
 
-    async def _say(self, key: ShuffleKey, winners: bytes, seen: Seen, results: Sequence[EpochResult]) -> int:
+    async def _say(self, key: ShuffleKey, winners: bytes, seen: Seen, word: _Word) -> int:
         """Propose the final word; return OK or BUSY. Raises any other refusal."""
-        manifest = await off_loop(len(results), ReduceManifest(seen.partitions, tuple(results)).encode)
-        size = sum(max(each.primary.size_bytes, each.replica.size_bytes) for each in results)
+        manifest = word.manifest
         whole = len(winners) + len(manifest)
         upload = b"" if whole <= COMMAND_PART_BYTES else upload_name(repr(key).encode(), seen.digest, manifest)
         command = cmd.Command(
@@ -210,11 +218,11 @@ class Sealing:
                 winners_digest=seen.digest,
                 maps=seen.maps,
                 partitions=seen.partitions,
-                data_bytes=min(size, (1 << 64) - 1),
+                data_bytes=word.data_bytes,
                 manifest=b"" if upload else manifest,
                 manifest_bytes=len(manifest),
-                epochs=len(results),
-                lost=sum(each.lost for each in results),
+                epochs=word.epochs,
+                lost=word.lost,
             )
         )
         if upload:
@@ -247,12 +255,12 @@ class Sealing:
         """Ask one worker, part by part, until it has answered everything or is given up."""
         key, seals = asked.shuffle.key, asked.seals
         pause, failed_at = _PAUSE_MIN_S, 0
-        while missing := seals.missing(number)[:SEAL_EPOCHS_MAX]:
+        while missing := seals.missing(number, SEAL_EPOCHS_MAX):
             worker = self._worker(key, number)
             try:
                 answer = await self._seal(worker, self._request(key, missing, SealFlag.FINAL))
                 seals.answered(number, worker, asked.shuffle.ack, answer.epochs)
-                if seals.missing(number)[: len(missing)] == missing:
+                if seals.missing(number, len(missing)) == missing:
                     raise ProtocolError(f'worker "{worker.name}" answered a seal with other epochs')
             except HoldfastError as error:
                 asked.away.add(number)

@@ -261,8 +261,8 @@ class Shuffles:
         shuffle, workers = self._leader.peek(lambda state: (state.shuffle(before), dict(state.workers)))
         if shuffle is None or shuffle.kind != KIND_REDUCE or not key.generation:
             return False
-        epochs = await self._locations.epochs(shuffle)
-        return await off_loop(len(epochs), lambda: may_have_lost(epochs, workers, shuffle.ack))
+        ack = shuffle.ack
+        return await self._locations.with_epochs(shuffle, lambda epochs: may_have_lost(epochs, workers, ack))
 
     async def _commit_maps(self, request: pb.CommitRequest, shuffle: Shuffle, seen: Seen) -> None:
         winners = request.winners_array

@@ -252,3 +252,88 @@ def test_memory_that_is_gone_is_lost_by_name(tmp_path: Path) -> None:
             read(shuffle)
         assert isinstance(caught.value, DataLostError) or caught.value.status is Status.CORRUPT
         assert read(shuffle, [0, 2, 3]) == {}
+
+
+def test_splits(tmp_path: Path) -> None:
+    """Partitions that outgrow a place move to the next while maps push, softly and hard, and are read whole."""
+    small = {"worker": {"soft_split": "256KiB", "hard_split": "512KiB"}}
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=small) as cluster,
+        Session(cluster.endpoints, app="splits") as session,
+    ):
+        shuffle, expected = fill(session, copies=2)
+        assert read(shuffle) == expected
+        epochs = [epoch.epoch for epoch in shuffle.manifest().epochs.epochs]
+        assert max(epochs) > 1, "nothing was split"
+
+
+def test_a_slow_disk_slows_its_writers(tmp_path: Path) -> None:
+    """Workers that may hold little and write slowly make many writers wait; every record comes through, once."""
+    slow: dict[str, dict[str, object]] = {
+        "worker": {"memory": "64MiB"},
+        "faults": {"enabled": True, "disk_rate": "20MiB"},
+    }
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", settings=slow) as cluster,
+        Session(cluster.endpoints, app="slow") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(PARTITIONS)
+        data = {map_id: records_of(map_id, count=60, size_max=300_000) for map_id in range(8)}
+        statuses: list[PushStatus] = []
+
+        def run(map_id: int) -> None:
+            statuses.append(push(shuffle, map_id, map_id, data[map_id], buffer_bytes=4 * MIB))
+
+        threads = [threading.Thread(target=run, args=(map_id,)) for map_id in data]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        shuffle.commit(statuses)
+        assert read(shuffle) == contents(data)
+
+
+def test_the_leader_and_a_worker_die_together(tmp_path: Path) -> None:
+    """New places are asked for while there is no leader: the writers wait for the next one and go on."""
+    with (
+        local_cluster(masters=3, workers=2, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="both") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(PARTITIONS)
+        data = {0: records_of(0, count=200)}
+        with shuffle.writer(0, 1) as writer:
+            for record in data[0][:100]:
+                writer.write(*record)
+            writer.flush()
+            cluster.leader().kill()
+            cluster.workers[0].kill()
+            for record in data[0][100:]:
+                writer.write(*record)
+            status = writer.close()
+        cluster.workers[0].start()
+        shuffle.commit([status])
+        assert read(shuffle) == contents(data)
+
+
+def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path) -> None:
+    """The only copy of an epoch is on a worker that does not come back: the commit goes on without it after the grace,
+    readers of its partitions get DataLost, and the others read on."""
+    with (
+        local_cluster(
+            masters=1, workers=2, dir=tmp_path / "cluster", settings={"worker": {"return_grace": "1s"}}
+        ) as cluster,
+        Session(cluster.endpoints, app="gone") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(PARTITIONS)
+        data = {0: records_of(0, count=100)}
+        status = push(shuffle, 0, 1, data[0])
+        cluster.workers[0].kill()
+        shuffle.commit([status])
+        lost = {epoch.partition for epoch in shuffle.manifest().epochs.epochs if epoch.lost}
+        assert 0 < len(lost) < PARTITIONS
+        for partition in range(PARTITIONS):
+            if partition in lost:
+                with pytest.raises(DataLostError, match=rf"shuffle {shuffle.key}: partition {partition} epoch 0"):
+                    read(shuffle, [partition])
+            else:
+                assert read(shuffle, [partition]) == {partition: contents(data)[partition]}

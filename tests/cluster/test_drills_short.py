@@ -1,23 +1,27 @@
 """The short form of every drill: a few kills with a fixed seed. The long forms are tox environments of their own."""
 
+from functools import partial
+
 import pytest
 
 from holdfast.client.cli.drill import Drill, run_drill
-from holdfast.client.cli.drills import leader, masters, worker
+from holdfast.client.cli.drills import leader, masters, push, worker
 
 
 @pytest.mark.parametrize(
-    ("name", "drill", "count"),
+    ("name", "drill", "count", "workers"),
     [
-        ("leader", leader.drill_kill, 3),
-        ("leader --stop", leader.drill_stop, 3),
-        ("masters", masters.drill, 4),
-        ("worker", worker.drill, 7),
+        ("leader", leader.drill_kill, 3, 1),
+        ("leader --stop", leader.drill_stop, 3, 1),
+        ("masters", masters.drill, 4, 1),
+        ("worker", worker.drill, 7, 1),
+        ("push --copies 1", partial(push.drill, copies=1), 3, push.WORKERS),
+        ("push --copies 2", partial(push.drill, copies=2), 3, push.WORKERS),
     ],
 )
-def test_drill_finds_no_broken_promise(tmp_path, name: str, drill: Drill, count: int):
+def test_drill_finds_no_broken_promise(tmp_path, name: str, drill: Drill, count: int, workers: int):
     """Servers are killed at random moments, and everything that was acknowledged is still there."""
-    report = run_drill(name, drill, count, seed=1, directory=tmp_path)
+    report = run_drill(name, drill, count, seed=1, directory=tmp_path, workers=workers)
     report.limits.clear()
     assert report.done == count, report.failures
     assert report.failures == []

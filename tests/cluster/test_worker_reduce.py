@@ -208,6 +208,41 @@ def test_credit_is_respected(tmp_path: Path) -> None:
         worker.kill()
 
 
+def test_a_narrow_disk_starves_nobody(tmp_path: Path) -> None:
+    """Many clients at full speed and a disk of 20 MB/s: all are served, and bodies stay inside the budget."""
+    worker = WorkerProcess(tmp_path / "worker", memory="64MiB")
+    worker.start(HOLDFAST_FAULTS_ENABLED="true", HOLDFAST_FAULTS_DISK_RATE="20MiB")
+
+    async def one(number: int) -> None:
+        writer = Writer(shuffle_of(), map=number, attempt=number)
+        async with worker.client(credit=0) as client:
+            window, left = 0, 12
+            batches = [writer.batch(number, b"x" * 262_144) for _ in range(left)]
+            while batches:
+                while window < 262_172:
+                    window = await client.credit(1 << 20)
+                meta, body = writer.push(batches[:1], client.hello.incarnation)
+                await client.send(FrameType.PUSH, meta, body)
+                answer = await client.receive()
+                assert answer.header.status in (Status.OK, Status.BUSY)
+                window = 0
+                if answer.header.status == Status.OK:
+                    window = PushAnswer.decode(answer.meta).credit_bytes
+                    del batches[0]
+
+    async def story() -> None:
+        await asyncio.gather(*[one(number) for number in range(16)])
+        async with worker.client(Role.MASTER) as master:
+            answers = await master.seal(shuffle_of(), [(number, 0) for number in range(16)])
+            assert {answer.batches for answer in answers} == {12}
+        assert (await asyncio.to_thread(worker.status))["body_bytes_peak"] <= 64 << 20
+
+    try:
+        run(story())
+    finally:
+        worker.kill()
+
+
 def test_splits_at_their_sizes(tmp_path: Path) -> None:
     """Past the soft limit batches are kept and told so; past the hard limit they are refused."""
     worker = WorkerProcess(tmp_path / "worker", soft_split="1MiB", hard_split="2MiB")

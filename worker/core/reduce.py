@@ -166,6 +166,10 @@ class Reduce:
         """Whether `introduce` was called for it, or it is past; else the edge looks into storage and introduces it."""
         return shuffle in self.shuffles or shuffle in self._committed or shuffle in self._forgotten
 
+    def forgot(self, shuffle: ShuffleKey) -> bool:
+        """Whether the masters have said that they do not know it."""
+        return shuffle in self._forgotten
+
     def introduce(self, shuffle: ShuffleKey, ack: Ack, final: bool, closed: Iterable[tuple[int, int]]) -> None:
         """Begin to take pushes of a shuffle; `final` and `closed` (partition, epoch) are what storage remembers."""
         if final:

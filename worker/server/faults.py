@@ -27,6 +27,8 @@ class Faults:
     delay_seconds: float = 0.0
     bytes_per_second: int = 0
     error_rate: float = 0.0
+    #: when a narrow disk has done all that it was given
+    _free_at: float = 0.0
     _random: random.Random = field(default_factory=random.Random)
 
     @classmethod
@@ -52,8 +54,12 @@ class Faults:
         return FaultyDisk(self) if self.active() else Disk()
 
     def wait_for(self, size: int) -> float:
-        """Seconds that `size` bytes take longer than they would."""
-        return self.delay_seconds + (size / self.bytes_per_second if self.bytes_per_second else 0.0)
+        """Seconds until `size` bytes more have passed, behind all that came before them."""
+        if not self.bytes_per_second:
+            return self.delay_seconds
+        now = time.monotonic()
+        self._free_at = max(now, self._free_at) + size / self.bytes_per_second
+        return self.delay_seconds + self._free_at - now
 
     def strike(self) -> None:
         """Raise OSError at the rate asked for."""

@@ -11,6 +11,7 @@ import time
 
 from holdfast.common.errors import HoldfastError, Status
 from holdfast.common.frame import FrameHeader
+from holdfast.common.ids import Epoch, PartitionId
 from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.reduce_messages import Seal, SealAnswer, SealedEpoch, SealFlag
 from holdfast.worker.core.reduce import EpochState, Reduce
@@ -59,6 +60,9 @@ class SealService:
 
     async def _seal(self, request: Seal) -> list[SealedEpoch]:
         began = time.monotonic_ns()
+        if self._reduce.forgot(request.shuffle):
+            gone = Status.UNKNOWN_FILE
+            return [SealedEpoch(PartitionId(one), Epoch(epoch), gone) for one, epoch in request.epochs]
         final = bool(request.flags & SealFlag.FINAL)
         states = self._reduce.seal(request.shuffle, final, request.epochs)
         promised = self._store.reduce.seal(request.shuffle, final, request.epochs)

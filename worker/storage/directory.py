@@ -281,6 +281,8 @@ class StorageDirectory:
             self.tables.failed = {name for name in self.tables.failed if name.shuffle != key}
             self.tables.sealed.pop(key, None)
             self.reduce.drop(key)
+            for job in self.jobs:
+                job.dropped = job.dropped or job.shuffle == key
         self.index.remove_shuffle(key)
         folder = self.root / layout.shuffle_folder(key)
         self._folders.forget(folder)

@@ -28,9 +28,9 @@ SEGMENT_BYTES_MAX = 1 << SEGMENT_SHIFT
 OFFSET_MASK = SEGMENT_BYTES_MAX - 1
 #: Batches of one segment: each pending one costs some 100 bytes of memory.
 SEGMENT_BATCHES_MAX = 131_072
-#: Segments of a directory: 256 MiB. The oldest are emptied from the third on.
+#: Segments of a directory: 256 MiB. The oldest is emptied once there are more than three.
 SEGMENTS_MAX = 4
-SEGMENTS_KEPT = 2
+SEGMENTS_KEPT = 3
 #: Segments that are kept for reuse.
 SPARES_MAX = 2
 

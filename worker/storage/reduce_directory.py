@@ -130,7 +130,7 @@ class ReduceDirectory:
             end = (next(iter(self.log.segments)) + 1) << SEGMENT_SHIFT
             self._emptying = [
                 copy
-                for key, copy in self.copies.items()
+                for key, copy in list(self.copies.items())  # forgetting runs in a thread
                 if copy.pending and copy.pending[0][0] < end and key not in self.sealing
             ]
             if not self._emptying:
@@ -155,9 +155,12 @@ class ReduceDirectory:
             if not synced.done():
                 return
             self._releasing = None
-            if synced.exception() is None:
+            if (
+                synced.exception() is None
+            ):  # else the copies that failed are given up, and the next round is without them
                 self.log.remove_before(number)
-        first = min([copy.pending[0][0] for copy in self.copies.values() if copy.pending], default=-1)
+        firsts = [copy.pending[:1] for copy in list(self.copies.values())]
+        first = min([one[0][0] for one in firsts if one], default=-1)
         number = first >> SEGMENT_SHIFT if first >= 0 else self.log.next_number
         if not self.log.segments or number <= next(iter(self.log.segments)):
             return
@@ -217,8 +220,9 @@ class ReduceDirectory:
             end = segment.end
             try:
                 self._disk.sync_data(segment.handle.fd)
-            except OSError:
+            except OSError as error:
                 segment.failed = True
+                self._lose(segment, error)
                 raise
             segment.synced = max(segment.synced, end)
             if not segment.noted:
@@ -226,11 +230,22 @@ class ReduceDirectory:
                 segment.noted = True
         for copy in wanted.copies:
             self._unsynced.discard(copy)
-            if copy.key in self.copies and copy.path.exists():
+            try:
                 self._disk.sync_data(self._writers.open(copy.path_text).fd)
-                folders.add(copy.path.parent)
+            except FileNotFoundError:
+                continue  # sealed, which synced it, or forgotten
+            except OSError as error:
+                self.give_up(copy.key, error)
+                raise
+            folders.add(copy.path.parent)
         if folders:
             self._folders.sync(folders)
+
+    def _lose(self, segment: Segment, error: OSError) -> None:
+        """What is in a segment that cannot be synced may be lost: give up every copy that needs it."""
+        for key, copy in list(self.copies.items()):
+            if any(position >> SEGMENT_SHIFT == segment.number for position, _ in list(copy.pending)):
+                self.give_up(key, error)
 
     # sealing
 
@@ -302,7 +317,7 @@ class ReduceDirectory:
     @property
     def used_bytes(self) -> int:
         """Bytes of the log and of unsealed partition files."""
-        return self.log.size_bytes + sum([copy.file_bytes for copy in self.copies.values()])
+        return self.log.size_bytes + sum([copy.file_bytes for copy in list(self.copies.values())])
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which anything is here that is not sealed."""
@@ -312,8 +327,8 @@ class ReduceDirectory:
 
     def drop(self, shuffle: ShuffleKey) -> None:
         """Let go of everything of a shuffle; the files go with its folder. The caller has waited for its seals."""
-        for key in [key for key in self.copies if key.shuffle == shuffle]:
+        for key in [key for key in list(self.copies) if key.shuffle == shuffle]:
             self._writers.close(self.copies.pop(key).path_text)
-        for key in [key for key in self.left if key.shuffle == shuffle]:
+        for key in [key for key in list(self.left) if key.shuffle == shuffle]:
             del self.left[key]
         self.failed -= {key for key in self.failed if key.shuffle == shuffle}

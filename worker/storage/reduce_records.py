@@ -205,6 +205,13 @@ def encode_data_footer(record: DataRecord) -> bytes:
     return body + crc32c(body).to_bytes(_CRC_BYTES, "little")
 
 
+def begins_footer(data: memoryview, at: int, key: EpochKey) -> bool:
+    """Return whether a partition file's footer, or the beginning of one whose write was cut, stands at `at`."""
+    head = _FOOTER.pack(_FOOTER_MAGIC, VERSION, 0, encode_shuffle(key.shuffle), 1)
+    found = bytes(data[at : at + len(head)])
+    return bool(found) and head.startswith(found)
+
+
 def data_footer_bytes(trailer: bytes, file_bytes: int) -> int:
     """Return the length of the footer that ends in `trailer`; raises CorruptError."""
     if len(trailer) != TRAILER.size:

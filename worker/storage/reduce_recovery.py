@@ -32,6 +32,7 @@ from holdfast.worker.storage.reduce_records import (
     FileHead,
     RecordHead,
     SegmentHead,
+    begins_footer,
     decode_file_head,
     decode_record_head,
     decode_segment_head,
@@ -260,7 +261,8 @@ def _recover_file(path: Path, seed: int, boot_id: bytes, found: Recovered, seen:
         try:
             batch, end = parse_batch(data, at, seed)
         except CorruptError as error:
-            if same_boot and not is_cut(data, at):
+            # A seal that was killed before the file got its name left a footer, or a part of one.
+            if same_boot and not is_cut(data, at) and not begins_footer(data, at, found.head.key):
                 raise CorruptError(f"{path.name}: {error}") from None
             break
         found.batches.append((end - at, batch.map, batch.crc))

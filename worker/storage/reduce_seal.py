@@ -55,6 +55,8 @@ class ReduceSealJob:
     #: epochs whose copy is given up already
     failed: list[EpochKey]
     future: Future[dict[EpochKey, SealedEpoch]] = field(default_factory=Future)
+    #: the shuffle was forgotten meanwhile
+    dropped: bool = False
     #: what became of each
     records: dict[EpochKey, EpochRecord] = field(default_factory=dict)
     data: list[DataRecord] = field(default_factory=list)

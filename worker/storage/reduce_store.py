@@ -278,9 +278,8 @@ class ReduceStore:
             for job in [job for job in directory.jobs if job.future.done()]:
                 directory.jobs.remove(job)
                 directory.reduce.sealed(job)
-                directory.count_sealed(
-                    job.shuffle, [record.file_bytes for record in job.data if not job.future.exception()]
-                )
+                if not job.dropped and job.future.exception() is None:
+                    directory.count_sealed(job.shuffle, [record.file_bytes for record in job.data])
 
     def _recorded(self, directory: StorageDirectory, key: EpochKey) -> EpochRecord | None:
         try:

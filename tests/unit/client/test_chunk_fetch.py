@@ -6,11 +6,19 @@ from typing import Any
 import pytest
 
 from holdfast.client.core.check import IncompleteError
-from holdfast.client.core.chunk_fetch import ChunkFetch
+from holdfast.client.core.chunk_fetch import ChunkFetch, EpochKey
 from holdfast.client.core.exact import PartitionCheck
-from holdfast.client.core.fetch import TRIES_MAX, CloseStream, Complete, GaveUp, OpenStream
+from holdfast.client.core.fetch import (
+    TRIES_MAX,
+    AskMasters,
+    CloseStream,
+    Complete,
+    GaveUp,
+    OpenStream,
+    WorkerState,
+)
 from holdfast.common.batch import Batch, BatchWriter, parse_batches
-from holdfast.common.errors import CorruptError, DataLostError, Status
+from holdfast.common.errors import CorruptError, DataLostError, RetryError, Status
 from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, MapId, PartitionId, WorkerId
 from holdfast.common.reduce_layouts import NO_ATTEMPT, CopyResult, EpochResult, ReduceManifest, ReduceWinners
 
@@ -197,3 +205,99 @@ def test_all_read_and_not_whole_is_corrupt() -> None:
     core.admit(PartitionId(0), batches(0, 3)[2])
     with pytest.raises(CorruptError, match="partition 0 was read to its end and is not whole"):
         core.epoch_complete(FIRST)
+
+
+class World:
+    """Workers whose copies have chunks of their own, and streams on which anything may happen. Seeded."""
+
+    def __init__(self, seed: int, copies: int) -> None:
+        self.rng = rng = random.Random(seed)
+        self.found = winners(*(9 for _ in range(5)), bits="11111")
+        self.wanted = [batch for map_id in range(5) for batch in batches(map_id, rng.randrange(1, 40))]
+        losers = [batch for map_id in range(5) for batch in batches(map_id, 5, attempt=8)]
+        pushed = [*self.wanted, *losers, *rng.choices(self.wanted, k=20)]
+        rng.shuffle(pushed)
+        self.chunks: dict[tuple[EpochKey, WorkerId], list[list[Batch]]] = {}
+        epochs = []
+        count = rng.randrange(1, 4)
+        for number in range(count):
+            mine = pushed[number::count]
+            workers = rng.sample(range(1, 4), copies)
+            for worker in workers:
+                self.chunks[(PartitionId(0), Epoch(number)), WorkerId(worker)] = self._cut(mine)
+            epochs.append(epoch(number, *(sealed(worker) for worker in workers)))
+        self.core = read(*epochs, found=self.found)
+        self.streams: dict[int, OpenStream[EpochKey]] = {}
+        self.delivered: list[Batch] = []
+        self.over = False
+
+    def _cut(self, mine: list[Batch]) -> list[list[Batch]]:
+        """Chunks of a copy: the same batches in another order, cut elsewhere."""
+        mine = self.rng.sample(mine, len(mine))
+        size = self.rng.randrange(1, 15)
+        return [mine[at : at + size] for at in range(0, len(mine), size)]
+
+    def do(self, effects: list[Any]) -> None:
+        for effect in effects:
+            match effect:
+                case OpenStream():
+                    self.streams[effect.stream] = effect
+                case CloseStream():
+                    self.streams.pop(effect.stream, None)
+                case AskMasters():
+                    alive = {WorkerId(worker): WorkerState.ALIVE for worker in range(1, 4)}
+                    self.do(self.core.fetch.workers_known(alive, 0))
+                case GaveUp():
+                    self.core.gave_up(effect.file, effect.error)
+                case Complete():
+                    self.over = True
+
+    def serve(self, number: int, damage: float) -> None:
+        """Let a stream bring what it owes, until something goes wrong with it."""
+        stream = self.streams[number]
+        for key in stream.files:
+            chunks = self.chunks[key, stream.worker]
+            for chunk in range(self.core.first_chunk(key, stream.worker), len(chunks)):
+                if self.rng.random() < damage:
+                    self.fail(number, key)
+                    return
+                self.core.chunk_came(key, stream.worker, chunk, complete=False)
+                self.delivered += [batch for batch in chunks[chunk] if self.core.admit(key[0], batch)]
+                self.core.chunk_came(key, stream.worker, chunk, complete=True)
+            self.core.file_sent(key, stream.worker, len(chunks))
+            self.core.epoch_complete(key)
+            self.do(self.core.fetch.file_complete(number, key))
+            self.core.check()
+        self.streams.pop(number, None)
+        self.do(self.core.fetch.stream_ended(number))
+
+    def fail(self, number: int, key: EpochKey) -> None:
+        """The connection breaks, or a chunk is damaged."""
+        self.streams.pop(number)
+        if self.rng.random() < 0.8:
+            self.do(self.core.fetch.stream_failed(number, RetryError("lost"), 0))
+        else:
+            self.do(self.core.fetch.file_bad(number, key, "checksum"))
+
+
+@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("copies", [1, 2])
+def test_whatever_happens_the_read_is_exact_or_an_error(seed: int, copies: int) -> None:
+    """Streams break, chunks are damaged, copies are switched: exactly what won comes once, or a typed error."""
+    world = World(seed, copies)
+    world.core.started()
+    ended: CorruptError | None = None
+    try:
+        world.do(list(world.core.fetch.started()))
+        for _ in range(10_000):
+            if world.over:
+                break
+            world.serve(world.rng.choice(list(world.streams)), damage=0.05)
+    except CorruptError as error:
+        ended = error
+    if ended is not None:
+        assert "checksum" in str(ended), "only damage may end a read, and only where no copy is left"
+        return
+    assert world.over
+    got = sorted((batch.map, batch.number) for batch in world.delivered)
+    assert got == [(batch.map, batch.number) for batch in world.wanted]

@@ -12,17 +12,16 @@ from holdfast.client.core.locations import Destination, Locations
 from holdfast.client.core.push import (
     DAMAGES_MAX,
     FRAME_BYTES_MIN,
-    REVIVES_MAX,
     Ask,
     Done,
     Failed,
     PushSession,
     Return,
-    Revive,
     Send,
     Settled,
     Wake,
 )
+from holdfast.client.core.revivals import REVIVES_MAX, Revive
 from holdfast.client.core.window import WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, Window
 from holdfast.common.errors import AbortedError, ApplicationGoneError, CorruptError, NoRoomError, Status, error_for
 from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, WorkerId
@@ -262,6 +261,19 @@ def test_a_worker_that_stays_away_is_left() -> None:
     assert of(Done, core.answered(again.frame, []))
 
 
+def test_a_worker_that_came_back_as_another_is_used() -> None:
+    """A worker is lost, and by then its partition was moved to its next start: the batches wait for that one."""
+    shared = locations(at(1))
+    core = PushSession(shared, where="s")
+    (frame,) = sent(core, core.added(batches((0, 0, FRAME))))
+    core.failed(frame.frame, LOST)
+    core.woken(WorkerId(1))
+    shared.learn(PartitionId(0), at(1, 1), {WorkerId(1): Incarnation(2)})
+    (again,) = sent(core, core.unreachable(WorkerId(1), LOST))
+    assert numbers(again) == [(0, 1, 0)]
+    assert again.destination.incarnation == 2
+
+
 def test_a_silent_worker_is_left_at_once() -> None:
     """No answer for a long time was waiting enough: the batches go elsewhere without another try."""
     core = session(at(1))
@@ -409,7 +421,8 @@ class World:
             case Revive():
                 if self.rng.random() < 0.1:
                     return core.revive_failed(NoRoomError("not now"))
-                return core.revived([self._move(row) for row in effect.failed], {})
+                starts = {WorkerId(worker): Incarnation(self.rng.randrange(1, 4)) for worker in range(4)}
+                return core.revived([self._move(row) for row in effect.failed], starts)
             case Settled():
                 self.settled.update(effect.batches)
             case Done() | Failed():

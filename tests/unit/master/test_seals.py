@@ -1,11 +1,14 @@
 """What a commit asks, when it has enough, and what it writes down."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.common.errors import Status
 from holdfast.common.ids import NO_WORKER, Epoch, PartitionId
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import SealedEpoch
+from holdfast.master.core import seals as core_seals
 from holdfast.master.core.records import Worker
 from holdfast.master.core.seals import PlacedEpoch, Seals, may_have_lost
 from tests.unit.master.build import Log, worker
@@ -34,7 +37,7 @@ def test_every_copy_of_every_epoch_is_asked_for():
     """Each worker is asked for what was ever placed on it, also for epochs that come later."""
     seals = Seals(EPOCHS[:2])
     seals.add(EPOCHS)
-    assert {number: seals.missing(number) for number in seals.unanswered} == {
+    assert {number: seals.missing(number, 9) for number in seals.unanswered} == {
         1: [(0, 0)],
         2: [(0, 0), (1, 0)],
         3: [(1, 0), (0, 1)],
@@ -73,7 +76,7 @@ def test_worker_away_is_waited_for_where_it_has_the_only_copy():
     assert other.enough()
     lost = [(each.partition, each.epoch) for each in other.results() if each.lost]
     assert lost == [(0, 1)]
-    assert other.results()[1].primary.status == S.UNAVAILABLE
+    assert list(other.results())[1].primary.status == S.UNAVAILABLE
 
 
 @pytest.mark.parametrize("status", [S.FAILED_COPY, S.DATA_LOST, S.UNKNOWN_FILE])
@@ -99,8 +102,8 @@ def test_answers_that_nobody_asked_for_change_nothing():
     seals = Seals(EPOCHS)
     say(seals, 1, sealed(0, 0), sealed(7, 7))
     say(seals, 1, sealed(0, 0, S.FAILED_COPY))
-    assert seals.results()[0].primary.status == S.OK
-    assert len(seals.results()) == 3
+    assert next(iter(seals.results())).primary.status == S.OK
+    assert len(seals) == 3
 
 
 def test_loss_is_seen_before_a_commit():
@@ -110,3 +113,15 @@ def test_loss_is_seen_before_a_commit():
     assert may_have_lost(EPOCHS, {number: there[number] for number in (1, 2)}, Ack.MEMORY)
     assert may_have_lost([PlacedEpoch(0, 0, 1, NO_WORKER, 1)], there, Ack.MEMORY)
     assert not may_have_lost([PlacedEpoch(0, 0, 3, 1, 2)], there, Ack.MEMORY), "worker 1 started before"
+
+
+@given(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 3))), st.randoms(use_true_random=False))
+def test_results_are_in_order_however_epochs_came(epochs, random):
+    """Every epoch stands once in the manifest, by partition and epoch."""
+    order = sorted(epochs)
+    random.shuffle(order)
+    seals = Seals([PlacedEpoch(partition, epoch, 1, NO_WORKER, 9) for partition, epoch in (*order, *order)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core_seals, "_SLICE", 3)
+        assert [(each.partition, each.epoch) for each in seals.results()] == sorted(epochs)
+    assert seals.missing(1, 1000) == order

@@ -1,10 +1,21 @@
 """One fixed value of everything the storage puts on a disk; the golden files are made from these."""
 
-from holdfast.common.ids import Incarnation
+from holdfast.common.errors import Status
+from holdfast.common.ids import Epoch, Incarnation, PartitionId
 from holdfast.common.messages import Ack, FileTotals
 from holdfast.worker.storage.identity import Identity, Starts
-from holdfast.worker.storage.index import file_items, protect
+from holdfast.worker.storage.index import data_items, epoch_items, file_items, protect
 from holdfast.worker.storage.records import FileRecord, RegionEntries, RegionFlag, encode_footer, make_record
+from holdfast.worker.storage.reduce_layout import EpochKey, PackKey
+from holdfast.worker.storage.reduce_records import (
+    ChunkRow,
+    DataRecord,
+    EpochRecord,
+    FileHead,
+    RecordHead,
+    SegmentHead,
+    encode_data_footer,
+)
 from tests.support.map_data import file_key, shuffle_key
 
 KEY = file_key(shuffle_key(bytes(range(16)), 3), map_id=5, attempt=0x0102030405060708, epoch=2)
@@ -24,11 +35,46 @@ def record(partitions: int) -> FileRecord:
     return make_record(KEY, totals, chunks, partitions=1_000, ack=Ack.WRITTEN, incarnation=Incarnation(7))
 
 
+EPOCH = EpochKey(KEY.shuffle, PartitionId(9), Epoch(4))
+
+
+def epoch(chunks: int, pack: int = 0, offset: int = 64) -> EpochRecord:
+    """A sealed epoch of so many chunks of 1,000 bytes."""
+    rows = tuple(ChunkRow(offset + 1_000 * n, 1_000, 2, n, n + 5) for n in range(chunks))
+    return EpochRecord(
+        status=Status.OK,
+        ack=Ack.WRITTEN,
+        incarnation=Incarnation(7),
+        size_bytes=1_000 * chunks,
+        offset=offset,
+        crc_sum=0xABCDEF,
+        batches=2 * chunks,
+        pack=pack,
+        chunks=rows,
+    )
+
+
+def reduce_golden() -> dict[str, bytes]:
+    """Name and bytes of every golden file of REDUCE partitions."""
+    boot = bytes(range(32, 48))
+    pack = PackKey(KEY.shuffle, Incarnation(7), 3)
+    packed = DataRecord(pack, 5_000, ((EPOCH, epoch(1, 3, 0)),))
+    record = RecordHead(KEY.shuffle, 5, 0x0102030405060708, 2, 300, 0xDEADBEEF, 0xCAFE, 11, Ack.SYNCED)
+    return {
+        "storage_epoch_items": b"".join(key + protect(key, value) for key, value in epoch_items(EPOCH, epoch(80))),
+        "storage_data_items": b"".join(key + protect(key, value) for key, value in data_items(packed)),
+        "storage_data_footer": encode_data_footer(packed),
+        "storage_file_head": FileHead(EPOCH, Ack.SYNCED, Incarnation(7), boot).encode(),
+        "storage_segment_head": SegmentHead(Incarnation(7), 11, boot).encode(),
+        "storage_log_record": record.encode(),
+    }
+
+
 def golden() -> dict[str, bytes]:
     """Name and bytes of every golden file."""
     inline = b"".join(key + protect(key, value) for key, value in file_items(record(2)))
     long = b"".join(key + protect(key, value) for key, value in file_items(record(200)))
-    return {
+    return reduce_golden() | {
         "storage_identity": IDENTITY.encode(),
         "storage_starts": STARTS.encode(),
         "storage_footer": encode_footer(record(2)),

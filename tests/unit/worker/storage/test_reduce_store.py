@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -223,6 +224,32 @@ def test_an_incomplete_end_is_cut(world: World, cut: int) -> None:
     (answer,) = world.seal([(0, 0)])
     assert (answer.status, answer.batches) == (Status.OK, 3)
     assert names(world.read(0)) == [(0, 0, n) for n in range(3)]
+
+
+@pytest.mark.parametrize("footer", ["whole", "its first byte", "half of it"])
+def test_a_seal_that_was_killed_before_its_file_had_a_name_is_sealed_again(world: World, footer: str) -> None:
+    """A file that has its footer, or some of it, and not its last name is no damage: the next start seals it again."""
+    writer = Writer(SHUFFLE)
+    for _ in range(4):
+        world.push(writer, [writer.batch(0, b"x" * 40_000)])
+    (path,) = world.files("*.open")
+    plain = path.stat().st_size
+    copy = world.root / "before"
+    world.store.close()
+    shutil.copytree(world.root / "0", copy)
+    world.start()
+    (first,) = world.seal([(0, 0)])
+    (sealed,) = world.files("*.part")
+    data = sealed.read_bytes()
+    world.store.close()
+    shutil.rmtree(world.root / "0")
+    copy.rename(world.root / "0")
+    kept = {"whole": len(data), "its first byte": plain + 1, "half of it": (plain + len(data)) // 2}[footer]
+    path.write_bytes(data[:kept])
+    world.start()
+    (again,) = world.seal([(0, 0)])
+    assert (again.status, again.batches, again.crc_sum) == (Status.OK, first.batches, first.crc_sum)
+    assert names(world.read(0)) == [(0, 0, n) for n in range(4)]
 
 
 def test_what_is_in_log_and_file_is_kept_once(tmp_path: Path) -> None:

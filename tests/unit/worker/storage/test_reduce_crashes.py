@@ -1,0 +1,118 @@
+"""A seal that is killed between any two steps leaves every acknowledged batch, and the next start seals them all."""
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common.errors import Status
+from holdfast.worker.storage.disk import Disk
+from tests.support.reduce_data import Writer, names
+from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World
+
+EPOCHS = [(partition, 0) for partition in range(5)]
+
+
+class KilledError(BaseException):
+    """The process is gone."""
+
+
+class KillingDisk(Disk):
+    """Ends everything at one step, or in the middle of a write."""
+
+    def __init__(self, step: int) -> None:
+        self.left = step
+
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KilledError
+
+    def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
+        if self.left == 0:
+            os.pwrite(fd, b"".join(parts)[: size // 2], offset)
+        self._step()
+        super().write_parts(fd, parts, size, offset)
+
+    def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
+        self._step()
+        super().write(fd, data, offset)
+
+    def create(self, path: Path) -> int:
+        self._step()
+        return super().create(path)
+
+    def sync_data(self, fd: int) -> None:
+        self._step()
+        super().sync_data(fd)
+
+    def sync_folder(self, path: Path) -> None:
+        self._step()
+        super().sync_folder(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._step()
+        super().rename(source, target)
+
+    def commit(self, transaction: Callable[[], None]) -> None:
+        self._step()
+        super().commit(transaction)
+
+
+class Inline:
+    """An executor that works at once, so that what ends a step ends the caller."""
+
+    def submit(self, work: Callable[..., object], *arguments: Any) -> None:
+        work(*arguments)
+
+
+def filled(root: Path) -> World:
+    """Five epochs: two with files, one of them with batches in the log too, three in the log only."""
+    world = World(root)
+    writer = Writer(SHUFFLE)
+    world.push(writer, [writer.batch(partition, os.urandom(900)) for partition in range(5)])
+    world.push(writer, [writer.batch(0, os.urandom(40_000)), writer.batch(1, os.urandom(50_000))])
+    world.push(writer, [writer.batch(partition, os.urandom(700)) for partition in range(4)])
+    return world
+
+
+def seal_killed(world: World, step: int) -> bool:
+    """Seal with a kill at a step; False if there is no such step."""
+    directory = world.store._directories[0]
+    disk = KillingDisk(step)
+    reduce = directory.reduce
+    reduce._pool = Inline()  # type: ignore[assignment]
+    reduce._disk = reduce._sealer._disk = directory.index._disk = directory._folders._disk = disk
+    try:
+        world.seal(EPOCHS)
+    except KilledError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["own", "left behind"])
+def test_killed_at_any_step(tmp_path: Path, earlier: bool) -> None:
+    """Whatever step a seal was killed at, the next start answers OK with every batch once, and keeps to its answer."""
+    step, killed = 0, True
+    while killed:
+        world = filled(tmp_path / f"{step}")
+        if earlier:
+            world.restart()
+        killed = seal_killed(world, step)
+        after = tmp_path / f"{step}-after"
+        shutil.copytree(world.root, after)
+        (after / "0" / "lock").unlink()
+        world.store.close()
+        again = World(after)
+        answers = again.seal(EPOCHS)
+        assert [answer.status for answer in answers] == [Status.OK] * 5, step
+        assert [answer.batches for answer in answers] == [3, 3, 2, 2, 1], step
+        assert sorted(names(again.read(0))) == [(0, 0, 0), (0, 0, 1), (0, 0, 2)]
+        again.restart()
+        assert again.seal(EPOCHS) == answers
+        again.store.close()
+        step += 1
+    assert step > 8

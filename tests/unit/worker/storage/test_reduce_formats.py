@@ -1,0 +1,88 @@
+"""Bytes of REDUCE partitions on disk: every flip is seen, lengths stay in their page, names come back."""
+
+import pytest
+
+from holdfast.common.errors import CorruptError
+from holdfast.common.ids import Incarnation
+from holdfast.worker.storage import layout
+from holdfast.worker.storage.index import VALUE_BYTES_MAX, epoch_items, protect
+from holdfast.worker.storage.reduce_layout import (
+    PackKey,
+    failed_path,
+    open_path,
+    parse_name,
+    parse_reduce,
+    parse_segment,
+    sealed_path,
+    segment_path,
+)
+from holdfast.worker.storage.reduce_records import (
+    DataRecord,
+    decode_data_footer,
+    decode_data_key,
+    decode_epoch,
+    decode_epoch_key,
+    decode_file_head,
+    decode_record_head,
+    decode_segment_head,
+    encode_data_footer,
+    encode_data_key,
+    encode_epoch_key,
+)
+from tests.unit.worker.storage import samples
+
+PACK = PackKey(samples.KEY.shuffle, Incarnation(7), 3)
+
+
+def test_any_flip_of_a_head_is_seen():
+    """A flipped byte in the head of a partition file, a segment or a record is never another value."""
+    golden = samples.reduce_golden()
+    record = golden["storage_log_record"] + bytes(400)
+    assert decode_record_head(record, 0, 11) is not None
+    assert decode_record_head(record, 0, 12) is None
+    for at in range(len(golden["storage_log_record"])):
+        assert decode_record_head(record[:at] + bytes([record[at] ^ 4]) + record[at + 1 :], 0, 11) is None
+    for name, decode in [("storage_file_head", decode_file_head), ("storage_segment_head", decode_segment_head)]:
+        data = golden[name]
+        decode(data)
+        for at in range(len(data)):
+            with pytest.raises(CorruptError):
+                decode(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
+
+
+def test_any_flip_of_a_footer_is_seen():
+    """A footer comes back as it was written, and no byte of it can change unseen."""
+    record = DataRecord(PACK, 5_000, ((samples.EPOCH, samples.epoch(3, 3, 0)),))
+    footer = encode_data_footer(record)
+    assert decode_data_footer(footer, PACK, 5_000) == record
+    for at in range(len(footer)):
+        with pytest.raises(CorruptError):
+            decode_data_footer(footer[:at] + bytes([footer[at] ^ 1]) + footer[at + 1 :], PACK, 5_000)
+    with pytest.raises(CorruptError):
+        decode_data_footer(footer, PackKey(PACK.shuffle, PACK.incarnation, 4), 5_000)
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 73, 74, 1_000])
+def test_index_values_of_epochs_stay_in_their_page(chunks):
+    """However many chunks an epoch has, no value gets LMDB pages of its own."""
+    items = list(epoch_items(samples.EPOCH, samples.epoch(chunks)))
+    assert all(len(protect(key, value)) <= VALUE_BYTES_MAX for key, value in items)
+    rows = b"".join(value for _, value in items[1:])
+    assert decode_epoch(items[0][1], rows if chunks > 73 else None) == samples.epoch(chunks)
+
+
+def test_keys_and_names_come_back():
+    """Keys and paths of every kind are read back as what they were; others are not taken for ours."""
+    assert decode_epoch_key(encode_epoch_key(samples.EPOCH)) == samples.EPOCH
+    for key in (samples.EPOCH, PACK):
+        assert decode_data_key(encode_data_key(key)) == key
+        found = parse_reduce(sealed_path(key))
+        assert found is not None
+        assert (found.key, found.kind) == (key, layout.Kind.SEALED)
+    for path, kind in [(open_path, layout.Kind.OPEN), (failed_path, layout.Kind.FAILED)]:
+        found = parse_reduce(path(samples.EPOCH))
+        assert found is not None
+        assert (found.key, found.kind) == (samples.EPOCH, kind)
+    assert parse_segment(segment_path(7, 3).rpartition("/")[2]) == (7, 3)
+    for name in ("p-1.part", "p-01-1.part", "k-1-1.part", "p-1-99999999999.part", "p-1-1.pack", "m-1-1-1.map"):
+        assert parse_name(samples.KEY.shuffle, name) is None
