@@ -19,6 +19,8 @@ from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit
 ACK_SECONDS = 30.0
 #: Who waits for room asks so often whether the worker lives: it may have nothing to give for long.
 PING_SECONDS = 10.0
+#: A living worker that has no room for so long has a disk that hangs, or worse.
+ROOM_SECONDS = 600.0
 
 
 class PushLine:
@@ -35,7 +37,7 @@ class PushLine:
     async def room(self, least: int, most: int) -> int:
         """Wait for room for `least` to `most` bytes; give it to `push` or back to `returned`.
 
-        Raises RetryError if the connection is lost, or nothing is heard of the worker.
+        Raises RetryError if the connection is lost, nothing is heard of the worker, or it has no room for very long.
         """
         who = self._next
         self._next += 1
@@ -43,10 +45,14 @@ class PushLine:
         self._waiting[who] = future
         self._do(self._core.want(who, least, most))
         try:
-            while not future.done():
+            for _ in range(int(ROOM_SECONDS / PING_SECONDS)):
                 await asyncio.wait((future,), timeout=PING_SECONDS)
-                if not future.done():
-                    await self._ping()
+                if future.done():
+                    break
+                await self._ping()
+            if not future.done():
+                text = f"{self._client.peer} has no room for a push since {ROOM_SECONDS:.0f} s"
+                raise RetryError(text, status=Status.OUTCOME_UNKNOWN)
             return future.result()
         except BaseException:
             if self._waiting.pop(who, None) is None and not future.cancelled() and future.exception() is None:

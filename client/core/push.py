@@ -37,6 +37,8 @@ UNANSWERED_BYTES_MAX = 64 * MIB
 PRESS_BYTES = 32 * MIB
 #: Times in a row that a worker may be lost before its batches go elsewhere: a connection may break for other reasons.
 LOSSES_MAX = 2
+#: Refusals for the moment, in a row: with the pauses that is about a minute, then the batches go elsewhere.
+BUSY_MAX = 32
 #: Frames in a row that may arrive damaged.
 DAMAGES_MAX = 3
 
@@ -252,6 +254,8 @@ class PushSession:
             state.busy += 1
             state.window.congested()
             effects = self._pause(worker)
+            if state.busy >= BUSY_MAX:
+                self._leave(state, str(error))
         elif fate is Fate.DAMAGED:
             state.damages += 1
             if state.damages >= DAMAGES_MAX:
@@ -418,9 +422,14 @@ class PushSession:
         if state.paused and error.status is not Status.OUTCOME_UNKNOWN:
             return []  # the same loss, told by another frame
         state.losses += 1
-        self._revivals.cause = str(error)
         if state.losses < LOSSES_MAX and error.status is not Status.OUTCOME_UNKNOWN:
             return self._pause(worker)
+        self._leave(state, str(error))
+        return []
+
+    def _leave(self, state: _Worker, cause: str) -> None:
+        """Whatever waits for this worker asks for another place."""
+        self._revivals.cause = cause
         for queue in list(state.queues.values()):  # a restarted worker may become a queue of its own
             waiting, queue.batches = queue.batches, deque()
             self._queued_bytes -= queue.size
@@ -431,7 +440,6 @@ class PushSession:
                     self._refuse(batch, place.epoch, place.destination, Status.UNAVAILABLE)
                 else:
                     self._enqueue(batch)
-        return []
 
     # Revives.
 

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.client.core.locations import Destination, Locations
 from holdfast.client.core.push import (
+    BUSY_MAX,
     DAMAGES_MAX,
     FRAME_BYTES_MIN,
     Ask,
@@ -300,6 +301,22 @@ def test_a_busy_worker_is_left_alone_for_a_moment() -> None:
     assert numbers(again) == numbers(frame)
     (longer,) = of(Wake, core.failed(again.frame, error_for(Status.BUSY, "over credit")))
     assert longer.after_ns > wake.after_ns > 0
+
+
+def test_a_worker_that_stays_busy_is_left() -> None:
+    """Refused for the moment again and again, without an answer that keeps anything: the batches go elsewhere."""
+    core = session(at(1))
+    (frame,) = pushed(core, [(0, 0, 10)])
+    effects: list[Any] = []
+    for _ in range(BUSY_MAX):
+        effects = list(core.failed(frame.frame, error_for(Status.BUSY, "over credit")))
+        if of(Revive, effects):
+            break
+        (frame,) = sent(core, core.woken(WorkerId(1)))
+    (revive,) = of(Revive, effects)
+    assert revive.unusable == (WorkerId(1),)
+    (again,) = sent(core, core.revived([(PartitionId(0), at(2, 1))], {}))
+    assert of(Done, core.answered(again.frame, []))
 
 
 def test_damage_on_the_way_is_sent_again() -> None:
