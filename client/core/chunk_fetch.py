@@ -111,7 +111,9 @@ class ChunkFetch:
         missing = self._checks[partition].missing(all_read=not lost)
         if missing and lost:
             first = lost[0]
-            raise type(first)(f"{first}. Without it the partition is not whole: {missing}", status=first.status)
+            raise type(first)(
+                f"{str(first).rstrip('.')}. Without it the partition is not whole: {missing}", status=first.status
+            )
         if missing:
             raise CorruptError(f"{self._where}: partition {partition} was read to its end and is not whole: {missing}")
         del self._left[partition]

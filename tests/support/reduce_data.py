@@ -37,7 +37,7 @@ from holdfast.common.ids import (
     ShuffleKey,
     WorkerId,
 )
-from holdfast.common.messages import Ack, Hello, HelloOk, Role
+from holdfast.common.messages import Ack, Hello, HelloOk, Role, StreamCredit
 from holdfast.common.reduce_messages import (
     ChunkFlag,
     ChunksData,
@@ -202,6 +202,8 @@ class RawClient:
             assert data.sequence == read.frames
             read.frames += 1
             if answer.body:
+                more = StreamCredit(stream=opened.stream, credit_bytes=len(answer.body)).encode()
+                await self.send(FrameType.STREAM_CREDIT, more)
                 chunk = read.chunks.setdefault((data.file, data.chunk), bytearray())
                 chunk += answer.body
                 assert bool(data.flags & ChunkFlag.END_OF_CHUNK) == (data.left_bytes == 0)

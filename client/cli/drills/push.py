@@ -56,6 +56,7 @@ class _Round:
         self._copies = copies
         self._seed = rng.getrandbits(32)
         self._away: list[Server] = []
+        self._killed: list[Server] = []
         self._shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, copies=copies)
 
     async def run(self) -> None:
@@ -97,14 +98,19 @@ class _Round:
         )
 
     async def _kill(self, after_seconds: float) -> None:
-        """Kill one that lives, never the last host of a copy; start it again now or at the end of the round."""
+        """Kill one that lives; start it again soon, or at the end of the round if no other was killed in it.
+
+        A commit does not wait for a killed worker where another copy is sealed, so that one may be the only one.
+        """
         await asyncio.sleep(after_seconds)
         if self._away:
             return
         worker = self._rng.choice(self._workers)
         await asyncio.to_thread(worker.kill)
         self._report.kills += 1
-        if self._copies > 1 and self._rng.random() < 0.5:
+        alone = all(each is worker for each in self._killed)
+        self._killed.append(worker)
+        if self._copies > 1 and alone and self._rng.random() < 0.5:
             self._away.append(worker)
             return
         await asyncio.sleep(self._rng.uniform(0, _AWAY_SECONDS))
