@@ -252,8 +252,8 @@ class WorkerProcess:
         self.process: subprocess.Popen[str] | None = None
         self.ready: dict[str, Any] = {}
         self.worker = worker
-        directory = DirectorySettings(path=str(self.data))
-        prepare(StoreSettings(cluster_id=CLUSTER, worker_name=f"w{worker}", directories=(directory,))).open().close()
+        only = (DirectorySettings(path=str(self.data)),)
+        prepare(StoreSettings(cluster_id=CLUSTER, worker_name=f"w{worker}", directories=only)).open().close()
         KeptStanding(WorkerId(worker), RaftIndex(1)).write([self.data])
 
     def start(self, **environment: str) -> None:
