@@ -193,7 +193,7 @@ class RawClient:
             shuffle=shuffle, map_begin=maps[0], map_end=maps[1], credit_bytes=64 << 20, files=list(files)
         )
         opened = ChunksOpened.decode((await self.ask(FrameType.CHUNKS_OPEN, request.encode())).meta)
-        read = Read(opened)
+        read, given = Read(opened), 0
         while True:
             answer = await self.receive()
             if answer.header.status:
@@ -202,13 +202,17 @@ class RawClient:
             assert data.sequence == read.frames
             read.frames += 1
             if answer.body:
-                more = StreamCredit(stream=opened.stream, credit_bytes=len(answer.body)).encode()
-                await self.send(FrameType.STREAM_CREDIT, more)
                 chunk = read.chunks.setdefault((data.file, data.chunk), bytearray())
                 chunk += answer.body
                 assert bool(data.flags & ChunkFlag.END_OF_CHUNK) == (data.left_bytes == 0)
+            given += len(answer.body)
             if data.flags & ChunkFlag.END:
                 return read
+            if given > 32 << 20:
+                await self.send(
+                    FrameType.STREAM_CREDIT, StreamCredit(stream=opened.stream, credit_bytes=given).encode()
+                )
+                given = 0
 
     async def close(self) -> None:
         """Close."""

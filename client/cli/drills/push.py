@@ -63,10 +63,8 @@ class _Round:
         """Push, commit, read; raises what a client was told."""
         pushes = [asyncio.to_thread(self._push, map_id, self._rng.random() < 0.3) for map_id in range(MAPS)]
         *statuses, _ = await asyncio.gather(*pushes, self._kill(self._rng.uniform(0, _PUSH_SECONDS)))
-        began = time.monotonic()
         again = self._kill(self._rng.uniform(0, 0.1)) if self._rng.random() < 0.7 else asyncio.sleep(0)
         found, _ = await asyncio.gather(asyncio.to_thread(self._commit_and_read, statuses), again)
-        self._report.time("commit and read", time.monotonic() - began)
         self._judge(found)
         await asyncio.to_thread(self._shuffle.unregister)
 
@@ -92,10 +90,15 @@ class _Round:
             return writer.close()
 
     def _commit_and_read(self, statuses: list[PushStatus | None]) -> Counter[tuple[int, int, bytes]]:
+        began = time.monotonic()
         self._shuffle.commit(each for each in statuses if each is not None)
-        return Counter(
+        committed = time.monotonic()
+        found = Counter(
             (each.map, each.partition, bytes(each.payload)) for each in self._shuffle.reader(range(PARTITIONS))
         )
+        self._report.time("commit", committed - began)
+        self._report.time("read", time.monotonic() - committed)
+        return found
 
     async def _kill(self, after_seconds: float) -> None:
         """Kill one that lives; start it again soon, or at the end of the round if no other was killed in it.
