@@ -93,7 +93,7 @@ class _Round:
         began = time.monotonic()
         self._shuffle.commit(each for each in statuses if each is not None)
         committed = time.monotonic()
-        found = Counter(
+        found: Counter[tuple[int, int, bytes]] = Counter(
             (each.map, each.partition, bytes(each.payload)) for each in self._shuffle.reader(range(PARTITIONS))
         )
         self._report.time("commit", committed - began)
