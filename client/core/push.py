@@ -447,7 +447,7 @@ class PushSession:
         self._cause = str(error)
         if state.losses < LOSSES_MAX and error.status is not Status.OUTCOME_UNKNOWN:
             return self._pause(worker)
-        for queue in state.queues.values():
+        for queue in list(state.queues.values()):  # a partition may have moved to a later start of this very worker
             waiting, queue.batches = queue.batches, deque()
             self._queued_bytes -= queue.size
             queue.size = 0
