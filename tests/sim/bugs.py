@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
+from holdfast.client.core import fates as fates_module
+from holdfast.client.core.chunk_fetch import ChunkFetch
 from holdfast.client.core.exact import PartitionCheck, _Seen
 from holdfast.common.errors import Status
 from holdfast.master.core import apply as apply_module
 from holdfast.master.core import epochs as epochs_module
 from holdfast.master.core import moves as moves_module
 from holdfast.master.core import seals as seals_module
+from holdfast.master.core import workers as workers_module
+from holdfast.master.service.leader import Leader
 from holdfast.master.service.sealing import Sealing
+from holdfast.master.service.waiters import Waiters
 from holdfast.worker.core.lanes import Attempt
 from holdfast.worker.core.reduce import EpochState, Life, Reduce
+from holdfast.worker.server import push_service as push_service_module
 from holdfast.worker.server.push_service import PushService
 from holdfast.worker.storage.reduce_recovery import Left
+from tests.sim.control import Control
 from tests.sim.disk import Store
 from tests.sim.swap import Swap, swapped
 
@@ -227,7 +235,7 @@ def revived_twice() -> list[Swap]:
 
 
 @bug
-def failure_forgotten() -> list[Swap]:
+def failed_write_forgotten() -> list[Swap]:
     """A copy whose write failed goes on as if nothing had happened."""
     return [(Reduce, "broke", lambda self, state: None), (Store, "mark_failed", lambda self, key: None)]
 
@@ -256,3 +264,94 @@ def sealing_epochs_still_accept() -> list[Swap]:
         self.plain = self.life is Life.OPEN
 
     return [(EpochState, "become", become)]
+
+
+@bug
+def long_poll_left_behind() -> list[Swap]:
+    """A leader that is none any more leaves its readers waiting."""
+
+    def wake(self: Any, changed: Any) -> None:
+        if tuple(changed) != (b"",):
+            original(self, changed)
+
+    original = Waiters.wake
+    return [(Waiters, "wake", wake)]
+
+
+@bug
+def unknown_from_a_stale_leader() -> list[Swap]:
+    """A leader says what it does not know without proof that it leads."""
+
+    async def confirmed(self: Any, read: Any) -> Any:
+        return self.peek(read)
+
+    return [(Leader, "confirmed", confirmed)]
+
+
+@bug
+def client_id_shared_after_fork() -> list[Swap]:
+    """All clients number their calls under one id."""
+
+    def init(self: Any, network: Any) -> None:
+        original(self, network)
+        self._client = b"c" * 16
+
+    original = Control.__init__
+    return [(Control, "__init__", init)]
+
+
+@bug
+def body_not_checked() -> list[Swap]:
+    """A worker takes bodies that the wire has changed."""
+    return [(push_service_module, "crc32c", lambda body: _AnyNumber())]
+
+
+@bug
+def commit_waits_for_nobody() -> list[Swap]:
+    """A worker that is away is not waited for, though it has the only copy."""
+    return [(seals_module.Seals, "_covered", lambda self, worker: True)]
+
+
+@bug
+def wiped_directory_vouched_for() -> list[Swap]:
+    """A start on other directories counts as one that has kept everything."""
+
+    def record(state: Any, number: int, body: Any) -> Any:
+        known = state.workers.get(number)
+        made = original(state, number, body)
+        return replace(made, kept_index=known.kept_index) if known is not None else made
+
+    original = workers_module._record
+    return [(workers_module, "_record", record)]
+
+
+@bug
+def seal_answers_not_kept_over_a_restart() -> list[Swap]:
+    """A worker forgets at its start what it has sealed."""
+
+    def init(self: Any, disk: Any, *more: Any) -> None:
+        original(self, disk, *more)
+        disk.index.clear()
+
+    original = Store.__init__
+    return [(Store, "__init__", init)]
+
+
+@bug
+def refused_batch_taken_for_kept() -> list[Swap]:
+    """A client does not send again what was refused because the epoch is full."""
+    return [(fates_module, "_FATES", {**fates_module._FATES, Status.HARD_SPLIT: fates_module.Fate.KEPT})]
+
+
+@bug
+def resent_under_another_epoch_unseen() -> list[Swap]:
+    """Readers read the newest epoch of a partition only."""
+
+    def add(self: Any, result: Any, sources: Any) -> None:
+        for key in [key for key in sources if key[0] == result.partition]:
+            del sources[key]
+            self._left[result.partition].discard(key[1])
+        original(self, result, sources)
+
+    original = ChunkFetch._add
+    return [(ChunkFetch, "_add", add)]

@@ -79,6 +79,8 @@ class Disk:
         #: for the oracle: every batch that ever was in the kernel, and on the platter
         self.written: set[Name] = set()
         self.platter: set[Name] = set()
+        #: and every epoch of which a write or sync failed
+        self.poisoned: set[EpochKey] = set()
 
     @property
     def boot(self) -> bytes:
@@ -98,6 +100,7 @@ class Disk:
         """The directory is replaced by an empty one."""
         self.directory = self.directory[:8] + self.rng.randbytes(8)
         self.piles, self.index, self.final, self.failed = {}, {}, {}, {}
+        self.poisoned.clear()
 
 
 def name_of(key: EpochKey, batch: bytes | memoryview) -> Name:
@@ -143,6 +146,7 @@ class Store:
         if disk.full:
             return [(index, Status.HARD_SPLIT) for index in taken]
         if disk.sick and disk.rng.random() < disk.sick:
+            self.disk.poisoned.update(decision.states[index].copy for index in taken)  # type: ignore[union-attr]
             for index in taken:
                 self.give_up(decision.states[index], OSError(5, "a write failed"))
             return [(index, Status.FAILED_COPY) for index in taken]
@@ -206,9 +210,10 @@ class Store:
     def bring_down(self, piles: dict[EpochKey, Pile], counts: dict[EpochKey, int]) -> OSError | None:
         """Sync files; one for which it failed is never tried again."""
         disk = self.disk
-        for pile in piles.values():
+        for key, pile in piles.items():
             if pile.rotten is None and disk.sick and disk.rng.random() < disk.sick:
                 pile.rotten = pile.synced
+                disk.poisoned.add(key)
         if any(self.refuses(pile) for pile in piles.values()):
             return OSError(5, "a sync failed")
         for key, pile in piles.items():

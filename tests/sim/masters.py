@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from holdfast.common.config import Config, from_tables
+from holdfast.master.core.state import State
 from holdfast.master.machine.codec import join_entry
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import Applied, NotLeader, OutcomeUnknown
@@ -139,13 +140,19 @@ class SimMaster:
             self.cluster.loop.call_soon(self.leader.waiters.wake, subjects)
 
     def lead(self, leads: bool) -> None:
-        """Begin or end to serve as leader."""
+        """Begin or end to serve as leader; who waits at one that ends is sent away."""
+        if not leads:
+            self.cluster.loop.on(self.life, 0.01, self._nobody_waits)
         self.believes = leads
         token = here.set(self.life)
         try:
             self.leader.leadership(leads, self.cluster.term)
         finally:
             here.reset(token)
+
+    def _nobody_waits(self) -> None:
+        if not self.believes and self.leader.waiters.count:
+            raise Violation(f"{self.name} does not lead any more, and {self.leader.waiters.count} readers wait there")
 
     async def call(self, method: str, request: Any) -> Any:
         """See handlers.py: only who leads answers."""
@@ -291,8 +298,8 @@ class Cluster:
         if self._hashes.setdefault(index, found) != found:
             raise Violation(f"{name} has another state at index {index}")
 
-    def final(self) -> None:
-        """All masters are up and have applied everything: they are equal and whole."""
+    def final(self) -> State:
+        """All masters are up and have applied everything: they are equal and whole; return their state."""
         hashes = set()
         for master in self.masters.values():
             assert master.node is not None
@@ -303,3 +310,5 @@ class Cluster:
                 raise Violation(f"{master.name}: {problems[0]}")
         if len(hashes) != 1:
             raise Violation("the masters' states differ at the end")
+        assert master.node is not None
+        return master.node.machine.state

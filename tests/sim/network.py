@@ -57,6 +57,8 @@ class Network:
         #: one-way cuts and until when they last
         self.cuts: dict[tuple[str, str], float] = {}
         self.links: dict[Link, None] = {}
+        #: calls that masters have not answered: where they are, and how to say that they are lost
+        self._calls: dict[asyncio.Future[Any], tuple[str, Callable[[], None]]] = {}
         self._numbers = 0
         self._trace = hashlib.blake2b(digest_size=16)
         self.messages = 0
@@ -98,6 +100,9 @@ class Network:
         """A host crashed: its connections break, sooner or later."""
         for link in [each for each in self.links if host in (each.source.host, each.target.host)]:
             self.loop.call_later(self.rng.uniform(0.0, 0.3), link.broke)
+        for at, lost in list(self._calls.values()):
+            if at == host:
+                self.loop.call_later(self.rng.uniform(0.0, 0.3), lost)
 
     # Calls to masters.
 
@@ -130,11 +135,14 @@ class Network:
             self.loop.call_later(0.01, lost)
         else:
             self.carry(source, server.life, lambda: self.loop.create_task(work()), lost)
+        self._calls[future] = host, lost
         try:
             async with asyncio.timeout(seconds):
                 return await future
         except TimeoutError:
             raise RetryError(f"{host} did not answer in time") from None
+        finally:
+            del self._calls[future]
 
 
 @dataclass(eq=False)

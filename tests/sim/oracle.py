@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from holdfast.common.errors import Status
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.messages import Ack
+from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.common.reduce_messages import Push, PushAnswer, Seal, SealAnswer, SealedEpoch
 from holdfast.worker.storage.reduce_layout import EpochKey
 from tests.sim.clock import Violation, VirtualLoop
-from tests.sim.disk import name_of
+from tests.sim.disk import Name, name_of
 
 if TYPE_CHECKING:
     from tests.sim.worker import SimWorker
@@ -28,6 +29,10 @@ class Oracle:
         #: payloads by (map, attempt), and within by partition
         self.pushed: dict[tuple[int, int], dict[int, Counter[bytes]]] = {}
         self._seals: dict[tuple[bytes, EpochKey], SealedEpoch] = {}
+        #: acknowledged batches by the directory of a copy and epoch
+        self._held: dict[tuple[bytes, EpochKey], set[Name]] = {}
+        #: epochs of which a batch was acknowledged to a client
+        self._used: set[EpochKey] = set()
         self.acked_batches = 0
         self.sealed_epochs = 0
 
@@ -50,7 +55,9 @@ class Oracle:
             self.acked_batches += 1
             key = EpochKey(push.shuffle, PartitionId(entry[0]), Epoch(entry[1]))
             name = name_of(key, batch)
+            self._used.add(key)
             for copy in (worker, replica) if replica is not None else (worker,):
+                self._held.setdefault((copy.disk.directory, key), set()).add(name)
                 held = copy.disk.platter if push.ack is Ack.SYNCED else copy.disk.written
                 if name not in held and push.ack is not Ack.MEMORY:
                     self.fail(f"{worker.name} acknowledges {name[1:]} of {key}, {push.ack.name}; {copy.name} lacks it")
@@ -68,17 +75,36 @@ class Oracle:
             before = self._seals.setdefault(place, each)
             self.sealed_epochs += each.status == Status.OK
             if before != each:
-                self.fail(f"{worker.name} sealed {key}: {before.status.name} before, {each.status.name} now")
+                self.fail(
+                    f"{worker.name} sealed {key}: {before.status.name} before, {each.status.name} now (flags {seal.flags})"
+                )
             if each.status != Status.OK:
                 continue
-            found = worker.disk.index.get(key)
-            if found is None or found.answer != each:
-                self.fail(f"{worker.name} says that {key} is sealed; it is not in its index")
-                continue
-            for chunk in found.chunks:
-                for batch in chunk:
-                    if name_of(key, batch) not in worker.disk.platter:
-                        self.fail(f"{worker.name} says that {key} is sealed; {name_of(key, batch)} is not synced")
+            self._whole(worker, key, each)
+
+    def _whole(self, worker: SimWorker, key: EpochKey, answer: SealedEpoch) -> None:
+        """An epoch that is called sealed is durable and has everything that was acknowledged in it."""
+        found = worker.disk.index.get(key)
+        if found is None or found.answer != answer:
+            self.fail(f"{worker.name} says that {key} is sealed; it is not in its index")
+            return
+        names = {name_of(key, batch) for chunk in found.chunks for batch in chunk}
+        if key in worker.disk.poisoned:
+            self.fail(f"{worker.name} says that {key} is sealed; a write of it failed")
+        if names - worker.disk.platter:
+            self.fail(f"{worker.name} says that {key} is sealed; {min(names - worker.disk.platter)[1:]} is not synced")
+        missing = self._held.get((worker.disk.directory, key), set()) - names
+        if missing:
+            self.fail(f"{worker.name} says that {key} is sealed; {min(missing)[1:]} was acknowledged and is not there")
+
+    def committed(self, key: ShuffleKey, partitions: int, moved: int, manifest: ReduceManifest) -> None:
+        """A commit names every epoch, and calls none empty in which something was acknowledged."""
+        if len(manifest.epochs) != partitions + moved:
+            self.fail(f"{key} has {partitions + moved} epochs, its manifest names {len(manifest.epochs)}")
+        for each in manifest.epochs:
+            epoch = EpochKey(key, each.partition, each.epoch)
+            if not each.copies and not each.lost and epoch in self._used:
+                self.fail(f"{epoch} is called empty; batches of it were acknowledged")
 
     def read(self, winners: dict[int, int], partition: int, got: Counter[bytes], shuffle: ShuffleKey) -> None:
         """A reader that ends without an error has exactly what the winners pushed."""

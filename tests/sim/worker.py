@@ -60,6 +60,7 @@ class SimWorker:
         #: told when the process dies by itself
         self.on_crash: Callable[[SimWorker], None] = lambda _: None
         self.number = NO_WORKER
+        self.speed = 0.01
         #: reasons why data may be lost here
         self.sins: dict[str, None] = {}
 
@@ -73,6 +74,7 @@ class SimWorker:
         try:
             self.standing = Standing("sim", self.name, Incarnation(self.disk.incarnation), WorkerId(self.number))
             self.store = Store(self.disk, self.life, self._loop, self._die)
+            self.store.speed = self.speed
             counters = Counters()
             store: Any = self.store
             self.pushes = PushService(store, self.standing, counters, Faults(), memory=8 << 20, limits=self._limits)
