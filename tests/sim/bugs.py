@@ -20,7 +20,7 @@ from holdfast.master.service.leader import Leader
 from holdfast.master.service.sealing import Sealing
 from holdfast.master.service.waiters import Waiters
 from holdfast.worker.core.lanes import Attempt
-from holdfast.worker.core.reduce import EpochState, Life, Reduce
+from holdfast.worker.core.reduce import Reduce
 from holdfast.worker.server import push_service as push_service_module
 from holdfast.worker.server.push_service import PushService
 from holdfast.worker.storage.reduce_recovery import Left
@@ -253,17 +253,6 @@ def apply_reads_the_clock() -> list[Swap]:
         return answer
 
     return [(apply_module, "_commit_with", commit)]
-
-
-@bug
-def sealing_epochs_still_accept() -> list[Swap]:
-    """An epoch takes batches while it is being sealed: they come after what the seal saw."""
-
-    def become(self: Any, life: Life) -> None:
-        self.life = Life.OPEN if life is Life.SEALING else life
-        self.plain = self.life is Life.OPEN
-
-    return [(EpochState, "become", become)]
 
 
 @bug

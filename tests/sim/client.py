@@ -282,7 +282,7 @@ class Reader:
                 await asyncio.sleep(rng.uniform(0.0, 0.002))
                 if client.closed:
                     raise RetryError("the connection is lost")
-                if rng.random() < self._network.weather.turn:
+                if rng.random() < self._network.weather.turn / 20:
                     data = bytes((data[0] ^ 1,)) + data[1:]
                 self._put(self._piece, effect, file, chunk, data, counts)
             self._put(self._ended, effect, counts)

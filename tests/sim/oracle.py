@@ -75,9 +75,7 @@ class Oracle:
             before = self._seals.setdefault(place, each)
             self.sealed_epochs += each.status == Status.OK
             if before != each:
-                self.fail(
-                    f"{worker.name} sealed {key}: {before.status.name} before, {each.status.name} now (flags {seal.flags})"
-                )
+                self.fail(f"{worker.name} sealed {key}: {before.status.name} before, {each.status.name} now")
             if each.status != Status.OK:
                 continue
             self._whole(worker, key, each)
@@ -121,5 +119,9 @@ class Oracle:
     def may_lose(self, ack: Ack) -> bool:
         """Whether something happened that may lose what was acknowledged at this level."""
         sins = {sin for worker in self.workers.values() for sin in worker.sins}
-        deadly = {"wiped", "sick"} | ({"power"} if ack < Ack.SYNCED else set()) | ({"killed"} if ack < 1 else set())
+        deadly = (
+            {"wiped", "sick"}
+            | ({"power"} if ack < Ack.SYNCED else set())
+            | ({"killed", "full"} if ack is Ack.MEMORY else set())
+        )
         return bool(sins & deadly)

@@ -335,6 +335,7 @@ class Scenario:
 
     def _full(self, worker: SimWorker) -> None:
         worker.disk.full = True
+        worker.sins["full"] = None
         self._later(3.0, self._emptied, worker)
 
     @staticmethod
