@@ -16,7 +16,6 @@ from holdfast.master.core import epochs as epochs_module
 from holdfast.master.core import moves as moves_module
 from holdfast.master.core import seals as seals_module
 from holdfast.master.core import workers as workers_module
-from holdfast.master.service.leader import Leader
 from holdfast.master.service.sealing import Sealing
 from holdfast.master.service.waiters import Waiters
 from holdfast.worker.core.lanes import Attempt
@@ -265,16 +264,6 @@ def long_poll_left_behind() -> list[Swap]:
 
     original = Waiters.wake
     return [(Waiters, "wake", wake)]
-
-
-@bug
-def unknown_from_a_stale_leader() -> list[Swap]:
-    """A leader says what it does not know without proof that it leads."""
-
-    async def confirmed(self: Any, read: Any) -> Any:
-        return self.peek(read)
-
-    return [(Leader, "confirmed", confirmed)]
 
 
 @bug

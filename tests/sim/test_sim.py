@@ -17,7 +17,15 @@ REMEMBERED = Path(__file__).with_name("seeds.txt")
 #: Within so many seeds every planted mistake is found.
 SEEDS_MAX = 500
 #: Mistakes that take tens of seeds; the others take a few.
-RARE: frozenset[str] = frozenset()
+RARE = frozenset(
+    {
+        "long_poll_left_behind",
+        "revived_twice",
+        "sealed_empty_after_reboot",
+        "seen_before_answered_ok_with_one_copy",
+        "wiped_directory_vouched_for",
+    }
+)
 
 
 def remembered() -> list[int]:
