@@ -36,7 +36,7 @@ from holdfast.common.reduce_layouts import ReduceLocations, ReduceManifest, Redu
 from holdfast.common.reduce_messages import ChunksOpen
 from holdfast.master.service import links
 from holdfast.worker.server import forwarding
-from tests.sim.clock import Life, here
+from tests.sim.clock import Life, here, pause
 from tests.sim.control import Control
 from tests.sim.network import Dialer, Link, Network
 from tests.sim.swap import Swap, swapped
@@ -166,7 +166,7 @@ async def push(executor: Executor, shuffle: ShuffleHere, plan: Plan, rng: random
         for partition, payload in plan.records:
             pusher.add(batches.add(partition, payload))
             if plan.pause:
-                await asyncio.sleep(rng.uniform(0.0, plan.pause))
+                await pause(rng.uniform(0.0, plan.pause))
         bitmap = batches.bitmap()
         pusher.add(batches.end())
         pusher.finish()
@@ -259,7 +259,7 @@ class Reader:
         task.add_done_callback(self._tasks.discard)
 
     async def _ask(self, after_ns: int) -> None:
-        await asyncio.sleep(after_ns / 1e9)
+        await pause(after_ns / 1e9)
         try:
             states = await self._addresses.refresh()
         except HoldfastError as error:
@@ -279,7 +279,7 @@ class Reader:
                 counts, pieces = (await client.request(FrameType.CHUNKS_OPEN, request.encode())).meta
             rng = self._network.rng
             for file, chunk, data in pieces:
-                await asyncio.sleep(rng.uniform(0.0, 0.002))
+                await pause(rng.uniform(0.0, 0.002))
                 if client.closed:
                     raise RetryError("the connection is lost")
                 if rng.random() < self._network.weather.turn / 20:

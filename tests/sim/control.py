@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.common.errors import HoldfastError, NotLeaderError, RetryError, Status
 from holdfast.common.net.methods import METHODS
+from tests.sim.clock import pause
 from tests.sim.network import Network
 
 #: A refusal though it is a RetryError: who asked decides.
@@ -54,7 +55,7 @@ class Control:
                     raise RetryError(f"{method}: no answer: {error}") from None
                 if error.status is not Status.BUSY:
                     self._at = (self._at + 1) % len(self._names)
-                await asyncio.sleep(self._network.rng.uniform(0.05, 0.3))
+                await pause(self._network.rng.uniform(0.05, 0.3))
             else:
                 self.raft_index = max(self.raft_index, getattr(reply, "raft_index", 0))
                 return reply

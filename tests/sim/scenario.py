@@ -24,7 +24,7 @@ from holdfast.common.reduce_messages import Seal, SealFlag
 from holdfast.master.core.moves import moved_count
 from holdfast.worker.core.reduce import Limits
 from tests.sim.client import HOLDER, Executor, Plan, Reader, ShuffleHere, commit, manifest_of, push, wired
-from tests.sim.clock import Violation, VirtualLoop, here, virtual_time
+from tests.sim.clock import Violation, VirtualLoop, here, pause, virtual_time
 from tests.sim.masters import Cluster
 from tests.sim.network import Dialer, Network
 from tests.sim.oracle import Oracle
@@ -121,7 +121,7 @@ class Scenario:
         for task in tasks:
             task.cancel()
         with virtual_time(self.loop, self.seed), wired(self.network):
-            self.loop.run_until_complete(asyncio.wait(tasks, timeout=10.0) if tasks else asyncio.sleep(0))
+            self.loop.run_until_complete(asyncio.wait(tasks, timeout=10.0) if tasks else pause(0))
         self.loop.close()
 
     async def _main(self) -> None:
@@ -139,7 +139,7 @@ class Scenario:
             worker.start()
         self.executors = [Executor(f"x{number}", self.network) for number in range(1, 3)]
         self.driver = Executor("driver", self.network)
-        await asyncio.sleep(2.0)
+        await pause(2.0)
         self.loop.call_later(self.rng.expovariate(1 / shape.pace), self._fault)
         self.loop.call_later(FAULT_SECONDS, self._end_faults)
         job = self.driver.run(self._job())
@@ -148,12 +148,12 @@ class Scenario:
             raise Violation(f"the job does not end although all faults have: {job.get_stack()[-1:]} {self.where}")
         job.result()
         self._end_faults()
-        await asyncio.sleep(1.0)
+        await pause(1.0)
         for shuffle in self.cluster.final().every_shuffle():
             if shuffle.committed_ms:
                 manifest = ReduceManifest.decode(shuffle.manifest)
                 self.oracle.committed(shuffle.key, shuffle.partitions, moved_count(shuffle.moves), manifest)
-        await asyncio.sleep(0.1)  # the clock raises what the oracle found
+        await pause(0.1)  # the clock raises what the oracle found
         for worker in self.workers:
             worker.pushes.reduce.check()
 
@@ -216,7 +216,7 @@ class Scenario:
             except HoldfastError as error:
                 if self.calm and self.loop.now > FAULT_SECONDS + 60:
                     raise Violation(f"{key} cannot be registered: {error}") from error
-                await asyncio.sleep(0.3)
+                await pause(0.3)
                 continue
             return ShuffleHere(key, shape.ack, shape.partitions, shape.maps, reply)
 
@@ -241,7 +241,7 @@ class Scenario:
             tries += self.calm
             if tries > 8:
                 raise Violation(f"map {number} of {shuffle.key} does not end well: {pair}")
-            await asyncio.sleep(0.3)
+            await pause(0.3)
 
     def _attempt(self, shuffle: ShuffleHere, number: int) -> asyncio.Task[PushStatus]:
         rng, shape = self.rng, self.shape
@@ -289,7 +289,7 @@ class Scenario:
         for worker in self.workers:
             worker.crash(False)
             worker.start()
-        await asyncio.sleep(4.0)
+        await pause(4.0)
         if not await self._read(shuffle, winners, self.picked) and not any("wiped" in w.sins for w in self.workers):
             raise Violation("what was read once cannot be read after a restart")
         for worker in self.workers:

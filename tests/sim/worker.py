@@ -6,7 +6,6 @@ What the edges around them do is done here: dispatch of frames (data_server.py),
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +23,7 @@ from holdfast.worker.server.push_service import PushService
 from holdfast.worker.server.seal_service import SealService
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.storage.reduce_layout import EpochKey
-from tests.sim.clock import Life, VirtualLoop, here
+from tests.sim.clock import Life, VirtualLoop, here, pause
 from tests.sim.control import Control
 from tests.sim.disk import Disk, Store
 from tests.sim.network import Network, ServerEnd, greeting
@@ -126,10 +125,10 @@ class SimWorker:
                 while await self._beat(control, directory):
                     pass
             except HoldfastError:
-                await asyncio.sleep(0.5)
+                await pause(0.5)
 
     async def _beat(self, control: Control, directory: pb.Directory) -> bool:
-        await asyncio.sleep(HEARTBEAT_SECONDS)
+        await pause(HEARTBEAT_SECONDS)
         directory.free_bytes = 0 if self.disk.full else 1 << 40
         request = pb.HeartbeatRequest(
             worker=self.standing.worker, incarnation=self.standing.incarnation, directories=[directory]
@@ -139,7 +138,7 @@ class SimWorker:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(1.0)
+            await pause(1.0)
             self.pushes.tick(int(self._loop.now * 1e9) + 10**12)
             self.pushes.reduce.check()
 
