@@ -159,6 +159,8 @@ class Reduce:
     attempts: Attempts = field(default_factory=Attempts)
     _committed: dict[ShuffleKey, None] = field(default_factory=dict)
     _forgotten: dict[ShuffleKey, None] = field(default_factory=dict)
+    #: epochs that were sealed before any batch of their shuffle came here, as a hard-split one's replica may be
+    _sealed_first: dict[ShuffleKey, set[int]] = field(default_factory=dict)
 
     # Pushes.
 
@@ -175,7 +177,8 @@ class Reduce:
         if final:
             _remember(self._committed, shuffle)
         else:
-            self.shuffles[shuffle] = Shuffle(shuffle, ack, closed={epoch_key(*one) for one in closed})
+            earlier = self._sealed_first.pop(shuffle, set())
+            self.shuffles[shuffle] = Shuffle(shuffle, ack, closed={epoch_key(*one) for one in closed} | earlier)
 
     def refuse(self, push: Push) -> Refusal | None:
         """The questions about the frame, in their order."""
@@ -331,9 +334,14 @@ class Reduce:
             state = found.epochs.get(key) if found is not None else None
             if state is not None and state.life in (Life.OPEN, Life.SOFT, Life.HARD):
                 state.become(Life.SEALING)
-            elif state is None and found is not None:
-                found.closed.add(key)
+            elif state is None:
+                closed = found.closed if found is not None else self._sealed_first.setdefault(shuffle, set())
+                closed.add(key)
             states.append(state)
+        if final or shuffle in self._committed or shuffle in self._forgotten:
+            self._sealed_first.pop(shuffle, None)  # nothing of it is taken any more
+        elif len(self._sealed_first) > PAST_MAX:
+            del self._sealed_first[next(iter(self._sealed_first))]
         if final and shuffle not in self._forgotten:
             _remember(self._committed, shuffle)
             self.attempts.drop([shuffle])
@@ -362,6 +370,7 @@ class Reduce:
         """The masters do not know it any more; return the epochs whose copies are to be dropped."""
         _remember(self._forgotten, shuffle)
         self._committed.pop(shuffle, None)
+        self._sealed_first.pop(shuffle, None)
         found = self.shuffles.pop(shuffle, None)
         if found is None:
             return []

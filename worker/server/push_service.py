@@ -166,6 +166,7 @@ class PushService:
         if request.ack is Ack.MEMORY and at_once and not decision.opened:  # a first write is the note of its epoch
             self._answer(push, release=False)
             self._write(push, rows, body)
+            self._give_up_promised(push)
             self._release(push.body)
             return
         if taken:
@@ -228,6 +229,14 @@ class PushService:
             self.reduce.broke(state)
         else:
             self.reduce.split(state)
+
+    def _give_up_promised(self, push: _Push) -> None:
+        """What was acknowledged from memory could not be written: nobody may take the rest of its copy for all."""
+        for index in push.failures:
+            state = push.decision.states[index]
+            if state is not None and state.life is not Life.FAILED:
+                self._store.reduce.give_up(state, OSError("what was acknowledged from memory could not be written"))
+                self.reduce.broke(state)
 
     # What an answer waits for.
 

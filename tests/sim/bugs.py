@@ -1,0 +1,335 @@
+"""Mistakes planted on purpose, by name: the simulation must find each of them. None of this is in the product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from holdfast.client.core import fates as fates_module
+from holdfast.client.core.chunk_fetch import ChunkFetch
+from holdfast.client.core.exact import PartitionCheck, _Seen
+from holdfast.common.errors import Status
+from holdfast.master.core import apply as apply_module
+from holdfast.master.core import epochs as epochs_module
+from holdfast.master.core import moves as moves_module
+from holdfast.master.core import seals as seals_module
+from holdfast.master.core import workers as workers_module
+from holdfast.master.service.sealing import Sealing
+from holdfast.master.service.waiters import Waiters
+from holdfast.worker.core.lanes import Attempt
+from holdfast.worker.core.reduce import Reduce
+from holdfast.worker.server import push_service as push_service_module
+from holdfast.worker.server.push_service import PushService
+from holdfast.worker.storage.reduce_recovery import Left
+from tests.sim.control import Control
+from tests.sim.disk import Store
+from tests.sim.swap import Swap, swapped
+
+BUGS: dict[str, Callable[[], list[Swap]]] = {}
+
+
+def bug(make: Callable[[], list[Swap]]) -> Callable[[], list[Swap]]:
+    """Register what to put in the place of what: (owner, name, replacement)."""
+    BUGS[make.__name__] = make
+    return make
+
+
+def planted(name: str) -> AbstractContextManager[None]:
+    """The mistake is there while this lasts."""
+    return swapped(BUGS[name]())
+
+
+@bug
+def ack_before_write() -> list[Swap]:
+    """A push is answered, and written a moment later."""
+
+    def write(self: Any, push: Any, rows: Any, body: Any) -> None:
+        self._loop.call_later(0.001, original, self, push, rows, body)
+
+    original = PushService._write
+    return [(PushService, "_write", write)]
+
+
+@bug
+def seen_before_answered_ok_with_one_copy() -> list[Swap]:
+    """A batch seen before is answered OK at once, whatever becomes of its first arrival."""
+    return [(Attempt, "flight_of", lambda self, partition, epoch, number: None)]
+
+
+@bug
+def epoch_reused_after_restart() -> list[Swap]:
+    """A new start takes pushes into the epochs of the one before."""
+
+    def past(self: Any, shuffle: Any) -> Any:
+        return original(self, shuffle)[0], []
+
+    def refuse(self: Any, push: Any) -> Any:
+        refusal = real_refuse(self, push)
+        return None if refusal is not None and refusal.status is Status.STALE_INCARNATION else refusal
+
+    original, real_refuse = Store.past, Reduce.refuse
+    return [(Store, "past", past), (Reduce, "refuse", refuse)]
+
+
+@bug
+def dedupe_off() -> list[Swap]:
+    """Readers deliver what comes twice."""
+
+    def note(self: Any, number: int) -> bool:
+        original(self, number)
+        return True
+
+    original = _Seen.note
+    return [(_Seen, "note", note)]
+
+
+@bug
+def last_ignored() -> list[Swap]:
+    """Readers do not look whether everything was there."""
+    return [(PartitionCheck, "missing", lambda self, *, all_read: "")]
+
+
+@bug
+def seal_answered_before_sync() -> list[Swap]:
+    """A seal is answered though nothing was synced."""
+
+    def bring_down(self: Any, piles: Any, counts: Any) -> None:
+        return None
+
+    return [(Store, "bring_down", bring_down)]
+
+
+@bug
+def sync_retried_after_error() -> list[Swap]:
+    """A sync that failed is tried again, and then succeeds with nothing done."""
+    return [
+        (Store, "refuses", staticmethod(lambda pile: False)),
+        (Store, "mark_failed", lambda self, key: None),
+        (Reduce, "broke", lambda self, state: None),
+    ]
+
+
+@bug
+def seal_answer_kept_per_shuffle() -> list[Swap]:
+    """The answer of the first epoch sealed stands for all of the shuffle."""
+
+    def seal(self: Any, shuffle: Any, final: bool, epochs: Any) -> Any:
+        told = original(self, shuffle, final, epochs)
+        known = [one.answer for key, one in self.disk.index.items() if key.shuffle == shuffle]
+        return [
+            (
+                key,
+                known[0]._replace(partition=key.partition, epoch=key.epoch)
+                if known and hasattr(one, "result")
+                else one,
+            )
+            for key, one in told
+        ]
+
+    original = Store.seal
+    return [(Store, "seal", seal)]
+
+
+@bug
+def commit_names_not_every_epoch() -> list[Swap]:
+    """A commit names the newest epochs only, and apply does not look."""
+
+    async def epochs(self: Any, shuffle: Any) -> Any:
+        return await self.newest(shuffle)
+
+    from holdfast.master.service.locations import Locations
+
+    return [
+        (Locations, "epochs", epochs),
+        (apply_module, "moved_count", lambda moves: _AnyNumber()),
+    ]
+
+
+class _AnyNumber(int):
+    def __radd__(self, other: int) -> int:
+        return self
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+@bug
+def revive_during_commit() -> list[Swap]:
+    """Epochs are made while a commit is under way, and apply does not look."""
+    return [
+        (Sealing, "begun", lambda self, key: False),
+        (Sealing, "ended", _at_once),
+        (apply_module, "moved_count", lambda moves: _AnyNumber()),
+    ]
+
+
+async def _at_once(self: Any, key: Any, seconds: float) -> None:
+    """Nobody waits."""
+
+
+@bug
+def sealed_empty_after_reboot() -> list[Swap]:
+    """What a worker does not know after a reboot of its machine is believed to have been empty."""
+    return [(seals_module, "vouches", lambda worker, placed_index, ack: True)]
+
+
+@bug
+def left_is_always_vouched_for() -> list[Swap]:
+    """What an earlier start left is sealed whatever its level was."""
+    return [(Left, "doubt", lambda self, boot_id: "")]
+
+
+@bug
+def replica_acknowledged_alone() -> list[Swap]:
+    """A replica that does not answer is no reason not to acknowledge."""
+
+    def forwarded(self: Any, push: Any, chosen: Any, done: Any) -> None:
+        done.cancelled() or done.exception()
+        self._one_less(push)
+
+    return [(PushService, "_forwarded", forwarded)]
+
+
+@bug
+def loser_delivered() -> list[Swap]:
+    """Readers deliver the batches of every attempt."""
+
+    def admit(self: Any, batch: Any) -> bool:
+        winner = self._winners.attempts[batch.map]
+        return original(self, batch) or batch.attempt != winner
+
+    original = PartitionCheck.admit
+    return [(PartitionCheck, "admit", admit)]
+
+
+@bug
+def sealed_accepts_again() -> list[Swap]:
+    """An epoch that is sealed is opened anew by the next push."""
+
+    def sealed(self: Any, state: Any) -> None:
+        original(self, state)
+        found = self.shuffles.get(state.shuffle)
+        if found is not None:
+            found.closed.clear()
+
+    original = Reduce.sealed
+    return [(Reduce, "sealed", sealed)]
+
+
+@bug
+def revived_twice() -> list[Swap]:
+    """Every revive makes an epoch, though there is a newer one; the same number is given to two places."""
+
+    def made(state: Any, shuffle: Any, body: Any) -> Any:
+        rows = {}
+        for partition, failed, primary, replica, hint in moves_module.unpack_moves(body.rows):
+            rows[partition] = moves_module.MOVED.pack(partition, failed + 1, primary, replica, hint, state.index)
+        return rows
+
+    return [(epochs_module, "_made", made)]
+
+
+@bug
+def failed_write_forgotten() -> list[Swap]:
+    """A copy whose write failed goes on as if nothing had happened."""
+    return [(Reduce, "broke", lambda self, state: None), (Store, "mark_failed", lambda self, key: None)]
+
+
+@bug
+def apply_reads_the_clock() -> list[Swap]:
+    """Two masters stamp the same commit differently."""
+    import time
+
+    original = apply_module._commit_with
+
+    def commit(state: Any, body: Any) -> Any:
+        answer = original(state, body)
+        state.time_ms = time.time_ns() // 1_000_000
+        return answer
+
+    return [(apply_module, "_commit_with", commit)]
+
+
+@bug
+def long_poll_left_behind() -> list[Swap]:
+    """A leader that is none any more leaves its readers waiting."""
+
+    def wake(self: Any, changed: Any) -> None:
+        if tuple(changed) != (b"",):
+            original(self, changed)
+
+    original = Waiters.wake
+    return [(Waiters, "wake", wake)]
+
+
+@bug
+def client_id_shared_after_fork() -> list[Swap]:
+    """All clients number their calls under one id."""
+
+    def init(self: Any, network: Any) -> None:
+        original(self, network)
+        self._client = b"c" * 16
+
+    original = Control.__init__
+    return [(Control, "__init__", init)]
+
+
+@bug
+def body_not_checked() -> list[Swap]:
+    """A worker takes bodies that the wire has changed."""
+    return [(push_service_module, "crc32c", lambda body: _AnyNumber())]
+
+
+@bug
+def commit_waits_for_nobody() -> list[Swap]:
+    """A worker that is away is not waited for, though it has the only copy."""
+    return [(seals_module.Seals, "_covered", lambda self, worker: True)]
+
+
+@bug
+def wiped_directory_vouched_for() -> list[Swap]:
+    """A start on other directories counts as one that has kept everything."""
+
+    def record(state: Any, number: int, body: Any) -> Any:
+        known = state.workers.get(number)
+        made = original(state, number, body)
+        return replace(made, kept_index=known.kept_index) if known is not None else made
+
+    original = workers_module._record
+    return [(workers_module, "_record", record)]
+
+
+@bug
+def seal_answers_not_kept_over_a_restart() -> list[Swap]:
+    """A worker forgets at its start what it has sealed."""
+
+    def init(self: Any, disk: Any, *more: Any) -> None:
+        original(self, disk, *more)
+        disk.index.clear()
+
+    original = Store.__init__
+    return [(Store, "__init__", init)]
+
+
+@bug
+def refused_batch_taken_for_kept() -> list[Swap]:
+    """A client does not send again what was refused because the epoch is full."""
+    return [(fates_module, "_FATES", {**fates_module._FATES, Status.HARD_SPLIT: fates_module.Fate.KEPT})]
+
+
+@bug
+def resent_under_another_epoch_unseen() -> list[Swap]:
+    """Readers read the newest epoch of a partition only."""
+
+    def add(self: Any, result: Any, sources: Any) -> None:
+        for key in [key for key in sources if key[0] == result.partition]:
+            del sources[key]
+            self._left[result.partition].discard(key[1])
+        original(self, result, sources)
+
+    original = ChunkFetch._add
+    return [(ChunkFetch, "_add", add)]

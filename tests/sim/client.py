@@ -1,0 +1,337 @@
+"""Clients: executors that push and read with the product's sessions, and what stands for the edges around these.
+
+`_Pusher`, `PushLine`, `Addresses` and `PushBatches` are the product's; `push` does what writer threads do
+(push_writer.PushWriter), `Reader` what stream_reader.py and push_reader.py do around `ChunkFetch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from holdfast.client import addresses as addresses_module
+from holdfast.client import push_credit, push_writer
+from holdfast.client.addresses import Addresses, known_addresses
+from holdfast.client.batches import PushBatches
+from holdfast.client.core.check import IncompleteError
+from holdfast.client.core.chunk_fetch import ChunkFetch, EpochKey
+from holdfast.client.core.fetch import AskMasters, CloseStream, Complete, Effect, Failed, GaveUp, OpenStream
+from holdfast.client.core.locations import Locations
+from holdfast.client.reduce_shuffle import Routes
+from holdfast.client.status import PushStatus
+from holdfast.common.batch import Codec, parse_batches
+from holdfast.common.checksum import partition_seed
+from holdfast.common.errors import CorruptError, HoldfastError, RetryError, Status
+from holdfast.common.frame import FrameType
+from holdfast.common.ids import AttemptId, Incarnation, MapId, PartitionId, RaftIndex, ShuffleKey, WorkerId
+from holdfast.common.messages import Ack, Hello, Role
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
+from holdfast.common.reduce_messages import ChunksOpen
+from holdfast.master.service import links
+from holdfast.worker.server import forwarding
+from tests.sim.clock import Life, here, pause
+from tests.sim.control import Control
+from tests.sim.network import Dialer, Link, Network
+from tests.sim.swap import Swap, swapped
+
+HOLDER = b"h" * 16
+GRACE_NS = 30 * 10**9
+
+
+class SimRuntime:
+    """Stands for client/runtime.Runtime: one for each life of an executor."""
+
+    pid = 0
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._control: Control | None = None
+        self._links: dict[str, Link] = {}
+        self._opening: dict[str, asyncio.Lock] = {}
+
+    def control(self, endpoints: str = "") -> Control:
+        if self._control is None:
+            self._control = Control(self._network)
+        return self._control
+
+    async def link(self, address: str, cluster: str = "") -> Link:
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            link = self._links.get(address)
+            if link is None or link.closed:
+                hello = Hello(role=Role.CLIENT, cluster_id="sim")
+                link = self._links[address] = await Dialer.connect(address.partition(":")[0], 1, hello)
+            return link
+
+
+def runtime_here() -> Any:
+    return here.get().runtime  # type: ignore[attr-defined]
+
+
+@contextmanager
+def wired(network: Network) -> Iterator[None]:
+    """The product's edges connect through the simulated network."""
+    Dialer.network = network
+    swaps: list[Swap] = [(module, "FrameClient", Dialer) for module in (forwarding, links)]
+    swaps += [(module, "runtime", runtime_here) for module in (push_writer, addresses_module)]
+    try:
+        with swapped(swaps):
+            yield
+    finally:
+        push_credit._lines.clear()
+
+
+class Executor:
+    """One process that runs tasks, over all its starts."""
+
+    def __init__(self, name: str, network: Network) -> None:
+        self.name, self._network = name, network
+        self.life = Life(name)
+        self.start()
+
+    def start(self) -> None:
+        self.life = Life(self.name)
+        self.life.runtime = SimRuntime(self._network)  # type: ignore[attr-defined]
+        self.routes: dict[ShuffleKey, Routes] = {}
+
+    def crash(self) -> None:
+        self.life.end()
+        self._network.host_ended(self.name)
+
+    def run(self, work: Any) -> asyncio.Task[Any]:
+        """Start a task of this executor; it is cancelled when that crashes."""
+        token = here.set(self.life)
+        try:
+            return asyncio.get_running_loop().create_task(work)
+        finally:
+            here.reset(token)
+
+
+@dataclass
+class ShuffleHere:
+    """What a registration told."""
+
+    key: ShuffleKey
+    ack: Ack
+    partitions: int
+    maps: int
+    reply: Any
+
+    def message(self) -> pb.ShuffleKey:
+        return pb.ShuffleKey(instance=self.key.instance, shuffle=self.key.shuffle, generation=self.key.generation)
+
+    def routes(self, executor: Executor) -> Routes:
+        """Shared by all attempts of a process."""
+        found = executor.routes.get(self.key)
+        if found is None:
+            incarnations = {WorkerId(each.worker): Incarnation(each.incarnation) for each in self.reply.workers}
+            first = ReduceLocations.decode(self.reply.assignment_array).partitions
+            known = known_addresses(self.reply.workers)
+            found = executor.routes[self.key] = Routes(Locations(first, incarnations), Addresses("", "sim", known))
+        return found
+
+
+@dataclass
+class Plan:
+    """One attempt: its records in order, and how fast it makes them."""
+
+    map: int
+    attempt: int
+    records: list[tuple[int, bytes]]
+    press: int
+    pause: float
+
+
+async def push(executor: Executor, shuffle: ShuffleHere, plan: Plan, rng: random.Random) -> PushStatus:
+    """Run one attempt to its end; raises what ended it."""
+    ticket = SimpleNamespace(endpoints="", holder=HOLDER)
+    face: Any = SimpleNamespace(
+        key=shuffle.key,
+        ack=shuffle.ack,
+        raft_index=RaftIndex(shuffle.reply.raft_index),
+        ticket=ticket,
+        routes=lambda: shuffle.routes(executor),
+        key_message=shuffle.message,
+    )
+    map_id, attempt = MapId(plan.map), AttemptId(plan.attempt)
+    pusher = push_writer._Pusher(face, map_id, attempt, plan.press)
+    batches = PushBatches(shuffle.key, map_id, attempt, shuffle.partitions, Codec.NONE)
+    try:
+        for partition, payload in plan.records:
+            pusher.add(batches.add(partition, payload))
+            if plan.pause:
+                await pause(rng.uniform(0.0, plan.pause))
+        bitmap = batches.bitmap()
+        pusher.add(batches.end())
+        pusher.finish()
+        await asyncio.wrap_future(pusher.outcome)
+    finally:
+        pusher._core.check()
+        pusher.abort()
+    return PushStatus(shuffle.key, map_id, attempt, shuffle.partitions, bitmap)
+
+
+async def manifest_of(control: Control, shuffle: ShuffleHere, winners: bytes) -> pb.GetManifestReply:
+    """Wait for the commit, and commit if nobody has begun to."""
+    while True:
+        request = pb.GetManifestRequest(
+            key=shuffle.message(), wait_ms=5000, holder=HOLDER, offers_winners=bool(winners)
+        )
+        try:
+            return await control.call("Shuffles/GetManifest", request, 60.0)
+        except HoldfastError as error:
+            if error.status is Status.NEED_WINNERS:
+                await commit(control, shuffle, winners)
+            elif not isinstance(error, RetryError):
+                raise
+
+
+async def commit(control: Control, shuffle: ShuffleHere, winners: bytes) -> None:
+    """Say the final word, until it is heard."""
+    while True:
+        try:
+            request = pb.CommitRequest(key=shuffle.message(), winners_array=winners, holder=HOLDER)
+            await control.call("Shuffles/Commit", request, 60.0)
+        except RetryError:
+            continue
+        return
+
+
+class Reader:
+    """One read of some partitions; `records` has what was handed on, by partition."""
+
+    def __init__(
+        self, network: Network, shuffle: ShuffleHere, reply: pb.GetManifestReply, partitions: list[int]
+    ) -> None:
+        self._network, self._shuffle = network, shuffle
+        self.manifest = ReduceManifest.decode(reply.manifest_array)
+        self.winners = ReduceWinners.decode(reply.winners_array)
+        wanted = [PartitionId(each) for each in partitions]
+        self._core = ChunkFetch(self.manifest, self.winners, wanted, where=f"shuffle {shuffle.key}", grace_ns=GRACE_NS)
+        self._addresses = Addresses("", "sim", known_addresses(reply.workers))
+        self._events: asyncio.Queue[Any] = asyncio.Queue()
+        self._open: dict[int, OpenStream[EpochKey]] = {}
+        self._complete = False
+        #: strong references; asyncio keeps none
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: (stream, index) of files that were read to their end
+        self._done: set[tuple[int, int]] = set()
+        self.records: dict[int, Counter[bytes]] = {each: Counter() for each in partitions}
+
+    async def read(self) -> None:
+        """Read to the end. Raises DataLostError, CorruptError and what else ends a read."""
+        self._core.started()
+        self._do(self._core.fetch.started())
+        while not self._complete:
+            act = await self._events.get()
+            act()
+            self._core.check()
+
+    def _now(self) -> int:
+        return int(self._network.loop.now * 1e9) + 1
+
+    def _do(self, effects: list[Effect[EpochKey]]) -> None:
+        for effect in effects:
+            match effect:
+                case OpenStream():
+                    self._open[effect.stream] = effect
+                    self._spawn(self._stream(effect))
+                case CloseStream():
+                    self._open.pop(effect.stream, None)
+                case AskMasters():
+                    self._spawn(self._ask(effect.after_ns))
+                case GaveUp():
+                    self._core.gave_up(effect.file, effect.error)
+                case Complete():
+                    self._complete = True
+                case Failed():
+                    raise effect.error
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ask(self, after_ns: int) -> None:
+        await pause(after_ns / 1e9)
+        try:
+            states = await self._addresses.refresh()
+        except HoldfastError as error:
+            told = error
+            self._events.put_nowait(lambda: self._do(self._core.fetch.masters_silent(told, self._now())))
+        else:
+            self._events.put_nowait(lambda: self._do(self._core.fetch.workers_known(states, self._now())))
+
+    async def _stream(self, effect: OpenStream[EpochKey]) -> None:
+        try:
+            client: Any = await self._addresses.connect(effect.worker)
+            files: list[tuple[int, int, int]] = [
+                (*key, self._core.first_chunk(key, effect.worker)) for key in effect.files
+            ]
+            request = ChunksOpen(shuffle=self._shuffle.key, credit_bytes=1 << 20, files=files)
+            async with asyncio.timeout(30.0):
+                counts, pieces = (await client.request(FrameType.CHUNKS_OPEN, request.encode())).meta
+            rng = self._network.rng
+            for file, chunk, data in pieces:
+                await pause(rng.uniform(0.0, 0.002))
+                if client.closed:
+                    raise RetryError("the connection is lost")
+                if rng.random() < self._network.weather.turn / 20:
+                    data = bytes((data[0] ^ 1,)) + data[1:]
+                self._put(self._piece, effect, file, chunk, data, counts)
+            self._put(self._ended, effect, counts)
+        except TimeoutError:
+            self._put(self._broken, effect, RetryError("no answer"))
+        except HoldfastError as error:
+            self._put(self._broken, effect, error)
+
+    def _put(self, act: Any, effect: OpenStream[EpochKey], *values: Any) -> None:
+        self._events.put_nowait(lambda: act(effect, *values) if effect.stream in self._open else None)
+
+    def _broken(self, effect: OpenStream[EpochKey], error: HoldfastError) -> None:
+        del self._open[effect.stream]
+        self._do(self._core.fetch.stream_failed(effect.stream, error, self._now()))
+
+    def _piece(self, effect: OpenStream[EpochKey], file: int, chunk: int, data: bytes, counts: list[int]) -> None:
+        key = effect.files[file]
+        partition = key[0]
+        core = self._core
+        try:
+            self._finish(effect, file, counts)
+            core.chunk_came(key, effect.worker, chunk, complete=False)
+            for batch in parse_batches(memoryview(data), partition_seed(self._shuffle.key, partition)):
+                if core.admit(partition, batch) and len(batch.payload):
+                    self.records[partition][bytes(batch.payload)] += 1
+            core.chunk_came(key, effect.worker, chunk, complete=True)
+        except (CorruptError, IncompleteError) as error:
+            if isinstance(error, CorruptError) and "was read to its end" in str(error):
+                raise
+            self._open.pop(effect.stream, None)
+            self._do(core.fetch.file_bad(effect.stream, key, str(error)))
+
+    def _finish(self, effect: OpenStream[EpochKey], file: int, counts: list[int]) -> None:
+        """The files before this one were sent in full."""
+        for index in range(file):
+            key = effect.files[index]
+            if (effect.stream, index) in self._done:
+                continue
+            self._core.file_sent(key, effect.worker, counts[index])
+            self._core.epoch_complete(key)
+            self._done.add((effect.stream, index))
+            self._do(self._core.fetch.file_complete(effect.stream, key))
+
+    def _ended(self, effect: OpenStream[EpochKey], counts: list[int]) -> None:
+        try:
+            self._finish(effect, len(effect.files), counts)
+        except IncompleteError as error:
+            self._open.pop(effect.stream, None)
+            self._do(self._core.fetch.file_bad(effect.stream, effect.files[-1], str(error)))
+            return
+        self._open.pop(effect.stream, None)
+        self._do(self._core.fetch.stream_ended(effect.stream))

@@ -1,0 +1,127 @@
+"""What must hold at every moment: looked at whenever a worker answers, and when a reader is done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from holdfast.common.errors import Status
+from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
+from holdfast.common.messages import Ack
+from holdfast.common.reduce_layouts import ReduceManifest
+from holdfast.common.reduce_messages import Push, PushAnswer, Seal, SealAnswer, SealedEpoch
+from holdfast.worker.storage.reduce_layout import EpochKey
+from tests.sim.clock import Violation, VirtualLoop
+from tests.sim.disk import Name, name_of
+
+if TYPE_CHECKING:
+    from tests.sim.worker import SimWorker
+
+_KEPT = (Status.SOFT_SPLIT, Status.SLOW_DOWN)
+
+
+class Oracle:
+    """The books of one world."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self.workers: dict[int, SimWorker] = {}
+        #: payloads by (map, attempt), and within by partition
+        self.pushed: dict[tuple[int, int], dict[int, Counter[bytes]]] = {}
+        self._seals: dict[tuple[bytes, EpochKey], SealedEpoch] = {}
+        #: acknowledged batches by the directory of a copy and epoch
+        self._held: dict[tuple[bytes, EpochKey], set[Name]] = {}
+        #: epochs of which a batch was acknowledged to a client
+        self._used: set[EpochKey] = set()
+        self.acked_batches = 0
+        self.sealed_epochs = 0
+
+    def fail(self, text: str) -> None:
+        """Remember the first thing that is wrong: tasks of the product must not swallow it."""
+        if self._loop.broken is None:
+            self._loop.broken = Violation(text)
+
+    def acknowledged(self, worker: SimWorker, push: Push, body: bytes, meta: bytes) -> None:
+        """What a worker acknowledges is there, on both copies, at the level that was asked for."""
+        answer = PushAnswer.decode(meta)
+        refused = {index for index, status in answer.statuses if status not in _KEPT}
+        replica = self._replica(push)
+        offset = 0
+        for index, entry in enumerate(push.entries):
+            batch = body[offset : offset + entry[3]]
+            offset += entry[3]
+            if index in refused:
+                continue
+            self.acked_batches += 1
+            key = EpochKey(push.shuffle, PartitionId(entry[0]), Epoch(entry[1]))
+            name = name_of(key, batch)
+            self._used.add(key)
+            for copy in (worker, replica) if replica is not None else (worker,):
+                self._held.setdefault((copy.disk.directory, key), set()).add(name)
+                held = copy.disk.platter if push.ack is Ack.SYNCED else copy.disk.written
+                if name not in held and push.ack is not Ack.MEMORY:
+                    self.fail(f"{worker.name} acknowledges {name[1:]} of {key}, {push.ack.name}; {copy.name} lacks it")
+
+    def _replica(self, push: Push) -> SimWorker | None:
+        if push.replica is None:
+            return None
+        return next(each for each in self.workers.values() if each.number == push.replica.worker)
+
+    def sealed(self, worker: SimWorker, seal: Seal, meta: bytes) -> None:
+        """A seal is answered the same for ever, and what is sealed is durable."""
+        for each in SealAnswer.decode(meta).epochs:
+            key = EpochKey(seal.shuffle, each.partition, each.epoch)
+            place = (worker.disk.directory, key)
+            before = self._seals.setdefault(place, each)
+            self.sealed_epochs += each.status == Status.OK
+            if before != each:
+                self.fail(f"{worker.name} sealed {key}: {before.status.name} before, {each.status.name} now")
+            if each.status != Status.OK:
+                continue
+            self._whole(worker, key, each)
+
+    def _whole(self, worker: SimWorker, key: EpochKey, answer: SealedEpoch) -> None:
+        """An epoch that is called sealed is durable and has everything that was acknowledged in it."""
+        found = worker.disk.index.get(key)
+        if found is None or found.answer != answer:
+            self.fail(f"{worker.name} says that {key} is sealed; it is not in its index")
+            return
+        names = {name_of(key, batch) for chunk in found.chunks for batch in chunk}
+        if key in worker.disk.poisoned:
+            self.fail(f"{worker.name} says that {key} is sealed; a write of it failed")
+        if names - worker.disk.platter:
+            self.fail(f"{worker.name} says that {key} is sealed; {min(names - worker.disk.platter)[1:]} is not synced")
+        missing = self._held.get((worker.disk.directory, key), set()) - names
+        if missing:
+            self.fail(f"{worker.name} says that {key} is sealed; {min(missing)[1:]} was acknowledged and is not there")
+
+    def committed(self, key: ShuffleKey, partitions: int, moved: int, manifest: ReduceManifest) -> None:
+        """A commit names every epoch, and calls none empty in which something was acknowledged."""
+        if len(manifest.epochs) != partitions + moved:
+            self.fail(f"{key} has {partitions + moved} epochs, its manifest names {len(manifest.epochs)}")
+        for each in manifest.epochs:
+            epoch = EpochKey(key, each.partition, each.epoch)
+            if not each.copies and not each.lost and epoch in self._used:
+                self.fail(f"{epoch} is called empty; batches of it were acknowledged")
+
+    def read(self, winners: dict[int, int], partition: int, got: Counter[bytes], shuffle: ShuffleKey) -> None:
+        """A reader that ends without an error has exactly what the winners pushed."""
+        wanted: Counter[bytes] = Counter()
+        for map_id, attempt in winners.items():
+            wanted.update(self.pushed[map_id, attempt].get(partition, Counter()))
+        if got != wanted:
+            missing, extra = wanted - got, got - wanted
+            self.fail(
+                f"{shuffle} partition {partition}: {missing.total()} records missing unseen, {extra.total()} too many: "
+                f"{sorted([*missing, *extra])[:3]}"
+            )
+
+    def may_lose(self, ack: Ack) -> bool:
+        """Whether something happened that may lose what was acknowledged at this level."""
+        sins = {sin for worker in self.workers.values() for sin in worker.sins}
+        deadly = (
+            {"wiped", "sick"}
+            | ({"power"} if ack < Ack.SYNCED else set())
+            | ({"killed", "full"} if ack is Ack.MEMORY else set())
+        )
+        return bool(sins & deadly)
