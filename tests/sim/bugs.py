@@ -136,13 +136,13 @@ def seal_answer_kept_per_shuffle() -> list[Swap]:
 def commit_names_not_every_epoch() -> list[Swap]:
     """A commit names the newest epochs only, and apply does not look."""
 
-    async def epochs(self: Any, shuffle: Any) -> Any:
-        return await self.newest(shuffle)
+    async def with_epochs(self: Any, shuffle: Any, use: Any) -> Any:
+        return use(iter(await self.newest(shuffle)))
 
     from holdfast.master.service.locations import Locations
 
     return [
-        (Locations, "epochs", epochs),
+        (Locations, "with_epochs", with_epochs),
         (apply_module, "moved_count", lambda moves: _AnyNumber()),
     ]
 
