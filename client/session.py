@@ -111,7 +111,7 @@ class Session:
             pb.PARTITION_KIND_MAP, partitions, maps, copies, ack, shuffle_id, generation
         )
         assignment = MapAssignment.decode(reply.assignment_array)
-        return MapShuffle(self.ticket, key, partitions, assignment, known_addresses(reply.workers), Ack(ack))
+        return MapShuffle(self.ticket, key, partitions, assignment, known_addresses(reply.workers), ack)
 
     def _register_shuffle(
         self,
@@ -189,7 +189,7 @@ class Session:
             reply.assignment_array,
             workers_of(reply.workers),
             copies=reply.copies,
-            ack=Ack(ack),
+            ack=ack,
             raft_index=RaftIndex(reply.raft_index),
         )
 

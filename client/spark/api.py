@@ -60,7 +60,7 @@ def shuffle(
     Raises ConfigError for wrong arguments, RetryError if no master answers, NoRoomError if there is no worker; what
     fails inside a task comes as Spark's own exception, with our sentence at its end.
     """
-    _check(df, num_partitions, session, ack, compression)
+    _check(df, num_partitions, session, compression)
     check_python_workers(df.sparkSession)
     target = session.register_map_shuffle(num_partitions, copies=copies, ack=ack)
     try:
@@ -149,10 +149,8 @@ def _columns(df: DataFrame) -> list[str]:
     return [f"c{index}" for index in range(len(df.columns))]
 
 
-def _check(df: DataFrame, num_partitions: int, session: Session, ack: Ack, compression: str) -> None:
+def _check(df: DataFrame, num_partitions: int, session: Session, compression: str) -> None:
     _check_session(session)
-    if not isinstance(ack, Ack):
-        raise ConfigError(f"`ack` is one of {', '.join(f'Ack.{each.name}' for each in Ack)}, not {ack!r}")
     if isinstance(num_partitions, bool) or not isinstance(num_partitions, int):
         raise ConfigError(f"`num_partitions` is a number, not {num_partitions!r}; the columns follow it")
     if not 1 <= num_partitions <= PARTITIONS_MAX:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 from tests.raft.sim import TIGHT, as_is_unplugged, hardened, remembered, run_seed
-
-ROOT = Path(__file__).parents[2]
+from tests.support.hash_seeds import outputs_under_hash_seeds
 
 
 def test_the_product_is_safe() -> None:
@@ -32,15 +26,4 @@ def test_row_1_on_the_library_as_it_is() -> None:
 def test_equal_seeds_give_equal_traces() -> None:
     """A seed's trace does not depend on the interpreter's hash seed."""
     program = "from tests.raft.sim import *; print([run_seed(hardened, s)[1].world.digest() for s in (3, 7)])"
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
-    assert len(digests) == 1
+    assert len(outputs_under_hash_seeds(program)) == 1

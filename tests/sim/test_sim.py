@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.sim.bugs import BUGS, planted
 from tests.sim.scenario import run_seed
+from tests.support.hash_seeds import outputs_under_hash_seeds
 
-ROOT = Path(__file__).parents[2]
 REMEMBERED = Path(__file__).with_name("seeds.txt")
 #: Within so many seeds every planted mistake is found.
 SEEDS_MAX = 500
@@ -73,15 +70,4 @@ def test_rare_planted_mistake_is_found(name: str) -> None:
 def test_equal_seeds_give_equal_traces() -> None:
     """A seed's trace does not depend on the interpreter's hash seed."""
     program = "from tests.sim.scenario import *; print([run_seed(s)[1].network.digest() for s in (3, 7, 72)])"
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
-    assert len(digests) == 1
+    assert len(outputs_under_hash_seeds(program)) == 1

@@ -110,6 +110,15 @@ def test_closed_epochs_never_accept(core: Reduce) -> None:
     core.check()
 
 
+def test_an_epoch_sealed_before_its_shuffle_came_never_accepts() -> None:
+    """A hard-split epoch may be sealed on a replica that has had nothing of the shuffle; its other epochs are taken."""
+    reduce = Reduce(Incarnation(5), Limits(1 * MIB, 2 * MIB))
+    reduce.closed_because = ""
+    assert reduce.seal(SHUFFLE, False, [(3, 0)]) == [None]
+    reduce.introduce(SHUFFLE, Ack.WRITTEN, False, [])
+    assert taken(reduce.decide(push((3, 0, 0), (3, 1, 0), (4, 0, 0)))) == [False, True, True]
+
+
 def test_a_duplicate_waits_for_its_first_arrival(core: Reduce) -> None:
     """While the first is on its way a second waits for it; if the first failed, the next one is taken anew."""
     first = core.decide(push((0, 0, 0), (1, 0, 0)))
