@@ -48,7 +48,8 @@ class CopyResult(NamedTuple):
 
 
 class EpochResult(NamedTuple):
-    """The final word on one epoch of one partition. Lost if no copy is OK and not all are UNKNOWN_FILE."""
+    """The final word on one epoch of one partition. Lost if no copy is OK and none is UNKNOWN_FILE: both copies hold
+    what was acknowledged, so if one never had a batch nothing was."""
 
     partition: PartitionId
     epoch: Epoch
@@ -64,7 +65,7 @@ class EpochResult(NamedTuple):
     def lost(self) -> bool:
         """Whether acknowledged batches may be missing."""
         asked = [copy for copy in (self.primary, self.replica) if copy.worker != NO_WORKER]
-        return not self.copies and any(copy.status != Status.UNKNOWN_FILE for copy in asked)
+        return not self.copies and all(copy.status != Status.UNKNOWN_FILE for copy in asked)
 
 
 @dataclass(frozen=True, slots=True)

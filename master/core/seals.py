@@ -2,7 +2,9 @@
 
 Rules
 * Every epoch that was ever placed is asked for on every worker that holds a copy.
-* A worker that is away is waited for until its caller gives it up, but not for epochs whose other copy is sealed.
+* A worker that is away is waited for until its caller gives it up, but not for epochs whose other copy is known.
+* A copy is known if it is sealed, or if its worker never had a batch of it: what was acknowledged is on both copies,
+  so then nothing was.
 * A worker that does not know an epoch is believed only if it has not started since, or kept all it acknowledged
   (epochs.vouches); otherwise that copy is lost.
 
@@ -31,6 +33,8 @@ _SILENT = 0xFFFF
 #: Epochs sorted at a time.
 _SLICE = 32_768
 _NO_COPY = CopyResult(NO_WORKER, Status.UNKNOWN_FILE, 0)
+#: What a worker says of a copy that makes the other one needless.
+_KNOWN = frozenset({int(Status.OK), int(Status.UNKNOWN_FILE)})
 _STATUSES = {int(status): status for status in Status}
 
 
@@ -108,7 +112,11 @@ class Seals:
     def enough(self, away: Iterable[int] = ()) -> bool:
         """Whether nobody has to be waited for, if those `away` are waited for only where there is no other copy."""
         gone = set(away)
-        return all(worker in gone and self._covered(worker) for worker in self.unanswered)
+        return all(worker in gone and self.covered(worker) for worker in self.unanswered)
+
+    def covered(self, worker: int) -> bool:
+        """Whether of everything that this worker has to answer another copy is known."""
+        return all(any(self._statuses[side][row] in _KNOWN for side in (0, 1)) for row in self._silent(worker))
 
     def results(self) -> Iterator[EpochResult]:
         """Yield the final word on every epoch, by partition and epoch; copies that said nothing are UNAVAILABLE."""
@@ -132,10 +140,6 @@ class Seals:
 
     def _is_silent(self, row: int, worker: int) -> bool:
         return any(self._workers[side][row] == worker and self._statuses[side][row] == _SILENT for side in (0, 1))
-
-    def _covered(self, worker: int) -> bool:
-        """Whether everything that this worker has to answer is sealed on another one."""
-        return all(any(self._statuses[side][row] == Status.OK for side in (0, 1)) for row in self._silent(worker))
 
     def _copy(self, row: int, side: int) -> CopyResult:
         worker, status = self._workers[side][row], self._statuses[side][row]

@@ -7,8 +7,9 @@ Rules
 * Revives of a generation that is being committed wait for its end. An epoch that was made all the same is found by
   apply, which refuses the commit; then that epoch is sealed, too.
 * A worker that cannot be asked is tried again until `worker.return_grace` is over, counted from the first failed try,
-  or from its last heartbeat if it is lost. One that answers that it is busy or its disk full is waited for without
-  end. Where another copy is sealed neither is waited for.
+  or from its last heartbeat if it is lost. One that answers that it is busy or its disk full has the data and is waited
+  for five times as long; then the commit fails with NO_ROOM and nothing is said, so that it can be asked for again. Where
+  the other copy is known neither is waited for.
 * Epochs that were hard-split are sealed early, one worker after another in the background; what fails there is only
   sealed later.
 
@@ -28,6 +29,7 @@ from holdfast.common.errors import (
     ConflictError,
     GiveUpError,
     HoldfastError,
+    NoRoomError,
     NotLeaderError,
     ProtocolError,
     RetryError,
@@ -57,8 +59,9 @@ EARLY_MAX = 65_536
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
 #: While a worker seals, how often its record is looked at.
 _LOOK_S = 0.25
-#: What a worker says that has the data and cannot seal it now: it is asked again for as long as it takes.
+#: What a worker says that has the data and cannot seal it now: it is asked again for so many times the grace.
 _PATIENCE = frozenset({Status.DISK_FULL, Status.BUSY})
+_PATIENCE_GRACES = 5
 #: A worker that was lost before it was asked must answer within this.
 _LOST_S = 3.0
 
@@ -252,9 +255,10 @@ class Sealing:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask(self, asked: _Round, number: int) -> None:
-        """Ask one worker, part by part, until it has answered everything or is given up."""
+        """Ask one worker, part by part, until it has answered everything or is given up. Raises NoRoomError if it has
+        data that it could not seal for very long."""
         key, seals = asked.shuffle.key, asked.seals
-        pause, failed_at = _PAUSE_MIN_S, 0
+        pause, failed_at, full_at = _PAUSE_MIN_S, 0, 0
         while missing := seals.missing(number, SEAL_EPOCHS_MAX):
             worker = self._worker(key, number)
             try:
@@ -264,8 +268,9 @@ class Sealing:
                     raise ProtocolError(f'worker "{worker.name}" answered a seal with other epochs')
             except HoldfastError as error:
                 asked.away.add(number)
-                failed_at = 0 if error.status in _PATIENCE else failed_at or self._leader.now_ns()
-                if failed_at and self._is_gone(worker, failed_at):
+                now = self._leader.now_ns()
+                failed_at, full_at = (0, full_at or now) if error.status in _PATIENCE else (failed_at or now, 0)
+                if self._is_spent(asked, worker, full_at, error) or (failed_at and self._is_gone(worker, failed_at)):
                     log.warning("sealed without a worker", extra={"worker": worker.name, "why": str(error)})
                     self.counts.given_up += 1
                     seals.give_up(number)
@@ -274,7 +279,7 @@ class Sealing:
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, _PAUSE_MAX_S)
             else:
-                failed_at = 0
+                failed_at = full_at = 0
                 asked.away.discard(number)
 
     def _request(self, key: ShuffleKey, epochs: Sequence[tuple[int, int]], flags: int) -> Seal:
@@ -309,6 +314,18 @@ class Sealing:
         if now - failed_at >= grace:
             return True
         return not worker.alive and self._leader.liveness.worker_silence(now, worker.id, worker.incarnation) >= grace
+
+    def _is_spent(self, asked: _Round, worker: Worker, full_at: int, error: HoldfastError) -> bool:
+        """Whether a worker that could not seal for long is not needed; raises NoRoomError if it is, and has the data."""
+        bound = self._leader.config.worker.return_grace.ns * _PATIENCE_GRACES
+        if not full_at or self._leader.now_ns() - full_at < bound:
+            return False
+        if asked.seals.covered(worker.id):
+            return True
+        raise NoRoomError(
+            f'{asked.shuffle.key} is not committed: worker "{worker.name}" has data of it that it could not seal for '
+            f"{bound // 10**9} s ({error}). Nothing is lost: make room there, and commit again."
+        )
 
     # Early seals.
 

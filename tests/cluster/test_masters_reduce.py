@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.common.errors import ConflictError, GiveUpError, HoldfastError, ProtocolError, Status
+from holdfast.common.errors import ConflictError, GiveUpError, HoldfastError, NoRoomError, ProtocolError, Status
 from holdfast.common.ids import (
     NO_WORKER,
     AttemptId,
@@ -298,6 +298,26 @@ def test_second_copy_is_not_waited_for(own: LocalCluster):
     run(story())
 
 
+def test_copy_that_was_never_written_to_is_not_waited_for(own: LocalCluster):
+    """A worker died before anything was pushed to it: its replica never had a batch, so nothing can be lost, and the
+    commit neither waits the grace (30 s here) nor calls anything lost."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            await driver.open(copies=2)
+            peers[1].statuses = {(p, 0): Status.UNKNOWN_FILE for p in range(8)}
+            await peers[0].stop()
+            begin = asyncio.get_running_loop().time()
+            await driver.end()
+            assert asyncio.get_running_loop().time() - begin < 15, "the grace was waited for"
+            told = await driver.told()
+            assert [(each.copies, each.lost) for each in told] == [((), False)] * 8
+            assert (await driver.info()).lost == 0
+            await peers[0].start(driver.client)
+
+    run(story())
+
+
 def test_worker_that_comes_back_is_waited_for(own: LocalCluster):
     """A commit waits for a worker that is restarting and records what it recovered."""
 
@@ -382,6 +402,48 @@ def test_worker_with_a_full_disk_is_waited_for(own: LocalCluster):
             await driver.end()
             assert len(peer.seals) == 7
             assert not any(each.lost for each in await driver.told())
+
+    run(story())
+
+
+@pytest.mark.parametrize("own", [HASTY], indirect=True)
+@pytest.mark.parametrize("status", [Status.DISK_FULL, Status.BUSY])
+def test_worker_that_never_has_room_fails_the_commit(own: LocalCluster, status: Status):
+    """A worker that has the only copy and refuses every seal: the commit ends with NO_ROOM and names it, nothing is
+    recorded, and once there is room the same commit goes through."""
+
+    async def story():
+        async with world(own, 1) as (driver, [peer]):
+            await driver.open()
+            peer.refusals = [HoldfastError("no room here", status=status)] * 1000
+            with pytest.raises(NoRoomError, match=f'"{peer.name}".*no room here') as full:
+                await driver.end()
+            assert full.value.status is Status.NO_ROOM
+            assert (await driver.info()).state == "open"
+            peer.refusals = []
+            await driver.end()
+            assert not any(each.lost for each in await driver.told())
+
+    run(story())
+
+
+@pytest.mark.parametrize("own", [HASTY], indirect=True)
+def test_worker_that_never_has_room_is_not_needed_with_another_copy(own: LocalCluster):
+    """While a commit waits for another worker, one that refuses every seal ends nothing: its epochs have a copy."""
+
+    async def story():
+        async with world(own, 3) as (driver, peers):
+            placed, _ = await driver.open(partitions=2, copies=2)
+            first, second = ({each.primary, each.replica} for each in placed.partitions)
+            full, slow = (next(p for p in peers if {p.number} == only) for only in (first - second, second - first))
+            full.refusals = [HoldfastError("no room here", status=Status.DISK_FULL)] * 1000
+            slow.hold = True
+            commit = asyncio.create_task(driver.end(partitions=2))
+            given_up = "holdfast_master_commits_without_worker"
+            await wait_until_async(lambda: commit.done() or metric(own, given_up) == 1, "the end of patience")
+            slow.release()
+            await commit
+            assert [len(each.copies) for each in await driver.told()] == [1, 2]
 
     run(story())
 

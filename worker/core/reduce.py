@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
-from holdfast.common.errors import Status
+from holdfast.common.errors import RetryError, Status
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
 from holdfast.common.limits import GIB, KIB
 from holdfast.common.messages import Ack
@@ -27,6 +27,8 @@ FLUSH_BYTES = 256 * KIB
 EPOCHS_MAX = 131_072
 #: Shuffles remembered as committed or forgotten, so that a late writer is refused.
 PAST_MAX = 65_536
+#: Epochs remembered that were sealed before their shuffle came; one takes some 100 bytes.
+SEALED_FIRST_MAX = 131_072
 
 
 class Life(Enum):
@@ -161,6 +163,8 @@ class Reduce:
     _forgotten: dict[ShuffleKey, None] = field(default_factory=dict)
     #: epochs that were sealed before any batch of their shuffle came here, as a hard-split one's replica may be
     _sealed_first: dict[ShuffleKey, set[int]] = field(default_factory=dict)
+    #: how many those are, over all shuffles
+    sealed_first: int = 0
 
     # Pushes.
 
@@ -174,10 +178,10 @@ class Reduce:
 
     def introduce(self, shuffle: ShuffleKey, ack: Ack, final: bool, closed: Iterable[tuple[int, int]]) -> None:
         """Begin to take pushes of a shuffle; `final` and `closed` (partition, epoch) are what storage remembers."""
+        earlier = self._drop_sealed_first(shuffle)
         if final:
             _remember(self._committed, shuffle)
         else:
-            earlier = self._sealed_first.pop(shuffle, set())
             self.shuffles[shuffle] = Shuffle(shuffle, ack, closed={epoch_key(*one) for one in closed} | earlier)
 
     def refuse(self, push: Push) -> Refusal | None:
@@ -326,8 +330,16 @@ class Reduce:
     # Seals.
 
     def seal(self, shuffle: ShuffleKey, final: bool, epochs: Sequence[tuple[int, int]]) -> list[EpochState | None]:
-        """Close epochs; return for each its state to be sealed (or asked), None where only storage can tell."""
+        """Close epochs; return for each its state to be sealed (or asked), None where only storage can tell.
+
+        Raises RetryError (BUSY) for one that is not final, if too many epochs were sealed before their shuffle came.
+        """
         found = self.shuffles.get(shuffle)
+        past = final or shuffle in self._committed or shuffle in self._forgotten
+        if found is not None:
+            closed = found.closed
+        else:
+            closed = set() if past else self._seal_first(shuffle, epochs)
         states: list[EpochState | None] = []
         for partition, epoch in epochs:
             key = epoch_key(partition, epoch)
@@ -335,17 +347,35 @@ class Reduce:
             if state is not None and state.life in (Life.OPEN, Life.SOFT, Life.HARD):
                 state.become(Life.SEALING)
             elif state is None:
-                closed = found.closed if found is not None else self._sealed_first.setdefault(shuffle, set())
                 closed.add(key)
             states.append(state)
-        if final or shuffle in self._committed or shuffle in self._forgotten:
-            self._sealed_first.pop(shuffle, None)  # nothing of it is taken any more
-        elif len(self._sealed_first) > PAST_MAX:
-            del self._sealed_first[next(iter(self._sealed_first))]
+        if past:
+            self._drop_sealed_first(shuffle)  # nothing of it is taken any more
         if final and shuffle not in self._forgotten:
             _remember(self._committed, shuffle)
             self.attempts.drop([shuffle])
+            if found is not None and not found.epochs:
+                del self.shuffles[shuffle]
         return states
+
+    def _seal_first(self, shuffle: ShuffleKey, epochs: Iterable[tuple[int, int]]) -> set[int]:
+        """Remember epochs of a shuffle that has not come here; return all of it that was sealed."""
+        sealed = self._sealed_first.get(shuffle, set())
+        whole = sealed | {epoch_key(*one) for one in epochs}
+        if self.sealed_first + len(whole) - len(sealed) > SEALED_FIRST_MAX:
+            raise RetryError(f"{SEALED_FIRST_MAX} epochs were sealed before their shuffle came", status=Status.BUSY)
+        self.sealed_first += len(whole) - len(sealed)
+        self._sealed_first[shuffle] = whole
+        return whole
+
+    def _drop_sealed_first(self, shuffle: ShuffleKey) -> set[int]:
+        sealed = self._sealed_first.pop(shuffle, set())
+        self.sealed_first -= len(sealed)
+        return sealed
+
+    def sealed_only(self) -> list[ShuffleKey]:
+        """Shuffles of which nothing came here but seals: of these, too, somebody has to ask whether they were dropped."""
+        return list(self._sealed_first)
 
     def sealed(self, state: EpochState) -> None:
         """The answer for this epoch is kept by storage: the state is of no more use."""
@@ -370,7 +400,7 @@ class Reduce:
         """The masters do not know it any more; return the epochs whose copies are to be dropped."""
         _remember(self._forgotten, shuffle)
         self._committed.pop(shuffle, None)
-        self._sealed_first.pop(shuffle, None)
+        self._drop_sealed_first(shuffle)
         found = self.shuffles.pop(shuffle, None)
         if found is None:
             return []
@@ -415,6 +445,8 @@ class Reduce:
         """Re-derive everything redundant; an AssertionError is a bug."""
         assert max(len(self._committed), len(self._forgotten)) <= PAST_MAX
         assert not self.shuffles.keys() & self._forgotten.keys()
+        assert not self.shuffles.keys() & self._sealed_first.keys()
+        assert self.sealed_first == sum(map(len, self._sealed_first.values())) <= SEALED_FIRST_MAX
         assert self.epochs == sum(len(shuffle.epochs) for shuffle in self.shuffles.values()) <= EPOCHS_MAX
         for key, shuffle in self.shuffles.items():
             assert shuffle.key == key

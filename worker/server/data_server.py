@@ -121,6 +121,10 @@ class DataServer:
         self.maps.forget(shuffle)
         self.pushes.forget(shuffle)
 
+    def sealed_only(self) -> list[ShuffleKey]:
+        """Shuffles of which only seals came: nothing of them is on disk."""
+        return self.pushes.reduce.sealed_only()
+
     async def wait_for_seals(self) -> None:
         """Return when no seal is on its way to the disk."""
         await self.maps.wait_for_seals()

@@ -179,11 +179,11 @@ class Registration:
     # Forgetting.
 
     async def _forget_dropped(self, client: ControlClient) -> float:
-        """Ask about everything on disk and delete what may go; returns when to ask again."""
+        """Ask about everything that is here and delete what may go; returns when to ask again."""
         if not self._standing.registered:
             return PAUSE_SECONDS
         problems: list[str] = []
-        for asked in batches(self._store.shuffles()):
+        for asked in batches(sorted({*self._store.shuffles(), *self._server.sealed_only()})):
             highest = self._standing.raft_index
             request = pb.CheckShufflesRequest(
                 worker=self._standing.worker, keys=[_to_proto(key) for key in asked], raft_index=highest

@@ -79,12 +79,27 @@ def test_worker_away_is_waited_for_where_it_has_the_only_copy():
     assert list(other.results())[1].primary.status == S.UNAVAILABLE
 
 
-@pytest.mark.parametrize("status", [S.FAILED_COPY, S.DATA_LOST, S.UNKNOWN_FILE])
-def test_copy_that_is_not_sealed_covers_nothing(status):
-    """A worker away is waited for while the other copy is anything but sealed."""
+@pytest.mark.parametrize("status", [S.FAILED_COPY, S.DATA_LOST])
+def test_copy_that_is_gone_covers_nothing(status):
+    """A worker away is waited for while the other copy had batches and lost them."""
     seals = Seals(EPOCHS[:1])
     say(seals, 1, sealed(0, 0, status))
     assert not seals.enough(away={2})
+
+
+def test_copy_without_a_batch_makes_the_other_needless():
+    """What was acknowledged is on both copies: where one worker never had a batch the other is not waited for, and the
+    epoch is not lost. One that may have forgotten, or the word of a worker with the only copy, says nothing of others."""
+    seals = Seals(EPOCHS[:1])
+    say(seals, 1, sealed(0, 0, S.UNKNOWN_FILE))
+    assert seals.enough(away={2})
+    seals.give_up(2)
+    assert not next(iter(seals.results())).lost
+    forgot = Seals([PlacedEpoch(0, 0, 1, 2, 1)])
+    say(forgot, 1, sealed(0, 0, S.UNKNOWN_FILE), ack=Ack.MEMORY)
+    assert not forgot.enough(away={2})
+    forgot.give_up(2)
+    assert next(iter(forgot.results())).lost
 
 
 def test_not_knowing_is_believed_only_of_who_was_there():

@@ -4,11 +4,12 @@ import random
 
 import pytest
 
-from holdfast.common.errors import Status
+from holdfast.common.errors import RetryError, Status
 from holdfast.common.ids import AttemptId, Incarnation, MapId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import Push
+from holdfast.worker.core import reduce as module
 from holdfast.worker.core.credits import CREDIT_LIFE_NS, Credits
 from holdfast.worker.core.lanes import HOLES_MAX, LANES_MAX, Lane
 from holdfast.worker.core.reduce import Decision, Life, Limits, Reduce
@@ -117,6 +118,40 @@ def test_an_epoch_sealed_before_its_shuffle_came_never_accepts() -> None:
     assert reduce.seal(SHUFFLE, False, [(3, 0)]) == [None]
     reduce.introduce(SHUFFLE, Ack.WRITTEN, False, [])
     assert taken(reduce.decide(push((3, 0, 0), (3, 1, 0), (4, 0, 0)))) == [False, True, True]
+
+
+def test_epochs_sealed_before_their_shuffles_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few shuffles they are of: beyond the bound an early seal is BUSY and a final one is not; those of a
+    shuffle that came, was committed or was forgotten make room."""
+    monkeypatch.setattr(module, "SEALED_FIRST_MAX", 6)
+    reduce = Reduce(Incarnation(5), Limits(1 * MIB, 2 * MIB))
+    first, second, third, fourth = (shuffle_of(number) for number in range(1, 5))
+    for shuffle in (first, second, third):
+        reduce.seal(shuffle, False, [(0, 0), (1, 0)])
+        reduce.seal(shuffle, False, [(1, 0)])
+    with pytest.raises(RetryError) as full:
+        reduce.seal(fourth, False, [(0, 0)])
+    assert full.value.status is Status.BUSY
+    assert reduce.sealed_only() == [first, second, third]
+    reduce.seal(fourth, True, [(0, 0)])
+    reduce.introduce(first, Ack.WRITTEN, False, [])
+    reduce.seal(second, True, [(5, 0)])
+    reduce.forget(third)
+    assert (reduce.sealed_first, reduce.sealed_only()) == (0, [])
+    reduce.check()
+
+
+def test_a_final_seal_leaves_nothing_of_a_shuffle_without_open_epochs(core: Reduce) -> None:
+    """All was sealed early, or nothing ever came: the last word takes the shuffle out of memory."""
+    (state,) = core.decide(push((0, 0, 0))).states
+    assert state is not None
+    core.seal(SHUFFLE, False, [(0, 0)])
+    core.sealed(state)
+    core.seal(SHUFFLE, True, [(0, 0), (1, 0)])
+    assert not core.shuffles
+    refusal = core.refuse(push((1, 0, 0)))
+    assert refusal is not None
+    assert refusal.status == Status.COMMITTED
 
 
 def test_a_duplicate_waits_for_its_first_arrival(core: Reduce) -> None:
