@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 CREDIT_BYTES = 8 * MIB
 #: A stream that has credit and brings nothing for so long is taken for lost.
 STALL_SECONDS = 30.0
+#: The same where everything that it owes can be read elsewhere.
+SWITCH_SECONDS = 3.0
 #: How often a waiting reader looks for stalled streams.
 _LOOK_SECONDS = 1.0
 
@@ -331,10 +333,15 @@ class StreamReader(Generic[K, P]):
     def _look_for_stalls(self) -> None:
         now_ns = time.monotonic_ns()
         for number, reading in list(self._open.items()):
-            if reading.opened is not None and now_ns - reading.sink.seen_ns > STALL_SECONDS * 1e9:
+            patience = self._patience(number)
+            if reading.opened is not None and now_ns - reading.sink.seen_ns > patience * 1e9:
                 self._close(number)
-                error = RetryError(f"worker {reading.worker} sent nothing for {STALL_SECONDS:.0f} s")
+                error = RetryError(f"worker {reading.worker} sent nothing for {patience:.0f} s")
                 self._do(self._core.stream_failed(number, error, now_ns))
+
+    def _patience(self, stream: int) -> float:
+        """Seconds that the worker of a stream may be silent."""
+        return SWITCH_SECONDS if self._core.may_switch(stream) else STALL_SECONDS
 
     def _give_credit(self, reading: Reading[K], size: int) -> None:
         """Give consumed bytes back in a few large steps."""
@@ -351,7 +358,7 @@ class StreamReader(Generic[K, P]):
                 case OpenStream():
                     reading = Reading(self._sink(effect.stream), effect.worker, effect.files)
                     self._open[effect.stream] = reading
-                    self._spawn(self._open_stream(reading))
+                    self._spawn(self._open_stream(reading, self._patience(effect.stream)))
                 case CloseStream():
                     self._close(effect.stream)
                 case AskMasters():
@@ -373,13 +380,13 @@ class StreamReader(Generic[K, P]):
         if not future.cancelled() and (error := future.exception()) is not None:
             self._events.put(_Crashed(error))
 
-    async def _open_stream(self, reading: Reading[K]) -> None:
+    async def _open_stream(self, reading: Reading[K], patience: float) -> None:
         try:
             client = await self._addresses.connect(reading.worker)
-            async with asyncio.timeout(STALL_SECONDS):
+            async with asyncio.timeout(patience):
                 reading.sink.use(await self._request(client, reading))
         except TimeoutError:
-            text = f"worker {reading.worker} did not answer within {STALL_SECONDS:.0f} s"
+            text = f"worker {reading.worker} did not answer within {patience:.0f} s"
             reading.sink.refused(RetryError(text))
         except HoldfastError as error:
             reading.sink.refused(error)

@@ -4,7 +4,8 @@ Rules: pure; events in, effects out; time is a number that comes with the events
 whose winner wrote it, or (partition, epoch) of one that was pushed to. Files that are complete are never asked for
 again. Per copy of a file three *answers* that do not help are the end of it (a refusal, a checksum mismatch, missing
 batches); refused and lost connections are no answers: they are tried again while the masters call the worker alive or
-it has not been gone for the return grace. A copy whose worker is gone is given up at once if another copy is left.
+it has not been gone for the return grace. A copy whose worker is gone is given up at once if another copy is left, and
+one whose worker is merely silent is left for another one that may answer.
 Events of a stream that is over are ignored. Called by stream_reader.py.
 """
 
@@ -235,7 +236,7 @@ class Fetch(Generic[K]):
                 failed = self._drop_worker(worker, waited_ns > self._grace_ns)
                 if failed is not None:
                     return failed
-            elif waited_ns > max(REACH_NS, self._grace_ns):
+            elif self._is_out_of_reach(worker, now_ns, max(REACH_NS, self._grace_ns)):
                 return self._stop(self._out_of_reach(worker, waited_ns))
         self._waiting.clear()
         return self._continue()
@@ -244,10 +245,18 @@ class Fetch(Generic[K]):
         """The masters cannot be reached: go on trying the workers for as long as one may be gone."""
         if self.over:
             return []
-        if all(now_ns - self._unreachable[worker] > self._grace_ns for worker in self._waiting):
+        if all(self._is_out_of_reach(worker, now_ns, self._grace_ns) for worker in self._waiting):
             return self._stop(error)
         self._waiting.clear()
         return self._continue()
+
+    def may_switch(self, stream: int) -> bool:
+        """Whether everything that a stream owes has another copy, on a worker that answers as far as we know."""
+        state = self._streams.get(stream)
+        return state is not None and all(
+            any(worker != state.worker and worker not in self._unreachable for worker in self._files[key].copies)
+            for key in state.owed & self._files.keys()
+        )
 
     # Decisions.
 
@@ -270,8 +279,8 @@ class Fetch(Generic[K]):
         return effects
 
     def _choose(self, file: _File) -> WorkerId:
-        """The first copy that can be reached, as far as we know; else the first."""
-        return next((worker for worker in file.copies if worker not in self._unreachable), file.copies[0])
+        """The first copy that can be reached, as far as we know; else the one whose worker was tried least often."""
+        return min(file.copies, key=lambda worker: (worker in self._unreachable, self._refusals[worker]))
 
     def _open(self, worker: WorkerId, files: Iterable[K]) -> OpenStream[K]:
         stream = self._next_stream
@@ -334,6 +343,11 @@ class Fetch(Generic[K]):
         del self._files[key]
         self._given_up.append(GaveUp(key, error))
         return None
+
+    def _is_out_of_reach(self, worker: WorkerId, now_ns: int, limit_ns: int) -> bool:
+        """Whether some file of this worker has no copy that was reached within `limit_ns`."""
+        late = {each for each, since in self._unreachable.items() if now_ns - since > limit_ns}
+        return any(worker in file.copies and late.issuperset(file.copies) for file in self._files.values())
 
     def _out_of_reach(self, worker: WorkerId, waited_ns: int) -> HoldfastError:
         files = sum(worker in file.copies for file in self._files.values())

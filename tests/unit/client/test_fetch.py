@@ -105,6 +105,46 @@ def test_a_second_copy_is_used_at_once() -> None:
     assert core.workers_known({WorkerId(2): WorkerState.ALIVE}, 2) == [], "the copy of the lost worker is given up"
 
 
+def test_a_silent_worker_is_left_where_every_file_has_a_copy_that_may_answer() -> None:
+    """Whoever is alone with a file, or whose other copy did not answer either, is waited for."""
+    core = fetch((1, 2), (3, 1), (4,))
+    core.started()
+    assert [core.may_switch(stream) for stream in (0, 1, 2)] == [True, True, False]
+    core.stream_failed(0, LOST, 1)
+    assert not core.may_switch(1), "its other copy is worker 1"
+    assert not core.may_switch(99)
+
+
+def test_copies_take_turns_while_no_worker_answers() -> None:
+    """A read does not stay with a worker that is gone when the other one was out of reach for a moment."""
+    core = fetch((1, 2))
+    both = {WorkerId(1): WorkerState.ALIVE, WorkerId(2): WorkerState.ALIVE}
+    effects, tried = core.started(), []
+    for turn in range(16):
+        opened = [effect for effect in effects if isinstance(effect, OpenStream)]
+        tried += [effect.worker for effect in opened]
+        effects = [] if opened else core.workers_known(both, turn)
+        for effect in opened:
+            effects += core.stream_failed(effect.stream, LOST, turn)
+    assert len(tried) >= 8
+    assert abs(tried.count(WorkerId(1)) - tried.count(WorkerId(2))) <= 1, tried
+
+
+def test_a_copy_long_out_of_reach_does_not_end_a_read_that_has_another() -> None:
+    """Worker 1 never answered while worker 2 served; when that one blinks the read goes on."""
+    core = fetch((1, 2))
+    core.started()
+    core.stream_failed(0, LOST, 0)
+    late = 5 * REACH_NS
+    core.stream_failed(1, LOST, late)
+    both = {WorkerId(1): WorkerState.ALIVE, WorkerId(2): WorkerState.ALIVE}
+    (opened,) = core.workers_known(both, late + 1)
+    assert isinstance(opened, OpenStream)
+    core.stream_failed(opened.stream, LOST, late + 2)
+    (again,) = core.masters_silent(LOST, late + 3)
+    assert isinstance(again, OpenStream)
+
+
 def test_preference_orders_the_copies() -> None:
     """A preferred worker is asked first where it has a copy."""
     core = Fetch({MapId(0): source(0, 1, 2)}, where="x", prefer=[WorkerId(2)])
