@@ -8,7 +8,7 @@ Rules
   apply, which refuses the commit; then that epoch is sealed, too.
 * A worker that cannot be asked is tried again until `worker.return_grace` is over, counted from the first failed try,
   or from its last heartbeat if it is lost. One that answers that it is busy or its disk full has the data and is waited
-  for five times as long; then the commit fails with NO_ROOM and nothing is said, so that it can be asked for again. Where
+  for five times as long; then the commit fails with NO_ROOM and nothing is said, so it can be asked for again. Where
   the other copy is known neither is waited for.
 * Epochs that were hard-split are sealed early, one worker after another in the background; what fails there is only
   sealed later.
@@ -316,7 +316,7 @@ class Sealing:
         return not worker.alive and self._leader.liveness.worker_silence(now, worker.id, worker.incarnation) >= grace
 
     def _is_spent(self, asked: _Round, worker: Worker, full_at: int, error: HoldfastError) -> bool:
-        """Whether a worker that could not seal for long is not needed; raises NoRoomError if it is, and has the data."""
+        """Whether a worker that could not seal for long can be done without. Raises NoRoomError if it cannot."""
         bound = self._leader.config.worker.return_grace.ns * _PATIENCE_GRACES
         if not full_at or self._leader.now_ns() - full_at < bound:
             return False

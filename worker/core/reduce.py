@@ -336,10 +336,9 @@ class Reduce:
         """
         found = self.shuffles.get(shuffle)
         past = final or shuffle in self._committed or shuffle in self._forgotten
-        if found is not None:
-            closed = found.closed
-        else:
-            closed = set() if past else self._seal_first(shuffle, epochs)
+        closed = found.closed if found is not None else set[int]()
+        if found is None and not past:
+            closed = self._seal_first(shuffle, epochs)
         states: list[EpochState | None] = []
         for partition, epoch in epochs:
             key = epoch_key(partition, epoch)
@@ -374,7 +373,7 @@ class Reduce:
         return sealed
 
     def sealed_only(self) -> list[ShuffleKey]:
-        """Shuffles of which nothing came here but seals: of these, too, somebody has to ask whether they were dropped."""
+        """Shuffles of which nothing came here but seals; they, too, may have been dropped meanwhile."""
         return list(self._sealed_first)
 
     def sealed(self, state: EpochState) -> None:

@@ -89,7 +89,7 @@ def test_copy_that_is_gone_covers_nothing(status):
 
 def test_copy_without_a_batch_makes_the_other_needless():
     """What was acknowledged is on both copies: where one worker never had a batch the other is not waited for, and the
-    epoch is not lost. One that may have forgotten, or the word of a worker with the only copy, says nothing of others."""
+    epoch is not lost. The word of one that may have forgotten is not believed."""
     seals = Seals(EPOCHS[:1])
     say(seals, 1, sealed(0, 0, S.UNKNOWN_FILE))
     assert seals.enough(away={2})
