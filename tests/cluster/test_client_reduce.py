@@ -3,24 +3,18 @@
 import pickle
 import random
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from holdfast.client import Ack, Codec, PushStatus, ReduceShuffle, Session
+from holdfast.client import Ack, Codec, PushStatus, Session
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.push_writer import BUFFER_BYTES_MIN
 from holdfast.common.errors import AbortedError, ConflictError, DataLostError, GiveUpError, HoldfastError, Status
 from holdfast.common.limits import KIB, MIB
-
-PARTITIONS = 4
-MAPS = 4
-#: Per partition, how often each (map, payload) is there.
-Contents = dict[int, Counter[tuple[int, bytes]]]
-Records = list[tuple[int, bytes]]
+from tests.support.reduce_client import MAPS, PARTITIONS, contents, fill, push, read, records_of
 
 
 @pytest.fixture(scope="module")
@@ -35,44 +29,6 @@ def session(shared: LocalCluster) -> Iterator[Session]:
     """A session of the shared cluster."""
     with Session(shared.endpoints, app="tests") as opened:
         yield opened
-
-
-def records_of(seed: int, count: int = 40, partitions: int = PARTITIONS, size_max: int = 100_000) -> Records:
-    """Payloads from one byte to `size_max`, for random partitions."""
-    rng = random.Random(seed)
-    sizes = [1, 100, 3_000, size_max]
-    return [(rng.randrange(partitions), rng.randbytes(rng.choice(sizes))) for _ in range(count)]
-
-
-def push(shuffle: ReduceShuffle, map_id: int, attempt: int, records: Records, **options: Any) -> PushStatus:
-    with shuffle.writer(map_id, attempt, **options) as writer:
-        for record in records:
-            writer.write(record[0], record[1])
-        return writer.close()
-
-
-def contents(maps: dict[int, Records]) -> Contents:
-    """What a reader must get, as a multiset per partition."""
-    found: Contents = defaultdict(Counter)
-    for map_id, records in maps.items():
-        for partition, payload in records:
-            found[partition][map_id, payload] += 1
-    return found
-
-
-def read(shuffle: ReduceShuffle, partitions: Iterable[int] = range(PARTITIONS), **options: Any) -> Contents:
-    found: Contents = defaultdict(Counter)
-    for record in shuffle.reader(partitions, **options):
-        found[record.partition][record.map, bytes(record.payload)] += 1
-    return found
-
-
-def fill(session: Session, maps: int = MAPS, **options: Any) -> tuple[ReduceShuffle, Contents]:
-    """A committed shuffle with random contents."""
-    shuffle = session.register_reduce_shuffle(PARTITIONS, maps, **options)
-    data = {map_id: records_of(map_id) for map_id in range(maps)}
-    shuffle.commit([push(shuffle, map_id, 100 + map_id, records) for map_id, records in data.items()])
-    return shuffle, contents(data)
 
 
 @pytest.mark.parametrize("ack", list(Ack))
