@@ -195,7 +195,7 @@ def test_lost_worker_is_moved_in_one_command_and_a_storm_reads(own: LocalCluster
     run(story())
 
 
-def test_storm_before_the_move_makes_each_epoch_once(own: LocalCluster):
+def test_g11_clients_that_revive_the_same_epochs_at_once_share_them(own: LocalCluster):
     """Clients that find out before the masters do share the command of the first."""
 
     async def story():

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.common.errors import Status
 from holdfast.common.frame import FrameType
+from holdfast.common.ids import ShuffleKey
 from holdfast.common.messages import Ack, Role
 from holdfast.common.reduce_messages import PushAnswer, PushCredit
 from tests.support.reduce_data import Made, WorkerProcess, Writer, names, refused, shuffle_of
@@ -263,8 +264,18 @@ def test_splits_at_their_sizes(tmp_path: Path) -> None:
         worker.kill()
 
 
-def test_a_range_of_maps_is_cut_out(worker: WorkerProcess) -> None:
-    """CHUNKS_OPEN with a range of maps brings those batches and no others."""
+def test_row_15_ranges_of_maps_before_and_after_an_orderly_restart(worker: WorkerProcess) -> None:
+    """CHUNKS_OPEN with a range of maps brings those batches and no others, of a large partition and of a small one that
+    was packed with others; a worker that was ended in order and started again does the same."""
+
+    async def ranges(shuffle: ShuffleKey) -> None:
+        files = [(2, 0, 0), (3, 0, 0), (0, 0, 0)]
+        async with worker.client() as client:
+            for begin, end in [(0, 10), (3, 5), (9, 100), (20, 30)]:
+                found = (await client.read(shuffle, files, (begin, end))).batches(shuffle, files)
+                for partition in (0, 2, 3):
+                    wanted = {(m, m, n) for m in range(begin, min(end, 10)) for n in range(6)}
+                    assert set(names(found.get(partition, []))) == wanted
 
     async def story() -> None:
         shuffle = shuffle_of()
@@ -273,14 +284,15 @@ def test_a_range_of_maps_is_cut_out(worker: WorkerProcess) -> None:
             for turn in range(6):
                 for writer in writers:
                     batches = [writer.batch(p, os.urandom(3_000 + 40_000 * (turn % 2))) for p in range(3)]
+                    batches += [writer.batch(p, os.urandom(100)) for p in (3, 4)]
                     assert await client.push(writer, batches) == {}
-            await master.seal(shuffle, [(p, 0) for p in range(3)])
-            files = [(2, 0, 0), (0, 0, 0)]
-            for begin, end in [(0, 10), (3, 5), (9, 100), (20, 30)]:
-                found = (await client.read(shuffle, files, (begin, end))).batches(shuffle, files)
-                for partition in (0, 2):
-                    wanted = {(m, m, n) for m in range(begin, min(end, 10)) for n in range(6)}
-                    assert set(names(found.get(partition, []))) == wanted
+            await master.seal(shuffle, [(p, 0) for p in range(5)])
+        kinds = {path.suffix for path in worker.data.rglob("*")}
+        assert {".part", ".pack"} <= kinds, "one partition has a file of its own, another has not"
+        await ranges(shuffle)
+        await asyncio.to_thread(worker.stop)
+        await asyncio.to_thread(worker.start)
+        await ranges(shuffle)
 
     run(story())
 

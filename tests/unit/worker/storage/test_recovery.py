@@ -214,7 +214,7 @@ def test_nothing_is_deleted_at_a_start(root):
 
 
 @pytest.mark.parametrize("damage", ["rubbish", "empty", "gone", "cut", "another directory's"])
-def test_a_damaged_index_is_rebuilt_from_footers(root, tmp_path_factory, damage):
+def test_row_37_a_damaged_index_is_rebuilt_from_footers(root, tmp_path_factory, damage):
     """The damaged index goes to quarantine, and every sealed file is served with the same answer to its seal."""
     index = root / names.INDEX_DATA
     if damage == "gone":
