@@ -3,9 +3,10 @@
 import asyncio
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -147,18 +148,16 @@ def test_g3_kill_9_mid_push_without_replication_keeps_what_was_written(cluster: 
 
 def in_the_middle(work: Sequence[Callable[[], object]], trouble: Callable[[], None]) -> None:
     """Do the work in a thread; the trouble comes when the first piece of it is done."""
-    first: Future[None] = Future()
+    first = threading.Event()
 
     def run() -> None:
         for each in work:
             each()
-            if not first.done():
-                first.set_result(None)
+            first.set()
 
     with ThreadPoolExecutor(1) as pool:
         whole = pool.submit(run)
-        whole.add_done_callback(lambda _: first.done() or first.set_result(None))
-        first.result()
+        wait_until(lambda: first.is_set() or whole.done(), "the first piece")
         trouble()
         whole.result()
 

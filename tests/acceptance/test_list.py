@@ -9,7 +9,7 @@ _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 _NUMBERED = re.compile(r"test_(?:row_\d+|g\d+)_\w+")
 
 
-def tests_of(path: Path) -> set[str]:
+def named_in(path: Path) -> set[str]:
     """The names of a file's tests."""
     tree = ast.parse(path.read_text("utf-8"))
     return {
@@ -24,13 +24,13 @@ def test_every_test_of_the_list_exists_and_every_numbered_test_is_listed() -> No
     in the tests of Raft are those of another list."""
     named = set(_NAMED.findall((ROOT / "docs/acceptance.md").read_text("utf-8")))
     assert len(named) > 30
-    gone = sorted(f"{file}::{name}" for file, name in named if name not in tests_of(ROOT / file))
+    gone = sorted(f"{file}::{name}" for file, name in named if name not in named_in(ROOT / file))
     assert not gone, f"docs/acceptance.md names what is not there: {gone}"
     numbered = {
         (str(path.relative_to(ROOT)), name)
         for path in (ROOT / "tests").rglob("test_*.py")
         if path.parent.name != "raft"
-        for name in tests_of(path)
+        for name in named_in(path)
         if _NUMBERED.fullmatch(name)
     }
     assert not numbered - named, f"docs/acceptance.md does not list {sorted(numbered - named)}"

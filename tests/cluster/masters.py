@@ -17,6 +17,8 @@ from tests.support.waiting import wait_until_async
 
 #: Nobody here sends heartbeats, so workers are lost only where a test is about that.
 CALM = {"lease": {"worker": "10m"}}
+#: Workers away are given up soon.
+HASTY = {**CALM, "worker": {"return_grace": "300ms"}}
 #: Short leases, so that expiry is seen within a test; the defaults elsewhere.
 SHORT = {"lease": {"worker": "1s", "heartbeat": "200ms", "tick": "100ms", "deletion_grace": "500ms"}}
 

@@ -1,0 +1,165 @@
+"""How long a commit of REDUCE partitions waits for a worker that is away, full or unable, and what it says then.
+
+Three masters as real processes; the workers are socket peers that answer seals as a test wants them to.
+"""
+
+import asyncio
+
+import pytest
+
+from holdfast.client.cluster import LocalCluster
+from holdfast.common.errors import HoldfastError, NoRoomError, Status
+from tests.cluster.masters import HASTY, run
+from tests.cluster.reduce_peers import metric, world
+from tests.support.waiting import wait_until_async
+
+
+@pytest.mark.parametrize("own", [HASTY], indirect=True)
+def test_worker_that_stays_away_is_recorded_as_lost(own: LocalCluster):
+    """After the grace the commit goes on without it: its epochs without another copy are LOST, by name."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            placed, _ = await driver.open(partitions=6)
+            await peers[0].stop()
+            await driver.end(partitions=6)
+            lost = {each.partition for each in await driver.told() if each.lost}
+            assert lost == {p for p, each in enumerate(placed.partitions) if each.primary == peers[0].number}
+            info = await driver.info()
+            assert (info.state, info.lost) == ("committed", 3)
+            await peers[0].start(driver.client)
+
+    run(story())
+
+
+def test_second_copy_is_not_waited_for(own: LocalCluster):
+    """With the other copy sealed a worker that is away costs no grace (30 s here); one that failed costs nothing
+    either."""
+
+    async def story():
+        async with world(own, 3) as (driver, peers):
+            placed, _ = await driver.open(copies=2)
+            gone, failed, good = (peer.number for peer in peers)
+            pairs = [{each.primary, each.replica} for each in placed.partitions]
+            peers[1].statuses = {(p, 0): Status.FAILED_COPY for p, pair in enumerate(pairs) if pair == {failed, good}}
+            await peers[0].stop()
+            loop = asyncio.get_running_loop()
+            begin = loop.time()
+            await driver.end()
+            assert loop.time() - begin < 15, "the grace was waited for"
+            told = await driver.told()
+            assert not any(each.lost for each in told)
+            statuses = {copy.status for each in told for copy in (each.primary, each.replica) if copy.worker == gone}
+            assert statuses == {Status.UNAVAILABLE}
+            await peers[0].start(driver.client)
+
+    run(story())
+
+
+def test_copy_that_was_never_written_to_is_not_waited_for(own: LocalCluster):
+    """A worker died before anything was pushed to it: its replica never had a batch, so nothing can be lost, and the
+    commit neither waits the grace (30 s here) nor calls anything lost."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            await driver.open(copies=2)
+            peers[1].statuses = {(p, 0): Status.UNKNOWN_FILE for p in range(8)}
+            await peers[0].stop()
+            begin = asyncio.get_running_loop().time()
+            await driver.end()
+            assert asyncio.get_running_loop().time() - begin < 15, "the grace was waited for"
+            told = await driver.told()
+            assert [(each.copies, each.lost) for each in told] == [((), False)] * 8
+            assert (await driver.info()).lost == 0
+            await peers[0].start(driver.client)
+
+    run(story())
+
+
+def test_worker_that_comes_back_is_waited_for(own: LocalCluster):
+    """A commit waits for a worker that is restarting and records what it recovered."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            await driver.open()
+            await peers[0].stop()
+            commit = asyncio.create_task(driver.end())
+            await wait_until_async(lambda: peers[1].seals, "the other worker's seal")
+            assert not commit.done()
+            await peers[0].start(driver.client)
+            await commit
+            assert not any(each.lost for each in await driver.told())
+
+    run(story())
+
+
+@pytest.mark.parametrize("own", [HASTY], indirect=True)
+def test_worker_with_a_full_disk_is_waited_for(own: LocalCluster):
+    """A worker that refuses a seal because its disk is full, or is busy, has the data: no grace ends the commit."""
+
+    async def story():
+        async with world(own, 1) as (driver, [peer]):
+            await driver.open()
+            full = HoldfastError("the disk is full", status=Status.DISK_FULL)
+            peer.refusals = [full, HoldfastError("not now", status=Status.BUSY), *[full] * 4]
+            await driver.end()
+            assert len(peer.seals) == 7
+            assert not any(each.lost for each in await driver.told())
+
+    run(story())
+
+
+@pytest.mark.parametrize("own", [HASTY], indirect=True)
+@pytest.mark.parametrize("status", [Status.DISK_FULL, Status.BUSY])
+def test_worker_that_never_has_room_fails_the_commit(own: LocalCluster, status: Status):
+    """A worker that has the only copy and refuses every seal: the commit ends with NO_ROOM and names it, nothing is
+    recorded, and once there is room the same commit goes through."""
+
+    async def story():
+        async with world(own, 1) as (driver, [peer]):
+            await driver.open()
+            peer.refusals = [HoldfastError("no room here", status=status)] * 1000
+            with pytest.raises(NoRoomError, match=f'"{peer.name}".*no room here') as full:
+                await driver.end()
+            assert full.value.status is Status.NO_ROOM
+            assert (await driver.info()).state == "open"
+            peer.refusals = []
+            await driver.end()
+            assert not any(each.lost for each in await driver.told())
+
+    run(story())
+
+
+@pytest.mark.parametrize("own", [HASTY], indirect=True)
+def test_worker_that_never_has_room_is_not_needed_with_another_copy(own: LocalCluster):
+    """While a commit waits for another worker, one that refuses every seal ends nothing: its epochs have a copy."""
+
+    async def story():
+        async with world(own, 3) as (driver, peers):
+            placed, _ = await driver.open(partitions=2, copies=2)
+            first, second = ({each.primary, each.replica} for each in placed.partitions)
+            full, slow = (next(p for p in peers if {p.number} == only) for only in (first - second, second - first))
+            full.refusals = [HoldfastError("no room here", status=Status.DISK_FULL)] * 1000
+            slow.hold = True
+            commit = asyncio.create_task(driver.end(partitions=2))
+            given_up = "holdfast_master_commits_without_worker"
+            await wait_until_async(lambda: commit.done() or metric(own, given_up) == 1, "the end of patience")
+            slow.release()
+            await commit
+            assert [len(each.copies) for each in await driver.told()] == [1, 2]
+
+    run(story())
+
+
+@pytest.mark.parametrize("own", [HASTY], indirect=True)
+def test_worker_that_cannot_seal_is_given_up(own: LocalCluster):
+    """One that answers a seal with an error that is no reason to wait is given up after the grace, by name."""
+
+    async def story():
+        async with world(own, 1) as (driver, [peer]):
+            await driver.open()
+            peer.refusals = [HoldfastError("broken", status=Status.INTERNAL)] * 1000
+            await driver.end()
+            assert all(each.lost for each in await driver.told())
+
+    run(story())
