@@ -2,12 +2,15 @@
 
 import os
 import random
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from holdfast.client import ReduceShuffle, Session
 from holdfast.client.cluster import LocalCluster
+from holdfast.client.stream_reader import STALL_SECONDS
 from holdfast.common.errors import CorruptError
 from holdfast.worker.storage.layout import shuffle_folder
 from tests.support.reduce_client import MAPS, PARTITIONS, contents, fill, push, read, records_of
@@ -75,3 +78,13 @@ def test_row_13_whole_and_by_ranges_of_maps(cluster: LocalCluster, session: Sess
     assert 1 + sum(1 for _ in halfway) == sum(each.total() for each in expected.values())
     assert before
     assert files_of(cluster, shuffle) == before
+
+
+def test_row_43_a_silent_worker_is_left_for_the_other_copy(cluster: LocalCluster, session: Session) -> None:
+    """A worker that the masters call alive stands still: whoever reads what it and others have does not wait for it as
+    for a worker that has the only copy, and gets everything."""
+    shuffle, expected = fill(session, copies=2)
+    cluster.workers[0].kill(signal.SIGSTOP)
+    begin = time.monotonic()
+    assert read(shuffle) == expected
+    assert time.monotonic() - begin < STALL_SECONDS / 2

@@ -213,20 +213,25 @@ def test_g6_two_restarts_one_after_the_other(cluster: LocalCluster, session: Ses
     assert read(left) == contents(data)
 
 
-def test_g7_killed_in_the_middle_of_a_range_read(cluster: LocalCluster, session: Session) -> None:
-    """All workers are killed while a reader takes a range of maps, and restarted: that reader ends right, so do others
-    by range and whole, and the files are what they were: no read leaves anything behind."""
+def test_g7_killed_while_ranges_are_read_and_sorted(cluster: LocalCluster, session: Session) -> None:
+    """Two readers take ranges of maps out of many short runs, which has the workers sort them, and all workers are
+    killed and restarted: both readers end right, so do others by range and whole, and the files are what they were."""
     shuffle = session.register_reduce_shuffle(PARTITIONS)
-    expected = large(shuffle)
+    expected = large(shuffle, records=800, size=10_000)
     before = files_of(cluster, shuffle)
-    ranged = {p: {key: count for key, count in each.items() if key[0] in (1, 2)} for p, each in expected.items()}
-    reader = shuffle.reader(range(PARTITIONS), maps=range(1, 3))
-    first = next(reader)
+    ranges = (range(1, 3), range(2, 3))
+    wanted = [
+        {p: {key: n for key, n in each.items() if key[0] in maps} for p, each in expected.items()} for maps in ranges
+    ]
+    readers = [shuffle.reader(range(PARTITIONS), maps=maps) for maps in ranges]
+    firsts = [next(reader) for reader in readers]
     for worker in cluster.workers:
         worker.kill()
         worker.start()
-    assert add(contents({first.map: [(first.partition, bytes(first.payload))]}), reader) == ranged
-    assert read(shuffle, maps=range(1, 3)) == ranged
+    for first, reader, whole in zip(firsts, readers, wanted, strict=True):
+        assert add(contents({first.map: [(first.partition, bytes(first.payload))]}), reader) == whole
+    for _ in range(2):
+        assert [read(shuffle, maps=maps) for maps in ranges] == wanted
     assert read(shuffle) == expected
     assert files_of(cluster, shuffle) == before
 
