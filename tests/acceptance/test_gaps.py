@@ -46,6 +46,15 @@ def large(shuffle: ReduceShuffle, records: int = 50, size: int = 200_000) -> Con
     return contents(data)
 
 
+def restart(workers: Sequence[Server]) -> None:
+    """Kill them with -9, and start them beside one another."""
+    for worker in workers:
+        worker.kill()
+        worker.start(wait=False)
+    for worker in workers:
+        worker.wait_ready()
+
+
 def add(found: Contents, reader: Iterator) -> Contents:
     """Read on to the end."""
     for record in reader:
@@ -201,14 +210,14 @@ def test_g6_two_restarts_one_after_the_other(cluster: LocalCluster, session: Ses
     data = {map_id: records_of(10 + map_id) for map_id in range(MAPS)}
     statuses = [push(left, map_id, map_id, records) for map_id, records in data.items()]
     for _ in range(2):
-        for worker in cluster.workers:
-            worker.kill()
-            worker.start()
+        restart(cluster.workers)
     left.commit(statuses)
     assert read(left) == contents(data)
     for worker in cluster.workers:
         assert worker.stop() == 0
-        worker.start()
+        worker.start(wait=False)
+    for worker in cluster.workers:
+        worker.wait_ready()
     assert read(sealed) == expected
     assert read(left) == contents(data)
 
@@ -217,7 +226,7 @@ def test_g7_killed_while_ranges_are_read_and_sorted(cluster: LocalCluster, sessi
     """Two readers take ranges of maps out of many short runs, which has the workers sort them, and all workers are
     killed and restarted: both readers end right, so do others by range and whole, and the files are what they were."""
     shuffle = session.register_reduce_shuffle(PARTITIONS)
-    expected = large(shuffle, records=800, size=10_000)
+    expected = large(shuffle, records=300, size=10_000)
     before = files_of(cluster, shuffle)
     ranges = (range(1, 3), range(2, 3))
     wanted = [
@@ -225,9 +234,7 @@ def test_g7_killed_while_ranges_are_read_and_sorted(cluster: LocalCluster, sessi
     ]
     readers = [shuffle.reader(range(PARTITIONS), maps=maps) for maps in ranges]
     firsts = [next(reader) for reader in readers]
-    for worker in cluster.workers:
-        worker.kill()
-        worker.start()
+    restart(cluster.workers)
     for first, reader, whole in zip(firsts, readers, wanted, strict=True):
         assert add(contents({first.map: [(first.partition, bytes(first.payload))]}), reader) == whole
     for _ in range(2):
@@ -296,9 +303,7 @@ def test_g13_restarts_between_open_and_first_fetch(cluster: LocalCluster, sessio
     expected = large(shuffle)
     reader = shuffle.reader(range(PARTITIONS))
     first = next(reader)
-    for worker in cluster.workers:
-        worker.kill()
-        worker.start()
+    restart(cluster.workers)
     begin = time.monotonic()
     assert add(contents({first.map: [(first.partition, bytes(first.payload))]}), reader) == expected
     assert time.monotonic() - begin < GRACE_SECONDS / 2, "a stream of an earlier start was waited for"

@@ -287,7 +287,7 @@ def body_not_checked() -> list[Swap]:
 @bug
 def commit_waits_for_nobody() -> list[Swap]:
     """A worker that is away is not waited for, though it has the only copy."""
-    return [(seals_module.Seals, "_covered", lambda self, worker: True)]
+    return [(seals_module.Seals, "covered", lambda self, worker: True)]
 
 
 @bug
