@@ -110,15 +110,15 @@ def test_worker_with_a_full_disk_is_waited_for(own: LocalCluster):
 
 
 @pytest.mark.parametrize("own", [HASTY], indirect=True)
-@pytest.mark.parametrize("status", [Status.DISK_FULL, Status.BUSY])
-def test_worker_that_never_has_room_fails_the_commit(own: LocalCluster, status: Status):
+def test_worker_that_never_has_room_fails_the_commit(own: LocalCluster):
     """A worker that has the only copy and refuses every seal: the commit ends with NO_ROOM and names it, nothing is
     recorded, and once there is room the same commit goes through."""
 
     async def story():
         async with world(own, 1) as (driver, [peer]):
             await driver.open()
-            peer.refusals = [HoldfastError("no room here", status=status)] * 1000
+            refusals = [HoldfastError("no room here", status=status) for status in (Status.DISK_FULL, Status.BUSY)]
+            peer.refusals = refusals * 1000
             with pytest.raises(NoRoomError, match=f'"{peer.name}".*no room here') as full:
                 await driver.end()
             assert full.value.status is Status.NO_ROOM
