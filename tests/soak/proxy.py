@@ -14,7 +14,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Coroutine, Iterable
-from typing import Any
+from typing import Any, Self
 
 from holdfast.common.frame import HEADER_BYTES, FrameType, decode_header
 
@@ -43,7 +43,7 @@ class Proxy:
         #: answers that passed, and what became of the others
         self.counts: Counter[str] = Counter()
 
-    def __enter__(self) -> "Proxy":
+    def __enter__(self) -> Self:
         self._thread.start()
         self._run(self._listen())
         return self

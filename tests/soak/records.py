@@ -32,9 +32,12 @@ class Shape(NamedTuple):
 class Totals(NamedTuple):
     """How many records, and the sums of their numbers and of their values mod 2^64."""
 
-    count: int = 0
+    records: int = 0
     numbers: int = 0
     values: int = 0
+
+    def __str__(self) -> str:
+        return f"count {self.records}, sums {self.numbers:#018x} {self.values:#018x}"
 
     def plus(self, other: "Totals") -> "Totals":
         """Both together."""

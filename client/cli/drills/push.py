@@ -74,7 +74,7 @@ class _Round:
     async def run(self) -> None:
         """Push, commit, read; raises what a client was told."""
         pushes = [asyncio.to_thread(self._push, map_id, self._rng.random() < 0.3) for map_id in range(MAPS)]
-        *statuses, _ = await asyncio.gather(*pushes, self._kill(self._rng.uniform(0, _PUSH_SECONDS)))
+        statuses, _ = await asyncio.gather(asyncio.gather(*pushes), self._kill(self._rng.uniform(0, _PUSH_SECONDS)))
         again = self._kill(self._rng.uniform(0, 0.1)) if self._rng.random() < 0.7 else asyncio.sleep(0)
         await asyncio.gather(asyncio.to_thread(self._commit_and_read, statuses), again)
         await asyncio.to_thread(self._shuffle.unregister)
@@ -141,7 +141,7 @@ class _Round:
         """What a reader gets. Raises DataLostError, or what no client may be told."""
         wanted = [PartitionId(each) for each in partitions]
         reader = PartitionReader(self._shuffle, self._shuffle.manifest(), wanted, None, RETURN_GRACE_SECONDS)
-        found = Counter((each.map, each.partition, bytes(each.payload)) for each in reader)
+        found: Contents = Counter((each.map, each.partition, bytes(each.payload)) for each in reader)
         self._report.counts["duplicates removed"] += reader.duplicates
         return found
 
