@@ -13,7 +13,7 @@ import asyncio
 import random
 import threading
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Self
 
 from holdfast.common.frame import HEADER_BYTES, FrameType, decode_header
@@ -39,6 +39,7 @@ class Proxy:
         self._swallow = swallow
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="soak-proxy", daemon=True)
+        self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         #: answers that passed, and what became of the others
         self.counts: Counter[str] = Counter()
@@ -58,9 +59,8 @@ class Proxy:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(30.0)
 
     async def _listen(self) -> None:
-        self._servers = [
-            await asyncio.start_server(self._accepted(port), SHOWN, port, limit=_PIECE_BYTES) for port in self._ports
-        ]
+        for port in self._ports:
+            self._servers.append(await asyncio.start_server(self._accepted(port), SHOWN, port, limit=_PIECE_BYTES))
 
     async def _end(self) -> None:
         for server in self._servers:
@@ -69,7 +69,9 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _accepted(self, port: int) -> Any:
+    def _accepted(self, port: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        """What to do with a connection to the worker of this port."""
+
         def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = self._loop.create_task(self._connection(reader, writer, port))
             self._tasks.add(task)

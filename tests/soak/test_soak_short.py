@@ -11,7 +11,7 @@ SMALL = Shape(seed=1, first=1_000, maps=3, per_map=2_000, partitions=4)
 
 def test_count_and_sums_are_exact_whatever_is_killed_or_lost(tmp_path):
     """A million records with workers killed and answers lost or late: every partition holds exactly its own."""
-    report = soak(1_000_000, 4, tmp_path, kill_every=5.0, fault_rate=0.01, late_seconds=0.5, swallow=False)
+    report = soak(1_000_000, 33, tmp_path, kill_every=5.0, fault_rate=0.01, late_seconds=0.5, swallow=False)
     print(report)
     assert report.good, str(report)
     assert report.found.records == 1_000_000
