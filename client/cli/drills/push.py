@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from holdfast.client.cli.drills import servers
 from holdfast.client.cli.drills.report import DrillError, Report
 from holdfast.client.cluster import LocalCluster, Server
 from holdfast.client.push_reader import PartitionReader
@@ -66,6 +67,8 @@ class _Round:
         self._rng = rng
         self._copies = copies
         self._ack = ack
+        #: two workers that are killed may have held both copies of something
+        self._only_one = copies > 1 and ack is Ack.MEMORY
         self._seed = rng.getrandbits(32)
         self._away: list[Server] = []
         self._killed: list[Server] = []
@@ -80,9 +83,12 @@ class _Round:
         await asyncio.to_thread(self._shuffle.unregister)
 
     async def end(self) -> None:
-        """Start what is still away."""
+        """Start what is still away. Raises TimeoutError if the masters do not take it back where that matters."""
         for worker in self._away:
             await asyncio.to_thread(worker.start)
+        if self._only_one:  # or the next round places epochs on the start that was killed, and kills another worker
+            for worker in self._killed:
+                await servers.registered(worker, _ROUND_SECONDS_MAX)
 
     def _push(self, map_id: int, with_loser: bool) -> PushStatus:
         records = records_of(self._seed, map_id)
@@ -108,8 +114,7 @@ class _Round:
         await asyncio.sleep(after_seconds)
         if self._away:
             return
-        in_memory_twice = self._ack is Ack.MEMORY and self._copies > 1
-        worker = self._killed[0] if self._killed and in_memory_twice else self._rng.choice(self._workers)
+        worker = self._killed[0] if self._killed and self._only_one else self._rng.choice(self._workers)
         await asyncio.to_thread(worker.kill)
         self._report.kills += 1
         alone = all(each is worker for each in self._killed)
@@ -199,6 +204,7 @@ async def drill(
                 report.check("no client is told of an error", False, f"{type(error).__name__}: {error}")
             else:
                 report.check("no client is told of an error", True, "")
-            await one.end()
+            with report.until("the masters do not accept the worker"):
+                await one.end()
             report.done += 1
             step(f"round {number + 1}")
