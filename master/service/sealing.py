@@ -9,7 +9,7 @@ Rules
 * A worker that cannot be asked is tried again until `worker.return_grace` is over, counted from the first failed try,
   or from its last heartbeat if it is lost. One that answers that it is busy or its disk full has the data and is waited
   for five times as long; then the commit fails with NO_ROOM and nothing is said, so it can be asked for again. Where
-  the other copy is known neither is waited for.
+  the other copy is known neither is waited for, nor one that lives and does not answer within seconds.
 * Epochs that were hard-split are sealed early, one worker after another in the background; what fails there is only
   sealed later.
 
@@ -22,7 +22,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.common.errors import (
@@ -64,6 +64,8 @@ _PATIENCE = frozenset({Status.DISK_FULL, Status.BUSY})
 _PATIENCE_GRACES = 5
 #: A worker that was lost before it was asked must answer within this.
 _LOST_S = 3.0
+#: One that lives and does not answer for so long is waited for only where there is no other copy.
+_SLOW_S = 5.0
 
 
 @dataclass(slots=True)
@@ -259,10 +261,15 @@ class Sealing:
         data that it could not seal for very long."""
         key, seals = asked.shuffle.key, asked.seals
         pause, failed_at, full_at = _PAUSE_MIN_S, 0, 0
+
+        def slow() -> None:
+            asked.away.add(number)
+            asked.changed.set()
+
         while missing := seals.missing(number, SEAL_EPOCHS_MAX):
             worker = self._worker(key, number)
             try:
-                answer = await self._seal(worker, self._request(key, missing, SealFlag.FINAL))
+                answer = await self._seal(worker, self._request(key, missing, SealFlag.FINAL), slow)
                 seals.answered(number, worker, asked.shuffle.ack, answer.epochs)
                 if seals.missing(number, len(missing)) == missing:
                     raise ProtocolError(f'worker "{worker.name}" answered a seal with other epochs')
@@ -294,8 +301,8 @@ class Sealing:
             raise HoldfastError(f"{key} has epochs on worker {number}, which never registered")
         return found[1]
 
-    async def _seal(self, worker: Worker, seal: Seal) -> SealAnswer:
-        """Ask once; fails as soon as the worker is lost or has started again."""
+    async def _seal(self, worker: Worker, seal: Seal, slow: Callable[[], None] = lambda: None) -> SealAnswer:
+        """Ask once; fails as soon as the worker is lost or has started again. Calls `slow` while it takes long."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         task = loop.create_task(self._links.seal(worker, seal))
@@ -305,6 +312,8 @@ class Sealing:
                 lost = not now.alive and (worker.alive or loop.time() - started > _LOST_S)
                 if lost or now.incarnation != worker.incarnation:
                     raise RetryError(f'worker "{worker.name}" was lost, or has started again, while it was asked')
+                if loop.time() - started > _SLOW_S:
+                    slow()
             return task.result()
         finally:
             task.cancel()

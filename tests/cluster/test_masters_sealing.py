@@ -76,6 +76,23 @@ def test_copy_that_was_never_written_to_is_not_waited_for(own: LocalCluster):
     run(story())
 
 
+def test_worker_that_lives_and_never_answers_is_left_where_there_is_another_copy(own: LocalCluster):
+    """A disk may hang without an error: the worker goes on with its heartbeats, and its seal never ends."""
+
+    async def story():
+        async with world(own, 2, beat_s=1.0) as (driver, peers):
+            await driver.open(copies=2)
+            peers[0].hold = True
+            await driver.end()
+            assert peers[0].seals, "it was asked"
+            told = await driver.told()
+            assert not any(each.lost for each in told)
+            statuses = {copy.status for each in told for copy in (each.primary, each.replica)}
+            assert statuses == {Status.OK, Status.UNAVAILABLE}
+
+    run(story())
+
+
 def test_worker_that_comes_back_is_waited_for(own: LocalCluster):
     """A commit waits for a worker that is restarting and records what it recovered."""
 
