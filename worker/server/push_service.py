@@ -2,7 +2,7 @@
 
 Rules: writes run on the loop thread (they end in the page cache), syncs in storage's threads, forwards in tasks. A
 frame is answered once, when every batch of it is as safe as it asked for on every copy, or refused; at level MEMORY
-before it is written. A body beyond its sender's window is dropped unread. Called by data_server.py.
+before it is written. A body beyond its sender's window is never received. Called by data_server.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from holdfast.worker.server.forwarding import Forwarder
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.storage.store import Store
 
-#: The part of the memory for bodies that replica traffic has for itself.
+#: A body's buffer is up to a quarter larger than the body (buffers.py): windows are so much smaller than the memory for
+#: bodies, so that whoever keeps to a window never waits for memory.
+BUFFER_SHARE = 0.8
+#: The part of all windows that replica traffic has for itself.
 REPLICA_SHARE = 5
 #: A connection's window is at most this part of what clients share, so that one alone cannot take all.
 WINDOW_SHARE = 4
@@ -46,7 +49,7 @@ class _Push:
     header: FrameHeader
     credits: Credits
     size: int
-    body: Body | None
+    body: Body
     decision: Decision
     #: statuses that came after the decision
     failures: dict[int, int] = field(default_factory=dict)
@@ -76,12 +79,15 @@ class PushService:
         self._loop = asyncio.get_running_loop()
         self._disk_reserve = disk_reserve
         self._entries: dict[Decision, _Push] = {}
-        reserve = max(memory // REPLICA_SHARE, FRAME_BODY_BYTES_MAX)
-        budget = max(memory - reserve, FRAME_BODY_BYTES_MAX)
+        windows = int(memory * BUFFER_SHARE)
+        reserve = max(windows // REPLICA_SHARE, FRAME_BODY_BYTES_MAX)
+        budget = max(windows - reserve, FRAME_BODY_BYTES_MAX)
         self.credits = Credits(budget, max(budget // WINDOW_SHARE, FRAME_BODY_BYTES_MAX))
         self.replica_credits = Credits(reserve, reserve)
         #: connections that asked for credit, and the request that is answered when it is granted
         self._asked: dict[int, tuple[ServerConnection, FrameHeader]] = {}
+        #: pushes whose body is being received, by connection: the window it is in, and its size
+        self._receiving: dict[int, tuple[Credits, int]] = {}
         self.forwarder = Forwarder(standing)
         self.reduce = Reduce(standing.incarnation, limits)
 
@@ -107,28 +113,34 @@ class PushService:
 
     # Pushes.
 
-    def push(
-        self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None, role: Role
-    ) -> None:
-        """Take a PUSH or REPLICATE; releases the body when it is answered. Raises ProtocolError for malformed ones."""
-        size = len(body) if body is not None else 0
-        account = self._credits_of(role)
-        if not account.take(connection.number, size, time.monotonic_ns()):
-            self._release(body)
-            self._counters.pushes_busy += 1
-            connection.refuse(header, error_for(Status.BUSY, f"{size} bytes are beyond the window: ask PUSH_CREDIT"))
-            return
+    def admit(self, connection: ServerConnection, header: FrameHeader, role: Role) -> bool:
+        """Whether the body of a PUSH or REPLICATE is received: `push` follows, or `lost`. If not, it is answered BUSY."""
+        account, size = self._credits_of(role), header.body_bytes
+        if self._store.reduce.full:
+            why = "the push log is full for the moment"
+        elif not account.take(connection.number, size, time.monotonic_ns()):
+            why = f"{size} bytes are beyond the window: ask PUSH_CREDIT"
+        else:
+            self._receiving[connection.number] = account, size
+            return True
+        self._counters.pushes_busy += 1
+        connection.refuse(header, error_for(Status.BUSY, why))
+        return False
+
+    def push(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body) -> None:
+        """Take what was admitted; releases the body when it is answered. Raises ProtocolError for malformed ones."""
+        account, size = self._receiving.pop(connection.number)
         try:
             request = Push.decode(meta)
-            view = body.view if body is not None else memoryview(b"")
+            view = body.view
             _check_sizes(request, size)
             refusal = self._refuse(request, view, header)
         except HoldfastError:
-            self._release(body)
+            body.release()
             self._grant(account.answered(connection.number, size, time.monotonic_ns()))
             raise
         if refusal is not None:
-            self._release(body)
+            body.release()
             self._grant(account.answered(connection.number, size, time.monotonic_ns()))
             self._counters.refusals += 1
             connection.refuse(header, refusal)
@@ -143,8 +155,6 @@ class PushService:
             raise ProtocolError("REPLICATE: a replica has no replica")
         if crc32c(body) != request.body_crc:
             return error_for(Status.CORRUPT, "the body does not match its checksum")
-        if self._store.reduce.full:
-            return error_for(Status.BUSY, "the push log is full for the moment")
         if not self.reduce.knows(request.shuffle):
             final, closed = self._store.reduce.past(request.shuffle)
             self.reduce.introduce(request.shuffle, request.ack, final, closed)
@@ -167,7 +177,7 @@ class PushService:
             self._answer(push, release=False)
             self._write(push, rows, body)
             self._give_up_promised(push)
-            self._release(push.body)
+            push.body.release()
             return
         if taken:
             self._write(push, rows, body)
@@ -306,7 +316,7 @@ class PushService:
         decision = push.decision
         self.reduce.landed(decision, list(push.failures))
         if release:
-            self._release(push.body)
+            push.body.release()
         number = push.connection.number
         granted = push.credits.answered(number, push.size, time.monotonic_ns())
         statuses = decision.statuses
@@ -319,16 +329,14 @@ class PushService:
         if granted:
             self._grant(granted)
 
-    @staticmethod
-    def _release(body: Body | None) -> None:
-        if body is not None:
-            body.release()
-
     # What happens around them.
 
     def lost(self, connection: ServerConnection) -> None:
         """A connection is gone."""
         self._asked.pop(connection.number, None)
+        account, size = self._receiving.pop(connection.number, (None, 0))
+        if account is not None:
+            self._grant(account.answered(connection.number, size, time.monotonic_ns()))
         for account in (self.credits, self.replica_credits):
             self._grant(account.lost(connection.number, time.monotonic_ns()))
 
