@@ -17,7 +17,7 @@ from holdfast.common.checksum import crc32c
 from holdfast.common.errors import HoldfastError, ProtocolError, Status, error_for
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import Incarnation, ShuffleKey
-from holdfast.common.limits import FRAME_BODY_BYTES_MAX
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
 from holdfast.common.messages import Ack, Role
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_server import ServerConnection
@@ -28,6 +28,7 @@ from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.forwarding import Forwarder
 from holdfast.worker.server.standing import Standing
+from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.store import Store
 
 #: A body's buffer is up to a quarter larger than the body (buffers.py): windows are so much smaller than the memory for
@@ -37,6 +38,11 @@ BUFFER_SHARE = 0.8
 REPLICA_SHARE = 5
 #: A connection's window is at most this part of what clients share, so that one alone cannot take all.
 WINDOW_SHARE = 4
+#: The room on disks is looked at again when this part of what the fullest had is used up; what goes into the log takes
+#: room twice, since it has to be written elsewhere in the end.
+ROOM_SHARE = 4
+#: A look costs a walk over all that is open, so it is not worth less than so many bytes.
+LOOK_BYTES_MIN = 1 * MIB
 #: Where a disk counts as full: this much is left, or this share of its capacity if that is less.
 DISK_RESERVE_SHARE = 0.1
 
@@ -88,6 +94,8 @@ class PushService:
         self._asked: dict[int, tuple[ServerConnection, FrameHeader]] = {}
         #: pushes whose body is being received, by connection: the window it is in, and its size
         self._receiving: dict[int, tuple[Credits, int]] = {}
+        #: bytes that may come before the room on disks is looked at again
+        self._until_look = 0
         self.forwarder = Forwarder(standing)
         self.reduce = Reduce(standing.incarnation, limits)
 
@@ -130,6 +138,9 @@ class PushService:
     def push(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body) -> None:
         """Take what was admitted; releases the body when it is answered. Raises ProtocolError for malformed ones."""
         account, size = self._receiving.pop(connection.number)
+        self._until_look -= size
+        if self._until_look < 0:
+            self._look_at_rooms()
         try:
             request = Push.decode(meta)
             view = body.view
@@ -204,14 +215,14 @@ class PushService:
             try:
                 self._store.reduce.begin(state)
                 self._counters.epochs_opened += 1
-            except OSError:
-                self._drop_unopened(push, state)
+            except OSError as error:
+                self._drop_unopened(push, state, Status.HARD_SPLIT if is_full(error) else Status.FAILED_COPY)
 
-    def _drop_unopened(self, push: _Push, state: EpochState) -> None:
+    def _drop_unopened(self, push: _Push, state: EpochState, status: Status) -> None:
         self.reduce.broke(state)
         for index, taken in enumerate(push.decision.states):
             if taken is state:
-                push.failures[index] = Status.FAILED_COPY
+                push.failures[index] = status
                 push.decision.states[index] = None
         push.decision.whole = False
 
@@ -344,8 +355,14 @@ class PushService:
         """Once a second."""
         for account in (self.credits, self.replica_credits):
             self._grant(account.tick(now_ns))
-        self.reduce.set_rooms(self._store.rooms(DISK_RESERVE_SHARE, self._disk_reserve))
+        self._look_at_rooms()
         self._store.reduce.tick()
+
+    def _look_at_rooms(self) -> None:
+        """Split what is on disks that are full or not well."""
+        rooms = self._store.rooms(DISK_RESERVE_SHARE, self._disk_reserve)
+        self._until_look = max(min(filter(None, rooms), default=0) // ROOM_SHARE, LOOK_BYTES_MIN)
+        self.reduce.set_rooms([room > 0 for room in rooms])
 
     def forget(self, shuffle: ShuffleKey) -> None:
         """The masters do not know a shuffle: take nothing more for it. Storage removes what is there."""

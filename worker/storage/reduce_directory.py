@@ -77,7 +77,8 @@ class ReduceDirectory:
         self._writers = writers
         self._boot_id = boot_id
         self._old_segments = old_segments
-        self._broke = broke
+        #: told of every write, sync or commit that failed
+        self.broke = broke
         self._packs = 0
         self._sealer = ReduceSealer(disk, root, folders, index, writers, boot_id, self.give_up)
         self._emptying: list[PartitionCopy] = []
@@ -149,7 +150,14 @@ class ReduceDirectory:
         return errors
 
     def release(self) -> None:
-        """Remove the segments that nothing refers to."""
+        """Remove the segments that nothing refers to. A disk that fails keeps them, and is told of: it is no concern of
+        whoever pushes or seals."""
+        try:
+            self._release()
+        except OSError as error:
+            self.broke(error)
+
+    def _release(self) -> None:
         if self._releasing is not None:
             number, synced = self._releasing
             if not synced.done():
@@ -172,12 +180,15 @@ class ReduceDirectory:
     def tick(self) -> None:
         """Once a second: let go of the log as far as it is not needed."""
         self.release()
-        if not self.log.segments:
-            self.log.remove_spares()
-        if self._old_segments and not self.left:
-            for path in self._old_segments:
-                self._disk.remove(path)
-            self._old_segments = []
+        try:
+            if not self.log.segments:
+                self.log.remove_spares()
+            if self._old_segments and not self.left:
+                for path in self._old_segments:
+                    self._disk.remove(path)
+                self._old_segments = []
+        except OSError as error:
+            self.broke(error)
 
     # syncing
 
@@ -207,7 +218,7 @@ class ReduceDirectory:
             try:
                 self._sync_round(wanted)
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
-                self._broke(error)
+                self.broke(error)
                 future.set_exception(failed_copy(self.root, f"cannot be synced ({error})"))
             else:
                 future.set_result(None)
@@ -280,11 +291,11 @@ class ReduceDirectory:
     def give_up(self, key: EpochKey, error: Exception) -> None:
         """A write or sync of this copy failed: it is given up, also after a restart."""
         self.failed.add(key)
-        self._broke(error)
+        self.broke(error)
         try:
             mark_failed(self._disk, self.root, key)
         except OSError as second:
-            self._broke(second)
+            self.broke(second)
 
     # looking up
 
