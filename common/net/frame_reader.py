@@ -146,7 +146,7 @@ class FrameReader:
         return True
 
     def _throw_away(self, size: int) -> None:
-        """Forget the frame, and skip the body that follows, as far as it is here; the rest goes to waste as it comes."""
+        """Forget the frame and skip its body, as far as it is here; the rest goes to waste as it comes."""
         self._header = self._meta = None
         here = min(size, self._filled - self._start)
         self._start += here

@@ -2,7 +2,8 @@
 
 Rules: the first frame is HELLO, within a time limit; a connection that stops in the middle of a frame is closed, since
 it holds memory of the pool; connections are bounded. A body is received once the handler has admitted it. Whatever a
-handler raises as a HoldfastError while it takes a frame closes that connection with its status. Called by worker/server and tests.
+handler raises as a HoldfastError while it takes a frame closes that connection with its status. Called by
+worker/server and tests.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Three real workers; the first of them gets a disk that fails after some bytes, t
 directory. tests/diskfull does the same with real file systems.
 """
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,10 +32,7 @@ def three(root: Path, *, reserve: str = "1MiB", first: dict[str, Any] | None = N
         if first:
             worker = cluster.workers[0]
             worker.kill()
-            lines = [
-                f"{key} = {value if isinstance(value, float) else chr(34) + value + chr(34)}"
-                for key, value in first.items()
-            ]
+            lines = [f"{key} = {json.dumps(value)}" for key, value in first.items()]
             with (root / "w1.toml").open("a", encoding="utf-8") as file:
                 file.write("\n[faults]\nenabled = true\n" + "\n".join(lines) + "\n")
             worker.start()
@@ -49,14 +47,24 @@ def lost_of(shuffle: ReduceShuffle) -> set[int]:
 
 def judge(shuffle: ReduceShuffle, expected: Contents) -> set[int]:
     """Every partition is read count-exact or, if the manifest calls it LOST, refused by name; return the latter."""
-    lost, refused = lost_of(shuffle), set()
+    refused = refused_of(shuffle, expected)
+    assert refused <= lost_of(shuffle)
+    return refused
+
+
+def refused_of(shuffle: ReduceShuffle, expected: Contents) -> set[int]:
+    """Read every partition, count-exact; return those that are refused with an error that names them."""
+    refused = set()
     for partition in range(PARTITIONS):
+        name = named = f"partition {partition} epoch"
         try:
-            assert read(shuffle, [partition]).get(partition) == expected[partition]
+            found = read(shuffle, [partition])[partition]
         except DataLostError as error:
-            assert f"partition {partition} epoch" in str(error)
             refused.add(partition)
-    assert refused <= lost
+            named = str(error)
+        else:
+            assert found == expected[partition]
+        assert name in named
     return refused
 
 
@@ -165,14 +173,7 @@ def test_sealed_data_in_a_deleted_directory(tmp_path: Path) -> None:
             made.append((shuffle, pushers))
         _remove(root / "w1", "deleted")
         (single, pushers), (double, others) = made
-        expected = wanted(pushers.seed, 8)
-        refused = set()
-        for partition in range(PARTITIONS):
-            try:
-                assert read(single, [partition])[partition] == expected[partition]
-            except DataLostError as error:
-                assert f"partition {partition} epoch 0" in str(error)
-                refused.add(partition)
+        refused = refused_of(single, wanted(pushers.seed, 8))
         assert 0 < len(refused) < PARTITIONS
         assert read(double, range(PARTITIONS)) == wanted(others.seed, 8)
         assert cluster.workers[0].running

@@ -57,7 +57,7 @@ class Pushers:
         self.pushed_bytes = 0
         self._guard = threading.Lock()
         self._statuses: dict[int, PushStatus] = {}
-        self._errors: list[BaseException] = []
+        self._errors: list[Exception] = []
 
     def run(self, meanwhile: Callable[[], None] | None = None, after_bytes: int = 0) -> list[PushStatus]:
         """Push everything; `meanwhile` is done once so many bytes were handed over. Raises what a writer is told."""
@@ -84,5 +84,5 @@ class Pushers:
                     with self._guard:
                         self.pushed_bytes += len(payload)
                 self._statuses[map_id] = writer.close()
-        except BaseException as error:  # told by run()
+        except Exception as error:  # noqa: BLE001 - raised by run()
             self._errors.append(error)

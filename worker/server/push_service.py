@@ -122,7 +122,7 @@ class PushService:
     # Pushes.
 
     def admit(self, connection: ServerConnection, header: FrameHeader, role: Role) -> bool:
-        """Whether the body of a PUSH or REPLICATE is received: `push` follows, or `lost`. If not, it is answered BUSY."""
+        """Whether to receive the body of a PUSH or REPLICATE: `push` or `lost` follows. Else it is answered BUSY."""
         account, size = self._credits_of(role), header.body_bytes
         if self._store.reduce.full:
             why = "the push log is full for the moment"
