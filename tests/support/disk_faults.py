@@ -1,4 +1,8 @@
-"""Maps that push while something happens to a disk, and what has to be read afterwards."""
+"""Maps that push while something happens to a disk, and what has to be read afterwards.
+
+What happens, happens under load: maps go on up to two thirds of their records, wait there until it is done, and push
+the rest.
+"""
 
 import random
 import threading
@@ -56,11 +60,14 @@ class Pushers:
         self.mib = mib
         self.pushed_bytes = 0
         self._guard = threading.Lock()
+        self._done = threading.Event()
         self._statuses: dict[int, PushStatus] = {}
         self._errors: list[Exception] = []
 
     def run(self, meanwhile: Callable[[], None] | None = None, after_bytes: int = 0) -> list[PushStatus]:
         """Push everything; `meanwhile` is done once so many bytes were handed over. Raises what a writer is told."""
+        if meanwhile is None:
+            self._done.set()
         threads = [threading.Thread(target=self._push, args=(map_id,)) for map_id in range(MAPS)]
         for thread in threads:
             thread.start()
@@ -69,6 +76,7 @@ class Pushers:
                 assert wait_until(lambda: self.pushed_bytes >= after_bytes or bool(self._errors), _SECONDS_MAX)
                 meanwhile()
         finally:
+            self._done.set()
             for thread in threads:
                 thread.join(_SECONDS_MAX)
         if self._errors:
@@ -78,9 +86,14 @@ class Pushers:
 
     def _push(self, map_id: int) -> None:
         try:
+            left = self.mib * MIB // MAPS // 3
             with self.shuffle.writer(map_id, map_id, buffer_bytes=1 * MIB) as writer:
                 for partition, payload in records(self.seed, map_id, self.mib):
                     writer.write(partition, payload)
+                    left -= len(payload) // 2
+                    if left < 0 and not self._done.is_set():
+                        writer.flush()
+                        assert self._done.wait(_SECONDS_MAX)
                     with self._guard:
                         self.pushed_bytes += len(payload)
                 self._statuses[map_id] = writer.close()

@@ -280,10 +280,12 @@ class ReduceDirectory:
         return job
 
     def sealed(self, job: ReduceSealJob) -> None:
-        """A job has ended; what it sealed is in the index, and the log needs it no more."""
+        """A job has ended; what it sealed is in the index, and the log needs it no more. One that failed has recorded
+        nothing, however far it came."""
+        recorded = job.future.exception() is None
         for key in [key for key, running in self.sealing.items() if running is job]:
             del self.sealing[key]
-            if key in job.records:
+            if recorded and key in job.records:
                 self.copies.pop(key, None)
                 self.left.pop(key, None)
         self.release()

@@ -319,6 +319,22 @@ def test_a_full_disk_splits_and_keeps_what_it_has(world: World, size: int) -> No
     assert (answer.status, answer.batches) == (Status.OK, 1)
 
 
+def test_a_seal_that_met_a_full_disk_halfway_loses_nothing(world: World) -> None:
+    """One epoch got its file, then there was no room for the others: asked again, all of them have every batch."""
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, b"a" * 60_000)]) == {}
+    assert world.push(writer, [writer.batch(1, b"b"), writer.batch(2, b"c")]) == {}
+    world.disk.write_error = errno.ENOSPC
+    for _ in range(2):
+        with pytest.raises(HoldfastError) as caught:
+            world.seal([(partition, 0) for partition in range(3)], final=False)
+        assert caught.value.status == Status.DISK_FULL
+    world.disk.write_error = 0
+    answers = world.seal([(partition, 0) for partition in range(3)])
+    assert [(answer.status, answer.batches) for answer in answers] == [(Status.OK, 1)] * 3
+    assert [len(world.read(partition)) for partition in range(3)] == [1, 1, 1]
+
+
 def test_a_failed_sync_is_never_tried_again(world: World) -> None:
     """A seal whose sync failed is FAILED_COPY for ever."""
     writer = Writer(SHUFFLE)
