@@ -3,7 +3,7 @@
 import errno
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
 from holdfast.worker.core.reduce import Decision, Reduce
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.reduce_records import RECORD_BYTES, RECORD_MAGIC
 from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
 from holdfast.worker.storage.verify import Severity, verify_directory
 from tests.support.reduce_data import Made, Writer, names, shuffle_of
@@ -30,11 +31,23 @@ class FaultyDisk(Disk):
     def __init__(self) -> None:
         self.write_error = 0
         self.sync_error = 0
+        self.commit_error = 0
+        self.remove_error = 0
 
     def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
         if self.write_error:
             raise OSError(self.write_error, os.strerror(self.write_error))
         super().write_parts(fd, parts, size, offset)
+
+    def commit(self, transaction: Callable[[], None]) -> None:
+        if self.commit_error:
+            raise OSError(self.commit_error, os.strerror(self.commit_error))
+        super().commit(transaction)
+
+    def remove(self, path: Path) -> None:
+        if self.remove_error and path.suffix == ".push":
+            raise OSError(self.remove_error, os.strerror(self.remove_error))
+        super().remove(path)
 
     def sync_data(self, fd: int) -> None:
         if self.sync_error:
@@ -211,6 +224,38 @@ def test_a_flipped_byte_of_an_open_epoch_is_lost_by_name(world: World, pattern: 
     assert caught.value.status == Status.DATA_LOST
 
 
+@pytest.mark.parametrize("where", ["head", "body", "rows", "two heads"])
+def test_a_bad_record_of_the_log_hurts_no_other_epoch(world: World, where: str) -> None:
+    """Damage of one record of the log loses the epochs whose batches may have been in it; others stand, those of
+    another shuffle and of another start among them. What only that record told of is unknown."""
+    writer, other = Writer(SHUFFLE), Writer(shuffle_of(2))
+    world.push(writer, [writer.batch(9, b"of an earlier start")])
+    world.restart()
+    for partitions in ((0, 1), (2, 3), (4, 5), (0, 4)):
+        world.push(writer, [writer.batch(partition, os.urandom(300)) for partition in partitions])
+        world.push(other, [other.batch(0, os.urandom(300))])
+    path = world.files("*.push")[-1]
+    world.store.close()
+    data = bytearray(path.read_bytes())
+    starts = [index for index in range(len(data)) if data[index : index + 8] == RECORD_MAGIC]
+    assert len(starts) == 8
+    damaged = [starts[2], starts[3]] if where == "two heads" else [starts[2]]
+    for start in damaged:
+        at = {"body": RECORD_BYTES + 100, "rows": starts[3] - start - 3}.get(where, 40)
+        data[start + at] ^= 1
+    path.write_bytes(data)
+    world.start()
+    answers = {answer.partition: answer.status for answer in world.seal([(p, 0) for p in (0, 1, 2, 3, 4, 5, 9)])}
+    lost = {partition for partition, status in answers.items() if status == Status.DATA_LOST}
+    assert lost == ({2, 3} if where in ("head", "body") else {0, 1, 4, 5})
+    assert Status.OK not in (answers[PartitionId(2)], answers[PartitionId(3)])
+    assert answers[PartitionId(9)] == Status.OK
+    ((key, future),) = world.store.reduce.seal(shuffle_of(2), True, [(0, 0)])
+    assert not isinstance(future, SealedEpoch)
+    expected = Status.DATA_LOST if where == "two heads" else Status.OK
+    assert future.result(10)[key].status == expected
+
+
 @pytest.mark.parametrize("cut", [1, 30, 2_000])
 def test_an_incomplete_end_is_cut(world: World, cut: int) -> None:
     """A file that ends in the middle of a batch is sealed with all whole ones before it."""
@@ -359,6 +404,55 @@ def test_the_log_stays_bounded(tmp_path: Path) -> None:
     answers = world.seal([(p, 0) for p in range(50)])
     assert {answer.batches for answer in answers} == {200}
     assert sorted(names(world.read(49))) == [(0, 0, n) for n in range(200)]
+
+
+def test_a_disk_that_takes_no_records_gives_up_at_once(world: World) -> None:
+    """Where the index cannot be written nothing is called sealed, and the answer comes at once: FAILED_COPY."""
+    writer = Writer(SHUFFLE)
+    world.push(writer, [writer.batch(0, b"a" * 60_000), writer.batch(1, b"b")])
+    world.disk.commit_error = errno.EROFS
+    epochs = [(0, 0), (1, 0)]
+    for _ in range(2):
+        assert {answer.status for answer in world.seal(epochs, final=False)} == {Status.FAILED_COPY}
+    (directory,) = world.store.directories()
+    assert "Read-only" in directory.problem
+    world.disk.commit_error = errno.ENOSPC
+    third = writer.batch(2, b"c")
+    assert world.push(writer, [third]) == {}
+    with pytest.raises(HoldfastError) as caught:
+        world.seal([(2, 0)])
+    assert caught.value.status == Status.DISK_FULL
+    world.disk.commit_error = 0
+    assert [answer.status for answer in world.seal([(2, 0)])] == [Status.OK]
+
+
+def test_a_disk_that_removes_nothing_stops_nobody(world: World) -> None:
+    """The log cannot be let go of on a read-only disk: that is told, and no push, seal or tick fails of it."""
+    writer = Writer(SHUFFLE)
+    world.push(writer, [writer.batch(0, b"a")])
+    world.disk.remove_error = errno.EROFS
+    assert [answer.status for answer in world.seal([(0, 0)])] == [Status.OK]
+    world.store.reduce.tick()
+    world.store.reduce.tick()
+    assert "Read-only" in world.store.directories()[0].problem
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_directory_that_vanished_vouches_for_nothing(world: World, tmp_path: Path, emptied: bool) -> None:
+    """When the directory is deleted, or all in it, sealed epochs are answered DATA_LOST, open ones FAILED_COPY, it has
+    no room, and its status says so."""
+    writer = Writer(SHUFFLE)
+    fill(world, writer)
+    assert world.store.rooms(0.1, 0)[0] > 0
+    assert world.seal([(0, 0)], final=False)[0].status == Status.OK
+    shutil.rmtree(world.root / "0")
+    if emptied:
+        (world.root / "0").mkdir()
+    assert world.seal([(0, 0)], final=False)[0].status == Status.DATA_LOST
+    assert world.seal([(1, 0)], final=False)[0].status == Status.FAILED_COPY
+    assert world.store.rooms(0.1, 0) == [0]
+    (directory,) = world.store.directories()
+    assert not directory.healthy
 
 
 def test_a_forgotten_shuffle_leaves_nothing(world: World) -> None:
