@@ -248,7 +248,7 @@ def _mark_damage(segment: Segment, left: dict[EpochKey, Left]) -> None:
 def _owners(data: memoryview, shuffles: set[ShuffleKey]) -> set[EpochKey]:
     """The epochs of a record without a head: its entries name partitions, and each batch's checksum says of which
     shuffle it is. Nothing unless that can be told of every batch."""
-    places = []
+    places: list[tuple[int, int]] = []
     at = 0
     while at + len(places) * PUSH_ENTRY.size < len(data):
         try:
