@@ -17,9 +17,8 @@ from holdfast.client import PushStatus, ReduceShuffle, Session
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.direct import worker_status
 from holdfast.client.server import wait_until
-from holdfast.common.errors import DataLostError
 from holdfast.common.limits import MIB
-from tests.support.disk_faults import MAPS, PARTITIONS, Contents, Pushers, read, wanted
+from tests.support.disk_faults import MAPS, PARTITIONS, Pushers, judge, read, refused_of, wanted
 
 SECONDS_MAX = 60.0
 
@@ -38,34 +37,6 @@ def three(root: Path, *, reserve: str = "1MiB", first: dict[str, Any] | None = N
             worker.start()
             cluster.wait_ready()
         yield cluster
-
-
-def lost_of(shuffle: ReduceShuffle) -> set[int]:
-    """Partitions of which the manifest calls an epoch LOST."""
-    return {epoch.partition for epoch in shuffle.manifest().epochs.epochs if epoch.lost}
-
-
-def judge(shuffle: ReduceShuffle, expected: Contents) -> set[int]:
-    """Every partition is read count-exact or, if the manifest calls it LOST, refused by name; return the latter."""
-    refused = refused_of(shuffle, expected)
-    assert refused <= lost_of(shuffle)
-    return refused
-
-
-def refused_of(shuffle: ReduceShuffle, expected: Contents) -> set[int]:
-    """Read every partition, count-exact; return those that are refused with an error that names them."""
-    refused = set()
-    for partition in range(PARTITIONS):
-        name = named = f"partition {partition} epoch"
-        try:
-            found = read(shuffle, [partition])[partition]
-        except DataLostError as error:
-            refused.add(partition)
-            named = str(error)
-        else:
-            assert found == expected[partition]
-        assert name in named
-    return refused
 
 
 LONG = pytest.mark.long

@@ -17,8 +17,7 @@ from holdfast.client import Session
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.direct import worker_status
 from holdfast.client.server import wait_until
-from tests.cluster.test_disk_faults import judge
-from tests.support.disk_faults import MAPS, PARTITIONS, Pushers, wanted
+from tests.support.disk_faults import MAPS, PARTITIONS, Pushers, judge, wanted
 
 SECONDS_MAX = 60.0
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from holdfast.client import PushStatus, ReduceShuffle
 from holdfast.client.server import wait_until
+from holdfast.common.errors import DataLostError
 from holdfast.common.limits import MIB
 
 MAPS, PARTITIONS = 4, 12
@@ -49,6 +50,34 @@ def read(shuffle: ReduceShuffle, partitions: Iterable[int]) -> Contents:
         payload = record.payload
         found.setdefault(record.partition, Counter())[record.map, bytes(payload[:8]), len(payload)] += 1
     return found
+
+
+def lost_of(shuffle: ReduceShuffle) -> set[int]:
+    """Partitions of which the manifest calls an epoch LOST."""
+    return {epoch.partition for epoch in shuffle.manifest().epochs.epochs if epoch.lost}
+
+
+def judge(shuffle: ReduceShuffle, expected: Contents) -> set[int]:
+    """Every partition is read count-exact or, if the manifest calls it LOST, refused by name; return the latter."""
+    refused = refused_of(shuffle, expected)
+    assert refused <= lost_of(shuffle)
+    return refused
+
+
+def refused_of(shuffle: ReduceShuffle, expected: Contents) -> set[int]:
+    """Read every partition, count-exact; return those that are refused with an error that names them."""
+    refused = set()
+    for partition in range(PARTITIONS):
+        name = named = f"partition {partition} epoch"
+        try:
+            found = read(shuffle, [partition])[partition]
+        except DataLostError as error:
+            refused.add(partition)
+            named = str(error)
+        else:
+            assert found == expected[partition]
+        assert name in named
+    return refused
 
 
 class Pushers:

@@ -4,7 +4,7 @@ import asyncio
 import errno
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -53,7 +53,7 @@ class World:
         standing = Standing("c", "w", self.store.incarnation, WorkerId(1))
         self.service = PushService(self.store, standing, Counters(), Faults(), memory=64 * MIB)
         self.service.accept(True)
-        self.connection: Any = Connection()
+        self.connection = cast("Any", Connection())
         self.pool = BufferPool(64 * MIB)
         self.service.credit(
             self.connection, self.header(FrameType.PUSH_CREDIT, 0), PushCredit(MIB).encode(), Role.CLIENT
