@@ -205,6 +205,21 @@ def test_a_flipped_byte_is_found(world: World, pattern: str) -> None:
     path.write_bytes(data)
 
 
+def test_the_progress_of_verify_counts_every_file(world: World) -> None:
+    """Partition, pack and unsealed files are a part of what verify says it has done, which ends at all of it."""
+    writer = Writer(SHUFFLE)
+    fill(world, writer)
+    world.seal([(partition, 0) for partition in range(6)], final=False)
+    world.push(writer, [writer.batch(9, os.urandom(50_000))])
+    world.store.close()
+    told: list[tuple[int, int]] = []
+    verify_directory(str(world.root / "0"), lambda done, total: told.append((done, total)))
+    files = [path for path in (world.root / "0" / "data").rglob("*") if path.is_file()]
+    assert len(told) == len(files) >= 3
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[-1] == (sum(path.stat().st_size for path in files),) * 2
+
+
 @pytest.mark.parametrize("pattern", ["*.open", "*.push"])
 def test_a_flipped_byte_of_an_open_epoch_is_lost_by_name(world: World, pattern: str) -> None:
     """What earlier starts left is sealed as DATA_LOST where a byte is wrong, and only there."""
