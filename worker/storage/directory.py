@@ -74,6 +74,7 @@ class StorageDirectory:
         starts: Starts,
         left: dict[EpochKey, Left],
         old_segments: list[Path],
+        unnamed: bool,
         segment_bytes: int,
     ) -> None:
         self.root = root
@@ -104,6 +105,7 @@ class StorageDirectory:
             boot_id=starts.boot_id,
             left=left,
             old_segments=old_segments,
+            unnamed=unnamed,
             failed=tables.failed_epochs,
             broke=self._broke,
             segment_bytes=segment_bytes,

@@ -57,6 +57,7 @@ class ReduceDirectory:
         boot_id: bytes,
         left: dict[EpochKey, Left],
         old_segments: list[Path],
+        unnamed: bool,
         failed: set[EpochKey],
         broke: Callable[[Exception], None],
         segment_bytes: int = SEGMENT_BYTES_MAX,
@@ -65,6 +66,9 @@ class ReduceDirectory:
         self.index = index
         self.left = left
         self.failed = failed
+        #: a log of an earlier start lost records of which nobody knows what epochs were in them: what is unknown here
+        #: may have been there
+        self.unnamed = unnamed
         self.log = PushLog(disk, root, incarnation, boot_id, segment_bytes)
         #: open and being sealed
         self.copies: dict[EpochKey, PartitionCopy] = {}

@@ -94,6 +94,8 @@ class Segment:
     records: list[tuple[int, RecordHead]] = field(default_factory=list)
     #: what is bad, with whole records behind it
     bad: list[Bad] = field(default_factory=list)
+    #: something bad may have been of epochs that nothing else tells of; set by find_left
+    unnamed: bool = False
     #: where the whole records end
     end: int = SEGMENT_HEAD_BYTES
 
@@ -241,6 +243,7 @@ def _mark_damage(segment: Segment, left: dict[EpochKey, Left]) -> None:
             named = _owners(stretch, {one.key.shuffle for one in mine})
             owners = {(key.shuffle, key.partition) for key in named}
             suspects = [one for one in mine if not owners or (one.key.shuffle, one.key.partition) in owners]
+        segment.unnamed = segment.unnamed or not named
         for one in [*suspects, *[left.setdefault(key, Left(key)) for key in named]]:
             one.damage = one.damage or f"{segment.path.name}: {bad.why}"
 

@@ -259,7 +259,8 @@ class ReduceStore:
                     todo.append(key)
             if todo or final:
                 self._start(directory, shuffle, final, todo, jobs)
-        return [(key, jobs.get(key) or known.get(key) or _unknown(key)) for key in keys]
+        unknown = _lost if any(one.reduce.unnamed for one in self._directories) else _unknown
+        return [(key, jobs.get(key) or known.get(key) or unknown(key)) for key in keys]
 
     def _start(
         self,
