@@ -7,6 +7,7 @@ import pytest
 from holdfast.client.cli.drill import Drill, run_drill
 from holdfast.client.cli.drills import leader, masters, push, slow_disk, worker
 from holdfast.common.limits import MIB
+from holdfast.common.messages import Ack
 
 
 @pytest.mark.parametrize(
@@ -18,6 +19,7 @@ from holdfast.common.limits import MIB
         ("worker", worker.drill, 7, 1),
         ("push --copies 1", partial(push.drill, copies=1), 3, push.WORKERS),
         ("push --copies 2", partial(push.drill, copies=2), 3, push.WORKERS),
+        ("push --copies 2 --ack memory", partial(push.drill, copies=2, ack=Ack.MEMORY), 2, push.WORKERS),
     ],
 )
 def test_drill_finds_no_broken_promise(tmp_path, name: str, drill: Drill, count: int, workers: int):
@@ -37,3 +39,13 @@ def test_clients_of_a_slow_disk_are_bounded_and_none_starves(tmp_path):
     report = run_drill("slow-disk", drill, 1, 1, tmp_path, settings=slow_disk.settings(memory))
     assert report.failures == []
     assert report.good
+
+
+def test_what_was_only_in_memory_is_lost_by_name(tmp_path):
+    """Of data acknowledged in memory, with one copy, every partition reads back exact or as lost by name; some are."""
+    drill = partial(push.drill, copies=1, ack=Ack.MEMORY)
+    report = run_drill("push --copies 1 --ack memory", drill, 3, seed=1, directory=tmp_path, workers=push.WORKERS)
+    assert report.failures == []
+    assert report.good
+    assert report.counts["partitions lost"] > 0
+    assert report.counts["partitions whole"] > 0
