@@ -95,6 +95,11 @@ class PushWriter:
         """Hand everything but the newest batches to the loop; does not wait for acknowledgements."""
         self._hand_over()
 
+    @property
+    def acknowledged_bytes(self) -> int:
+        """Bytes of batches that workers have acknowledged so far."""
+        return self._pusher.settled_bytes
+
     def close(self) -> PushStatus:
         """Push the LAST batches, wait until all are acknowledged and return the status for the commit."""
         bitmap = self._batches.bitmap()

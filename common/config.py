@@ -150,10 +150,15 @@ class FaultsSection:
     disk_delay: Duration = duration("0", "Added to every write, sync and read.")
     disk_rate: Size = size("0", "Bytes a second that a directory takes; 0 is no bound.")
     disk_error_rate: Ratio = setting(Ratio(0.0), "Share of writes and syncs that fail.")
+    disk_error: Literal["EIO", "ENOSPC", "EROFS"] = setting(
+        "EIO", "How they fail; ENOSPC spares syncs, EROFS spares nothing that changes the disk."
+    )
+    disk_error_after: Size = size("0", "Bytes that are written before any fails; with ENOSPC what the disk holds.")
     clock_offset: SignedDuration = setting(SignedDuration(Duration(0)), "Added to the clock; may be negative.")
 
     def __post_init__(self) -> None:
-        asked = self.disk_delay.ns or self.disk_rate or self.disk_error_rate or self.clock_offset.ns
+        asked = self.disk_delay.ns or self.disk_rate or self.disk_error_rate or self.disk_error_after
+        asked = asked or self.disk_error != "EIO" or self.clock_offset.ns
         if asked and not self.enabled:
             raise ConfigError("asks for faults, but enabled is false: set it to true, or take the faults out")
 

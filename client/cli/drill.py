@@ -1,4 +1,4 @@
-"""`holdfast drill leader|masters|worker|push`: the drills, each against a cluster of its own."""
+"""`holdfast drill leader|masters|worker|push|slow-disk`: the drills, each against a cluster of its own."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import click
 
 from holdfast.client.cli.drills.report import DrillError, Report
 from holdfast.client.cli.output import json_option, progress, show
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster import LocalCluster, Sections, local_cluster
 from holdfast.common.errors import HoldfastError
+from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack
 
 Drill = Callable[[LocalCluster, Report, random.Random, Callable[[str], None]], Coroutine[Any, Any, None]]
@@ -97,21 +98,54 @@ def push(copies: int, ack: str, count: int, seed: int | None, directory: Path | 
     return _run(f"push --copies {copies} --ack {ack}", chosen, count, seed, directory, as_json, WORKERS)
 
 
+@drill.command("slow-disk")
+@click.option("--clients", default=64, show_default=True, type=click.IntRange(2, 1024), help="Client processes.")
+@click.option("--seconds", default=30.0, show_default=True, type=click.FloatRange(min=1.0), help="How long they push.")
+@click.option(
+    "--memory", default=256, show_default=True, type=click.IntRange(min=64), help="The worker's budget in MiB."
+)
+@click.option("--count", default=1, show_default=True, type=click.IntRange(min=1), help="Rounds to run.")
+@_directory_option
+@json_option
+def slow_disk(clients: int, seconds: float, memory: int, count: int, directory: Path | None, as_json: bool) -> int:
+    """Let many clients push at full speed at a disk of 20 MB/s: bounded memory, nobody starves, nothing is lost."""
+    from holdfast.client.cli.drills.slow_disk import drill, settings
+
+    run = partial(drill, clients=clients, seconds=seconds, memory=memory * MIB)
+    return _run(f"slow-disk --clients {clients}", run, count, 0, directory, as_json, 1, settings(memory * MIB))
+
+
 def _run(
-    name: str, drill: Drill, count: int, seed: int | None, directory: Path | None, as_json: bool, workers: int = 1
+    name: str,
+    drill: Drill,
+    count: int,
+    seed: int | None,
+    directory: Path | None,
+    as_json: bool,
+    workers: int = 1,
+    settings: Sections | None = None,
 ) -> int:
     chosen = random.SystemRandom().getrandbits(32) if seed is None else seed
-    report = run_drill(name, drill, count, chosen, directory, workers)
+    report = run_drill(name, drill, count, chosen, directory, workers, settings)
     show(report.document(), as_json, report.draw)
     return 0 if report.good else 1
 
 
 def run_drill(
-    name: str, drill: Drill, count: int, seed: int, directory: Path | None = None, workers: int = 1
+    name: str,
+    drill: Drill,
+    count: int,
+    seed: int,
+    directory: Path | None = None,
+    workers: int = 1,
+    settings: Sections | None = None,
 ) -> Report:
     """Start a cluster of three masters and some workers, run the drill in it and return what it found."""
     report = Report(name, seed, count)
-    with local_cluster(masters=3, workers=workers, dir=directory) as cluster, progress(f"drill {name}", count) as step:
+    with (
+        local_cluster(masters=3, workers=workers, dir=directory, settings=settings) as cluster,
+        progress(f"drill {name}", count) as step,
+    ):
         began = time.monotonic()
         try:
             asyncio.run(drill(cluster, report, random.Random(seed), step))

@@ -47,7 +47,8 @@ def verify(directory: Path, as_json: bool) -> int:
 
     from holdfast.worker.storage.verify import verify_directory
 
-    with Progress(console=console(stderr=True), transient=True) as bar:
+    screen = console(stderr=True)
+    with Progress(console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(f"verify {directory}", total=None)
         report = verify_directory(str(directory), lambda done, total: bar.update(task, completed=done, total=total))
     document = _plain(report)

@@ -2,6 +2,8 @@
 
 Rules: pure. The worker says one number for the connection, anew with every answer; pushes that are given room here
 never exceed it. First come, first served, byte-exact. When nothing is left the worker is asked once for all who wait.
+What it is asked for begins small, doubles while the worker lets us have it, and is halved when it takes room back,
+since it does so only for others who wait: so many clients of a slow worker take short turns instead of long ones.
 Called by push_credit.py, one line per connection.
 """
 
@@ -12,8 +14,10 @@ from dataclasses import dataclass, field
 
 from holdfast.common.limits import MIB
 
-#: What the worker is asked for: two frames of the largest usual size are on their way while one is written.
+#: What the worker is asked for at most: two frames of the largest usual size are on their way while one is written.
 ASK_BYTES = 12 * MIB
+#: What it is asked for at first, and at least.
+ASK_BYTES_MIN = 1 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,14 @@ class CreditLine:
     window: int = 0
     #: given to attempts and not answered yet
     given: int = 0
+    #: what to ask for
+    target: int = ASK_BYTES_MIN
+    #: answered since the window was last taken back or the target changed
+    _calm_bytes: int = 0
+    #: the target has grown since the worker was last asked
+    _grown: bool = False
+    #: the worker has taken room back since it was last asked
+    _taken_back: bool = False
     _asked: bool = False
     _waiting: deque[tuple[int, int, int]] = field(default_factory=deque)
 
@@ -63,8 +75,17 @@ class CreditLine:
         """
         self.given -= size
         if window is not None:
+            self._learn(size, window)
             self.window = window
         return self._serve()
+
+    def _learn(self, size: int, window: int) -> None:
+        """Ask for more next time if a whole window was answered in calm, for less if some of it was taken back."""
+        self._calm_bytes += size
+        if window < self.window:
+            self._calm_bytes, self._taken_back, self._grown = 0, True, False
+        elif self._calm_bytes >= self.window >= self.target and self.target < ASK_BYTES:
+            self._calm_bytes, self.target, self._grown = 0, min(2 * self.target, ASK_BYTES), True
 
     def granted(self, window: int) -> list[Effect]:
         """The worker answers what was asked for."""
@@ -92,15 +113,21 @@ class CreditLine:
             who, least, most = self._waiting[0]
             free = self.window - self.given
             if free < least:
-                if not self._asked and (not self.given or self.window < least):
-                    self._asked = True
-                    effects.append(AskWorker(max(least, ASK_BYTES)))
+                lacking = not self.given or self.window < least
+                if not self._asked and (lacking or self._grown):
+                    effects.append(self._ask(least))
                 break
             self._waiting.popleft()
             size = min(free, most)
             self.given += size
             effects.append(Give(who, size))
         return effects
+
+    def _ask(self, least: int) -> AskWorker:
+        if self._taken_back:
+            self._taken_back, self.target = False, max(self.target // 2, ASK_BYTES_MIN)
+        self._asked, self._grown = True, False
+        return AskWorker(max(least, self.target))
 
     def check(self) -> None:
         """Raise AssertionError if the books disagree."""

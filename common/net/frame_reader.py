@@ -3,12 +3,12 @@
 Rules: lengths are checked before anything is allocated, the checksum before a frame is believed. Small frames are read
 many at a time through one small buffer; the rest of a body, or of a long meta, goes from the kernel straight into
 memory of the pool. While the pool has none, `starved` tells how much is wanted, and the reader takes nothing until
-`supply`. Called by frames.py.
+`supply`. A body that `admit` refuses is never buffered: its bytes are read and thrown away. Called by frames.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from holdfast.common.errors import ProtocolError, Status
@@ -20,6 +20,9 @@ from holdfast.common.net.buffers import Body, BufferPool
 SMALL_BYTES = 16 * KIB
 #: The longest meta before HELLO was accepted: fixed fields, a name and a token.
 GREETING_META_BYTES_MAX = 64 + NAME_BYTES_MAX + TOKEN_BYTES_MAX
+
+#: Where bytes go that nobody wants.
+WASTE = memoryview(bytearray(64 * KIB))
 
 
 class Frame(NamedTuple):
@@ -50,17 +53,25 @@ class FrameReader:
         self.greeted = False
         #: bytes that the pool could not give; reading pauses until supply()
         self.starved = 0
+        #: asked before memory is taken for a body; False throws the body away, and the frame is not yielded
+        self.admit: Callable[[FrameHeader, bytes], bool] | None = None
+        #: bytes of a refused body that are still to come; none of them is in the small buffer
+        self._unwanted = 0
 
     def buffer(self) -> memoryview:
         """Return where the next bytes belong; never empty while not starved."""
         if self._large is not None:
             return self._large[self._target :]
+        if self._unwanted:
+            return WASTE[: self._unwanted]
         return self._small[self._filled :]
 
     def received(self, count: int) -> Iterator[Frame]:
         """Take note of `count` bytes in buffer(); yield the frames they complete. Raises ProtocolError."""
         if self._large is not None:
             self._target += count
+        elif self._unwanted:
+            self._unwanted -= count
         else:
             self._filled += count
         return self._frames()
@@ -74,7 +85,7 @@ class FrameReader:
     @property
     def inside_frame(self) -> bool:
         """Some of a frame is here, and not all of it."""
-        return self._header is not None or self._filled > self._start
+        return self._header is not None or self._filled > self._start or self._unwanted > 0
 
     def discard(self) -> None:
         """Give memory of the pool back: of a meta that is copied, or of what will never be finished."""
@@ -84,11 +95,13 @@ class FrameReader:
             self._body = None
 
     def _frames(self) -> Iterator[Frame]:
-        while True:
+        while not self._unwanted:
             if self._header is None and not self._begin():
                 return
             if self._meta is None and not self._finish_meta():
                 return
+            if self._header is None:
+                continue  # refused
             if self.starved or not self._large_done():
                 return
             yield self._take_frame()
@@ -126,8 +139,20 @@ class FrameReader:
         check_meta(self._raw, header, meta)
         self._meta = meta
         if header.body_bytes:
-            self._want(header.body_bytes)
+            if self.admit is None or self.admit(header, meta):
+                self._want(header.body_bytes)
+            else:
+                self._throw_away(header.body_bytes)
         return True
+
+    def _throw_away(self, size: int) -> None:
+        """Forget the frame and skip its body, as far as it is here; the rest goes to waste as it comes."""
+        self._header = self._meta = None
+        here = min(size, self._filled - self._start)
+        self._start += here
+        self._unwanted = size - here
+        if self._unwanted:
+            self._shift()
 
     def _want(self, size: int) -> None:
         """Take memory of the pool for a long meta or a body, or wait for it."""

@@ -1,14 +1,16 @@
 """The worker side of framed connections: a listening server, and what it asks of the one who answers.
 
 Rules: the first frame is HELLO, within a time limit; a connection that stops in the middle of a frame is closed, since
-it holds memory of the pool; connections are bounded. Whatever a handler raises as a HoldfastError while it takes a
-frame closes that connection with its status. Called by worker/server and tests.
+it holds memory of the pool; connections are bounded. A body is received once the handler has admitted it. Whatever a
+handler raises as a HoldfastError while it takes a frame closes that connection with its status. Called by
+worker/server and tests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
 from typing import Protocol
 
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
@@ -32,6 +34,9 @@ class Handler(Protocol):
 
     def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
         """Accept a connection, or refuse it by raising a HoldfastError."""
+
+    def admit(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> bool:
+        """Whether to receive the body of this request. False: it is refused already, and its body is thrown away."""
 
     def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
         """Take a request; the body is the handler's to release, also if it raises."""
@@ -104,6 +109,7 @@ class ServerConnection(FrameConnection):
     def _greet(self, header: FrameHeader, meta: bytes) -> None:
         answer = self._server.handler.hello(self, Hello.decode(meta))
         self._reader.greeted = True
+        self._reader.admit = partial(self._server.handler.admit, self)
         if self._greeting is not None:
             self._greeting.cancel()
         self.reply(header, answer.encode())

@@ -23,7 +23,7 @@ from holdfast.common.frame import FrameType, encode_frame
 from holdfast.common.limits import KIB, MIB, READ_FRAME_BYTES
 from holdfast.common.messages import Closing
 from holdfast.common.net.buffers import Body, BufferPool, Waiter
-from holdfast.common.net.frame_reader import Frame, FrameReader
+from holdfast.common.net.frame_reader import WASTE, Frame, FrameReader
 
 _log = logging.getLogger(__name__)
 
@@ -51,9 +51,6 @@ assert QUEUED_BYTES_LOW < QUEUED_BYTES_HIGH, "a crowded connection becomes writa
 assert READ_FRAME_BYTES < QUEUED_BYTES_HIGH, "at least one full data frame waits while another is sent"
 
 Buffer = bytes | bytearray | memoryview
-
-#: Where bytes go that came after the connection was given up.
-_WASTE = memoryview(bytearray(64 * KIB))
 
 #: Why reading is paused; a bit each.
 STARVED = 1  #: the pool has no memory for the next body
@@ -267,7 +264,7 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Say where the next bytes go (called by asyncio)."""
-        return _WASTE if self._closing else self._reader.buffer()
+        return WASTE if self._closing else self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take the next bytes (called by asyncio)."""

@@ -200,7 +200,10 @@ def test_inspect_and_verify_need_no_server(tmp_path: Path):
         shuffle = session.register_map_shuffle(4)
         with shuffle.writer(0, 0) as writer:
             shuffle.commit([writer.close([(partition, b"some payload") for partition in range(4)])])
-        assert run("verify", directory).returncode == 2
+        refused = run("verify", directory)
+        assert refused.returncode == 2
+        assert refused.stdout == ""
+        assert refused.stderr.startswith("holdfast: "), "one sentence, and no empty line before it"
         cluster.workers[0].stop()  # before the session ends and its data is forgotten
     said = document(run("inspect", directory, "--json"))
     assert [file["state"] for shuffle in said["shuffles"] for file in shuffle["files"]] == ["sealed"]

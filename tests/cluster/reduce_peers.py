@@ -92,6 +92,9 @@ class Peer:
         assert hello.role == Role.MASTER
         return HelloOk(worker=WorkerId(self.number), incarnation=Incarnation(self.incarnation))
 
+    def admit(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> bool:
+        raise AssertionError("masters send no bodies")
+
     def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
         assert header.type == FrameType.SEAL
         seal = Seal.decode(meta)

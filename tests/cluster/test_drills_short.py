@@ -5,7 +5,8 @@ from functools import partial
 import pytest
 
 from holdfast.client.cli.drill import Drill, run_drill
-from holdfast.client.cli.drills import leader, masters, push, worker
+from holdfast.client.cli.drills import leader, masters, push, slow_disk, worker
+from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack
 
 
@@ -28,6 +29,15 @@ def test_drill_finds_no_broken_promise(tmp_path, name: str, drill: Drill, count:
     assert report.done == count, report.failures
     assert report.failures == []
     assert report.kills >= count
+    assert report.good
+
+
+def test_clients_of_a_slow_disk_are_bounded_and_none_starves(tmp_path):
+    """Sixteen processes push for some seconds at a disk of 20 MB/s: memory stays bounded, all progress, all is read."""
+    memory = 64 * MIB
+    drill = partial(slow_disk.drill, clients=16, seconds=4.0, memory=memory)
+    report = run_drill("slow-disk", drill, 1, 1, tmp_path, settings=slow_disk.settings(memory))
+    assert report.failures == []
     assert report.good
 
 

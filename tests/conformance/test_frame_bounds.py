@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.errors import RetryError
+from holdfast.common.errors import RetryError, Status
 from holdfast.common.frame import FrameType, encode_frame
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, FRAME_META_BYTES_MAX, MIB
 from holdfast.common.messages import DataFlag, StreamData
@@ -54,6 +54,69 @@ def test_a_full_pool_pauses_reading_and_goes_on_in_order() -> None:
             assert len({connection.number for connection in it.server.connections}) == 8
             for client in clients:
                 client.abort()
+
+    run(story)
+
+
+def test_a_body_that_is_not_admitted_is_never_buffered() -> None:
+    """A refused body takes no memory of the pool, however it arrives; frames before and behind it are answered."""
+
+    async def story() -> None:
+        async with world() as it:
+            it.echo.body_bytes_max = 100_000
+            reader, writer = await it.raw()
+            writer.write(GREETING)
+            await next_frame(reader)
+            chance = random.Random(5)
+            sizes = [chance.choice([1, 100, 16_000, 100_000, 100_001, 2 * MIB]) for _ in range(60)]
+            raw = b"".join(
+                encode_frame(FrameType.MAP_PUSH, 2 + number, os.urandom(chance.choice([0, 10, 20_000])), size)
+                + bytes(size)
+                for number, size in enumerate(sizes)
+            )
+
+            async def send() -> None:
+                at = 0
+                while at < len(raw):
+                    step = chance.choice([1, 30, 5_000, 17_000, MIB])
+                    writer.write(raw[at : at + step])
+                    await writer.drain()
+                    at += step
+
+            sending = asyncio.create_task(send())
+            for number, size in enumerate(sizes):
+                header, meta = await next_frame(reader)
+                assert header.request_id == 2 + number
+                if size > 100_000:
+                    assert (header.status, meta) == (Status.BUSY, b"too much")
+                else:
+                    assert (header.status, meta) == (Status.OK, b"0 0 %d" % size)
+            await sending
+            assert it.pool.used_bytes_peak < 2 * MIB
+            writer.close()
+
+    run(story)
+
+
+def test_who_leaves_within_a_refused_body_leaves_nothing() -> None:
+    """A connection that ends, or stops, in the middle of a body that nobody wants is cleaned up as any other."""
+
+    async def story() -> None:
+        async with world() as it:
+            it.echo.body_bytes_max = 10
+            for stops in (True, False):
+                reader, writer = await it.raw()
+                writer.write(GREETING + encode_frame(FrameType.MAP_PUSH, 2, b"", MIB) + bytes(1_000))
+                await next_frame(reader)
+                assert (await next_frame(reader))[0].status == Status.BUSY
+                if stops:
+                    await wait_until_async(lambda: it.echo.connection.receiving, "the body to be begun")
+                    it.server.sweep()
+                    it.server.sweep()
+                    assert (await next_frame(reader))[0].type == FrameType.CLOSING
+                writer.close()
+            await wait_until_async(lambda: not it.server.connections, "both to be gone")
+            assert it.pool.used_bytes_peak == 0
 
     run(story)
 

@@ -163,7 +163,8 @@ class SimWorker:
     def _dispatch(self, end: Any, header: FrameHeader, meta: bytes, body: bytes) -> None:
         kind = header.type
         if kind in (FrameType.PUSH, FrameType.REPLICATE):
-            self.pushes.push(end, header, meta, SimBody(body), end.role)  # type: ignore[arg-type]
+            if self.pushes.admit(end, header, end.role):
+                self.pushes.push(end, header, meta, SimBody(body))  # type: ignore[arg-type]
         elif kind is FrameType.PUSH_CREDIT:
             self.pushes.credit(end, header, meta, end.role)
         elif kind is FrameType.SEAL:

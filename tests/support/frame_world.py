@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
 from holdfast.common.frame import HEADER_BYTES, FrameHeader, FrameType, check_meta, decode_header, encode_frame
 from holdfast.common.ids import Generation, Incarnation, Instance, PartitionId, ShuffleId, ShuffleKey, WorkerId
-from holdfast.common.limits import MIB
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
 from holdfast.common.messages import Hello, HelloOk, StreamData, StreamOpen, StreamOpened
 from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.frame_client import FrameClient, StreamSink
@@ -32,6 +32,8 @@ class Echo:
         self.keep = False
         #: keep requests without answering
         self.mute = False
+        #: larger bodies are refused before they are received
+        self.body_bytes_max = FRAME_BODY_BYTES_MAX
         self.lost_connections = 0
         self.writable_calls = 0
         self.seen = 0
@@ -43,6 +45,13 @@ class Echo:
             raise ProtocolError("this is another cluster", status=Status.WRONG_CLUSTER)
         self.connection = connection
         return HelloOk(worker=WorkerId(3), incarnation=Incarnation(4))
+
+    def admit(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> bool:
+        """Refuse bodies beyond the largest that is wanted."""
+        if header.body_bytes <= self.body_bytes_max:
+            return True
+        connection.refuse(header, RetryError("too much", status=Status.BUSY))
+        return False
 
     def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
         """Answer, or keep."""

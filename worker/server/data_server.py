@@ -41,22 +41,27 @@ class DataServer:
             self._roles[connection.number] = hello.role
         return HelloOk(worker=self._standing.worker, incarnation=self._standing.incarnation)
 
+    def admit(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> bool:
+        """Whether there is room for the body of a request. Raises ProtocolError for bodies that no client sends."""
+        if header.type in (FrameType.PUSH, FrameType.REPLICATE):
+            role = self._roles.get(connection.number, Role.CLIENT)
+            if (role is Role.WORKER) != (header.type is FrameType.REPLICATE):
+                raise ProtocolError(f"a {role.name} does not send {header.type.name}")
+            return self.pushes.admit(connection, header, role)
+        if header.type is not FrameType.MAP_PUSH:
+            raise ProtocolError(f"{header.type.name} has no body")
+        return True
+
     def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
         """Hand a request on. Raises ProtocolError for what no client sends."""
         if header.type == FrameType.MAP_PUSH:
             self.maps.push(Request(connection, header), meta, body)
             return
         if header.type in (FrameType.PUSH, FrameType.REPLICATE):
-            role = self._roles.get(connection.number, Role.CLIENT)
-            if (role is Role.WORKER) != (header.type is FrameType.REPLICATE):
-                if body is not None:
-                    body.release()
-                raise ProtocolError(f"a {role.name} does not send {header.type.name}")
-            self.pushes.push(connection, header, meta, body, role)
+            if body is None:
+                raise ProtocolError(f"{header.type.name} has a body")
+            self.pushes.push(connection, header, meta, body)
             return
-        if body is not None:
-            body.release()
-            raise ProtocolError(f"{header.type.name} has no body")
         match header.type:
             case FrameType.STREAM_CREDIT:
                 self.streams.credit(connection, header, meta)

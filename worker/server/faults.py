@@ -12,7 +12,7 @@ import errno
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,10 @@ class Faults:
     delay_seconds: float = 0.0
     bytes_per_second: int = 0
     error_rate: float = 0.0
+    error: int = errno.EIO
+    #: bytes that are written before anything fails
+    error_after: int = 0
+    _written: int = 0
     #: when a narrow disk has done all that it was given
     _free_at: float = 0.0
     _random: random.Random = field(default_factory=random.Random)
@@ -36,7 +40,13 @@ class Faults:
         """Read the settings; none unless they are enabled."""
         if not section.enabled:
             return cls()
-        return cls(section.disk_delay.seconds, int(section.disk_rate), float(section.disk_error_rate))
+        return cls(
+            section.disk_delay.seconds,
+            int(section.disk_rate),
+            float(section.disk_error_rate),
+            getattr(errno, section.disk_error),
+            int(section.disk_error_after),
+        )
 
     def active(self) -> list[str]:
         """What is switched on, for people."""
@@ -46,7 +56,8 @@ class Faults:
         if self.bytes_per_second:
             told.append(f"disk_rate={self.bytes_per_second}B/s")
         if self.error_rate:
-            told.append(f"disk_error_rate={self.error_rate}")
+            after = f" after {self.error_after} B" if self.error_after else ""
+            told.append(f"disk_error_rate={self.error_rate} ({errno.errorcode[self.error]}{after})")
         return told
 
     def disk(self) -> Disk:
@@ -61,10 +72,20 @@ class Faults:
         self._free_at = max(now, self._free_at) + size / self.bytes_per_second
         return self.delay_seconds + self._free_at - now
 
-    def strike(self) -> None:
-        """Raise OSError at the rate asked for."""
-        if self.error_rate and self._random.random() < self.error_rate:
-            raise OSError(errno.EIO, f"{os.strerror(errno.EIO)} (asked for by [faults])")
+    def strike(self, size: int = 0) -> None:
+        """Raise OSError at the rate asked for, once so much is written; `size` bytes more are about to be."""
+        if not self.error_rate:
+            return
+        if self._written + size <= self.error_after:
+            self._written += size
+        elif self._random.random() < self.error_rate:
+            raise OSError(self.error, f"{os.strerror(self.error)} (asked for by [faults])")
+
+    def room(self, size: int, free: int) -> tuple[int, int]:
+        """Capacity and free bytes: what is there, or what the settings leave of it."""
+        if not self.error_rate or self.error != errno.ENOSPC:
+            return size, free
+        return min(size, self.error_after), max(0, min(free, self.error_after - self._written))
 
 
 class FaultyDisk(Disk):
@@ -73,21 +94,57 @@ class FaultyDisk(Disk):
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
 
+    def create(self, path: Path) -> int:
+        """Create, or fail."""
+        self._faults.strike(1)
+        return super().create(path)
+
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
         """Write, or fail."""
-        self._faults.strike()
+        self._faults.strike(len(data))
         super().write(fd, data, offset)
 
     def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
         """Write, or fail."""
-        self._faults.strike()
+        self._faults.strike(size)
         super().write_parts(fd, parts, size, offset)
 
     def sync_data(self, fd: int) -> None:
         """Sync late, or fail."""
         time.sleep(self._faults.delay_seconds)
-        self._faults.strike()
+        if self._faults.error != errno.ENOSPC:
+            self._faults.strike(1)
         super().sync_data(fd)
+
+    def make_folder(self, path: Path) -> bool:
+        """Make a folder, or fail."""
+        self._change()
+        return super().make_folder(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename, or fail."""
+        self._change()
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        """Remove, or fail."""
+        self._change()
+        super().remove(path)
+
+    def truncate(self, path: Path, size: int) -> None:
+        """Truncate, or fail."""
+        self._change()
+        super().truncate(path, size)
+
+    def commit(self, transaction: Callable[[], None]) -> None:
+        """Commit, or fail."""
+        self._change()
+        super().commit(transaction)
+
+    def _change(self) -> None:
+        """Names and indexes change without room of their own, and not at all on a disk that is read-only."""
+        if self._faults.error == errno.EROFS:
+            self._faults.strike(1)
 
     def replace(self, path: Path, data: bytes) -> None:
         """Replace without faults: a worker that cannot count its own starts would never start."""
@@ -96,3 +153,7 @@ class FaultyDisk(Disk):
     def overwrite(self, path: Path, data: bytes) -> None:
         """The same."""
         Disk().overwrite(path, data)
+
+    def free_bytes(self, path: Path) -> tuple[int, int]:
+        """What is there, or what the settings leave of it."""
+        return self._faults.room(*super().free_bytes(path))

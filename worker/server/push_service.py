@@ -2,7 +2,7 @@
 
 Rules: writes run on the loop thread (they end in the page cache), syncs in storage's threads, forwards in tasks. A
 frame is answered once, when every batch of it is as safe as it asked for on every copy, or refused; at level MEMORY
-before it is written. A body beyond its sender's window is dropped unread. Called by data_server.py.
+before it is written. A body beyond its sender's window is never received. Called by data_server.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.common.checksum import crc32c
 from holdfast.common.errors import HoldfastError, ProtocolError, Status, error_for
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import Incarnation, ShuffleKey
-from holdfast.common.limits import FRAME_BODY_BYTES_MAX
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
 from holdfast.common.messages import Ack, Role
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_server import ServerConnection
@@ -28,12 +28,21 @@ from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.forwarding import Forwarder
 from holdfast.worker.server.standing import Standing
+from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.store import Store
 
-#: The part of the memory for bodies that replica traffic has for itself.
+#: A body's buffer is up to a quarter larger than the body (buffers.py): windows are so much smaller than the memory for
+#: bodies, so that whoever keeps to a window never waits for memory.
+BUFFER_SHARE = 0.8
+#: The part of all windows that replica traffic has for itself.
 REPLICA_SHARE = 5
 #: A connection's window is at most this part of what clients share, so that one alone cannot take all.
 WINDOW_SHARE = 4
+#: The room on disks is looked at again when this part of what the fullest had is used up; what goes into the log takes
+#: room twice, since it has to be written elsewhere in the end.
+ROOM_SHARE = 4
+#: A look costs a walk over all that is open, so it is not worth less than so many bytes.
+LOOK_BYTES_MIN = 1 * MIB
 #: Where a disk counts as full: this much is left, or this share of its capacity if that is less.
 DISK_RESERVE_SHARE = 0.1
 
@@ -46,7 +55,7 @@ class _Push:
     header: FrameHeader
     credits: Credits
     size: int
-    body: Body | None
+    body: Body
     decision: Decision
     #: statuses that came after the decision
     failures: dict[int, int] = field(default_factory=dict)
@@ -76,12 +85,17 @@ class PushService:
         self._loop = asyncio.get_running_loop()
         self._disk_reserve = disk_reserve
         self._entries: dict[Decision, _Push] = {}
-        reserve = max(memory // REPLICA_SHARE, FRAME_BODY_BYTES_MAX)
-        budget = max(memory - reserve, FRAME_BODY_BYTES_MAX)
+        windows = int(memory * BUFFER_SHARE)
+        reserve = max(windows // REPLICA_SHARE, FRAME_BODY_BYTES_MAX)
+        budget = max(windows - reserve, FRAME_BODY_BYTES_MAX)
         self.credits = Credits(budget, max(budget // WINDOW_SHARE, FRAME_BODY_BYTES_MAX))
         self.replica_credits = Credits(reserve, reserve)
         #: connections that asked for credit, and the request that is answered when it is granted
         self._asked: dict[int, tuple[ServerConnection, FrameHeader]] = {}
+        #: pushes whose body is being received, by connection: the window it is in, and its size
+        self._receiving: dict[int, tuple[Credits, int]] = {}
+        #: bytes that may come before the room on disks is looked at again
+        self._until_look = 0
         self.forwarder = Forwarder(standing)
         self.reduce = Reduce(standing.incarnation, limits)
 
@@ -107,28 +121,37 @@ class PushService:
 
     # Pushes.
 
-    def push(
-        self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None, role: Role
-    ) -> None:
-        """Take a PUSH or REPLICATE; releases the body when it is answered. Raises ProtocolError for malformed ones."""
-        size = len(body) if body is not None else 0
-        account = self._credits_of(role)
-        if not account.take(connection.number, size, time.monotonic_ns()):
-            self._release(body)
-            self._counters.pushes_busy += 1
-            connection.refuse(header, error_for(Status.BUSY, f"{size} bytes are beyond the window: ask PUSH_CREDIT"))
-            return
+    def admit(self, connection: ServerConnection, header: FrameHeader, role: Role) -> bool:
+        """Whether to receive the body of a PUSH or REPLICATE: `push` or `lost` follows. Else it is answered BUSY."""
+        account, size = self._credits_of(role), header.body_bytes
+        if self._store.reduce.full:
+            why = "the push log is full for the moment"
+        elif not account.take(connection.number, size, time.monotonic_ns()):
+            why = f"{size} bytes are beyond the window: ask PUSH_CREDIT"
+        else:
+            self._receiving[connection.number] = account, size
+            return True
+        self._counters.pushes_busy += 1
+        connection.refuse(header, error_for(Status.BUSY, why))
+        return False
+
+    def push(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body) -> None:
+        """Take what was admitted; releases the body when it is answered. Raises ProtocolError for malformed ones."""
+        account, size = self._receiving.pop(connection.number)
+        self._until_look -= size
+        if self._until_look < 0:
+            self._look_at_rooms()
         try:
             request = Push.decode(meta)
-            view = body.view if body is not None else memoryview(b"")
+            view = body.view
             _check_sizes(request, size)
             refusal = self._refuse(request, view, header)
         except HoldfastError:
-            self._release(body)
+            body.release()
             self._grant(account.answered(connection.number, size, time.monotonic_ns()))
             raise
         if refusal is not None:
-            self._release(body)
+            body.release()
             self._grant(account.answered(connection.number, size, time.monotonic_ns()))
             self._counters.refusals += 1
             connection.refuse(header, refusal)
@@ -143,8 +166,6 @@ class PushService:
             raise ProtocolError("REPLICATE: a replica has no replica")
         if crc32c(body) != request.body_crc:
             return error_for(Status.CORRUPT, "the body does not match its checksum")
-        if self._store.reduce.full:
-            return error_for(Status.BUSY, "the push log is full for the moment")
         if not self.reduce.knows(request.shuffle):
             final, closed = self._store.reduce.past(request.shuffle)
             self.reduce.introduce(request.shuffle, request.ack, final, closed)
@@ -167,7 +188,7 @@ class PushService:
             self._answer(push, release=False)
             self._write(push, rows, body)
             self._give_up_promised(push)
-            self._release(push.body)
+            push.body.release()
             return
         if taken:
             self._write(push, rows, body)
@@ -194,14 +215,14 @@ class PushService:
             try:
                 self._store.reduce.begin(state)
                 self._counters.epochs_opened += 1
-            except OSError:
-                self._drop_unopened(push, state)
+            except OSError as error:
+                self._drop_unopened(push, state, Status.HARD_SPLIT if is_full(error) else Status.FAILED_COPY)
 
-    def _drop_unopened(self, push: _Push, state: EpochState) -> None:
+    def _drop_unopened(self, push: _Push, state: EpochState, status: Status) -> None:
         self.reduce.broke(state)
         for index, taken in enumerate(push.decision.states):
             if taken is state:
-                push.failures[index] = Status.FAILED_COPY
+                push.failures[index] = status
                 push.decision.states[index] = None
         push.decision.whole = False
 
@@ -306,7 +327,7 @@ class PushService:
         decision = push.decision
         self.reduce.landed(decision, list(push.failures))
         if release:
-            self._release(push.body)
+            push.body.release()
         number = push.connection.number
         granted = push.credits.answered(number, push.size, time.monotonic_ns())
         statuses = decision.statuses
@@ -319,16 +340,14 @@ class PushService:
         if granted:
             self._grant(granted)
 
-    @staticmethod
-    def _release(body: Body | None) -> None:
-        if body is not None:
-            body.release()
-
     # What happens around them.
 
     def lost(self, connection: ServerConnection) -> None:
         """A connection is gone."""
         self._asked.pop(connection.number, None)
+        account, size = self._receiving.pop(connection.number, (None, 0))
+        if account is not None:
+            self._grant(account.answered(connection.number, size, time.monotonic_ns()))
         for account in (self.credits, self.replica_credits):
             self._grant(account.lost(connection.number, time.monotonic_ns()))
 
@@ -336,8 +355,14 @@ class PushService:
         """Once a second."""
         for account in (self.credits, self.replica_credits):
             self._grant(account.tick(now_ns))
-        self.reduce.set_rooms(self._store.rooms(DISK_RESERVE_SHARE, self._disk_reserve))
+        self._look_at_rooms()
         self._store.reduce.tick()
+
+    def _look_at_rooms(self) -> None:
+        """Split what is on disks that are full or not well."""
+        rooms = self._store.rooms(DISK_RESERVE_SHARE, self._disk_reserve)
+        self._until_look = max(min(filter(None, rooms), default=0) // ROOM_SHARE, LOOK_BYTES_MIN)
+        self.reduce.set_rooms([room > 0 for room in rooms])
 
     def forget(self, shuffle: ShuffleKey) -> None:
         """The masters do not know a shuffle: take nothing more for it. Storage removes what is there."""

@@ -66,7 +66,8 @@ class SealService:
         final = bool(request.flags & SealFlag.FINAL)
         states = self._reduce.seal(request.shuffle, final, request.epochs)
         promised = self._store.reduce.seal(request.shuffle, final, request.epochs)
-        futures = {id(one): asyncio.wrap_future(one) for _, one in promised if not isinstance(one, SealedEpoch)}
+        jobs = {id(one): one for _, one in promised if not isinstance(one, SealedEpoch)}
+        futures = {number: asyncio.wrap_future(one) for number, one in jobs.items()}
         if futures:
             await asyncio.wait(futures.values())
             self._store.reduce.finish_jobs()

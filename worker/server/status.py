@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common.ids import NO_WORKER
+from holdfast.common.limits import KIB
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import FrameServer
 from holdfast.worker.server.counters import Counters
@@ -16,13 +17,13 @@ from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.standing import Place, Standing
 from holdfast.worker.storage.store import Store
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
 
 def resident_bytes() -> int:
-    """Anonymous memory of this process: resident pages without those of mapped files, such as the index."""
-    _, resident, shared, *_ = Path("/proc/self/statm").read_text(encoding="ascii").split()
-    return (int(resident) - int(shared)) * _PAGE_BYTES
+    """Resident memory of this process without that of mapped files, such as the index and the push log. The buffers for
+    bodies are shared mappings without a file, so they count, though the kernel calls them shared."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    found = dict(line.split(":", 1) for line in lines)
+    return sum(int(found[name].removesuffix("kB")) for name in ("RssAnon", "RssShmem")) * KIB
 
 
 @dataclass(frozen=True, slots=True)

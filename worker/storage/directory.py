@@ -16,7 +16,7 @@ import lmdb
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.messages import Ack, FileTotals, MapSealed
-from holdfast.worker.storage import layout
+from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import ShuffleSum
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.footers import read_data_footer, read_footer
@@ -74,6 +74,7 @@ class StorageDirectory:
         starts: Starts,
         left: dict[EpochKey, Left],
         old_segments: list[Path],
+        unnamed: bool,
         segment_bytes: int,
     ) -> None:
         self.root = root
@@ -81,6 +82,7 @@ class StorageDirectory:
         self.tier = tier
         self.capacity_bytes = capacity_bytes
         self.identity = identity
+        self._identity_path = root / names.IDENTITY
         self.index = index
         self.tables = tables
         #: why nothing more is written here; "" while all is well
@@ -103,6 +105,7 @@ class StorageDirectory:
             boot_id=starts.boot_id,
             left=left,
             old_segments=old_segments,
+            unnamed=unnamed,
             failed=tables.failed_epochs,
             broke=self._broke,
             segment_bytes=segment_bytes,
@@ -180,6 +183,18 @@ class StorageDirectory:
             # Without the mark a restart finds an unsealed file, never read either; but the disk is not to be trusted.
             self.problem = f"cannot mark {writer.key} as failed: {second}"
         self._broke(error)
+
+    def look(self) -> str:
+        """Why nothing more is written here; "" while all is well. One stat: a directory that was deleted, emptied or
+        unmounted goes on taking writes into files that nobody can find."""
+        if not self.problem and self.is_gone:
+            self.problem = "was deleted, emptied or unmounted while it was in use: what it held is lost"
+        return self.problem
+
+    @property
+    def is_gone(self) -> bool:
+        """The directory, or what says whose it is, is not there any more."""
+        return not self._identity_path.exists()
 
     def _broke(self, error: Exception) -> None:
         """A write, sync or commit failed: say what that tells of the disk."""

@@ -17,6 +17,7 @@ under one. Nothing here decides; a damaged record is an IndexDamagedError for th
 
 from __future__ import annotations
 
+import errno
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -181,6 +182,8 @@ class Index:
                     self._write_once(change)
                 except lmdb.MapFullError:
                     self._grow()
+                except lmdb.DiskError as error:  # that is how LMDB says ENOSPC
+                    raise OSError(errno.ENOSPC, f"the index: {error}") from error
                 else:
                     return
 

@@ -182,6 +182,7 @@ def open_directory(
         starts=starts,
         left=left,
         old_segments=[segment.path for segment in segments],
+        unnamed=any(segment.unnamed for segment in segments),
         segment_bytes=segment_bytes,
     )
 

@@ -57,6 +57,7 @@ class ReduceDirectory:
         boot_id: bytes,
         left: dict[EpochKey, Left],
         old_segments: list[Path],
+        unnamed: bool,
         failed: set[EpochKey],
         broke: Callable[[Exception], None],
         segment_bytes: int = SEGMENT_BYTES_MAX,
@@ -65,6 +66,9 @@ class ReduceDirectory:
         self.index = index
         self.left = left
         self.failed = failed
+        #: a log of an earlier start lost records of which nobody knows what epochs were in them: what is unknown here
+        #: may have been there
+        self.unnamed = unnamed
         self.log = PushLog(disk, root, incarnation, boot_id, segment_bytes)
         #: open and being sealed
         self.copies: dict[EpochKey, PartitionCopy] = {}
@@ -77,7 +81,8 @@ class ReduceDirectory:
         self._writers = writers
         self._boot_id = boot_id
         self._old_segments = old_segments
-        self._broke = broke
+        #: told of every write, sync or commit that failed
+        self.broke = broke
         self._packs = 0
         self._sealer = ReduceSealer(disk, root, folders, index, writers, boot_id, self.give_up)
         self._emptying: list[PartitionCopy] = []
@@ -149,7 +154,14 @@ class ReduceDirectory:
         return errors
 
     def release(self) -> None:
-        """Remove the segments that nothing refers to."""
+        """Remove the segments that nothing refers to. A disk that fails keeps them, and is told of: it is no concern of
+        whoever pushes or seals."""
+        try:
+            self._release()
+        except OSError as error:
+            self.broke(error)
+
+    def _release(self) -> None:
         if self._releasing is not None:
             number, synced = self._releasing
             if not synced.done():
@@ -172,12 +184,15 @@ class ReduceDirectory:
     def tick(self) -> None:
         """Once a second: let go of the log as far as it is not needed."""
         self.release()
-        if not self.log.segments:
-            self.log.remove_spares()
-        if self._old_segments and not self.left:
-            for path in self._old_segments:
-                self._disk.remove(path)
-            self._old_segments = []
+        try:
+            if not self.log.segments:
+                self.log.remove_spares()
+            if self._old_segments and not self.left:
+                for path in self._old_segments:
+                    self._disk.remove(path)
+                self._old_segments = []
+        except OSError as error:
+            self.broke(error)
 
     # syncing
 
@@ -207,7 +222,7 @@ class ReduceDirectory:
             try:
                 self._sync_round(wanted)
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
-                self._broke(error)
+                self.broke(error)
                 future.set_exception(failed_copy(self.root, f"cannot be synced ({error})"))
             else:
                 future.set_result(None)
@@ -269,10 +284,12 @@ class ReduceDirectory:
         return job
 
     def sealed(self, job: ReduceSealJob) -> None:
-        """A job has ended; what it sealed is in the index, and the log needs it no more."""
+        """A job has ended; what it sealed is in the index, and the log needs it no more. One that failed has recorded
+        nothing, however far it came."""
+        recorded = job.future.exception() is None
         for key in [key for key, running in self.sealing.items() if running is job]:
             del self.sealing[key]
-            if key in job.records:
+            if recorded and key in job.records:
                 self.copies.pop(key, None)
                 self.left.pop(key, None)
         self.release()
@@ -280,11 +297,11 @@ class ReduceDirectory:
     def give_up(self, key: EpochKey, error: Exception) -> None:
         """A write or sync of this copy failed: it is given up, also after a restart."""
         self.failed.add(key)
-        self._broke(error)
+        self.broke(error)
         try:
             mark_failed(self._disk, self.root, key)
         except OSError as second:
-            self._broke(second)
+            self.broke(second)
 
     # looking up
 

@@ -15,11 +15,12 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.common.batch import parse_batch, whole_batch_bytes
 from holdfast.common.checksum import crc32c
 from holdfast.common.errors import CorruptError
-from holdfast.common.ids import Epoch, PartitionId
+from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import PUSH_ENTRY
 from holdfast.worker.storage import names
@@ -48,7 +49,8 @@ class Left:
 
     key: EpochKey
     ack: Ack = Ack.SYNCED
-    #: boots of the incarnations that wrote any of it
+    #: incarnations that wrote any of it (one: a later one never appends), and their boots
+    writers: set[int] = field(default_factory=set)
     boots: set[bytes] = field(default_factory=set)
     #: its unsealed file, if there is one
     path: Path | None = None
@@ -68,18 +70,33 @@ class Left:
         return ""
 
 
+class Bad(NamedTuple):
+    """A damaged stretch of a segment, and what may have been in it."""
+
+    offset: int
+    why: str
+    #: the bytes, up to the next whole record; None if they are the head of the segment
+    past: int | None = None
+    #: the head of the record, if that is whole
+    record: RecordHead | None = None
+    #: epochs that the record's entries name, if those are whole too
+    hurt: tuple[EpochKey, ...] = ()
+
+
 @dataclass(slots=True)
 class Segment:
     """One segment of an earlier start."""
 
     path: Path
+    #: that wrote it, by its name
+    incarnation: int
     head: SegmentHead | None
     #: (offset of the record, head) of every whole record
     records: list[tuple[int, RecordHead]] = field(default_factory=list)
-    #: (offset, sentence) of what is bad, with whole records behind it; offset of the record whose epochs suffer
-    bad: list[tuple[int, str]] = field(default_factory=list)
-    #: epochs named by damaged records whose entries can be read
-    hurt: list[EpochKey] = field(default_factory=list)
+    #: what is bad, with whole records behind it
+    bad: list[Bad] = field(default_factory=list)
+    #: something bad may have been of epochs that nothing else tells of; set by find_left
+    unnamed: bool = False
     #: where the whole records end
     end: int = SEGMENT_HEAD_BYTES
 
@@ -96,12 +113,15 @@ def map_file(path: Path) -> memoryview:
 def scan_segment(path: Path) -> Segment:
     """Read a segment from its start: whole records, and what is bad in between. Raises OSError."""
     data = map_file(path)
+    name = parse_segment(path.name)
+    assert name is not None, "find_segments returns no other names"
+    incarnation = name[0]
     try:
         head = decode_segment_head(bytes(data[:SEGMENT_HEAD_BYTES]))
     except CorruptError as error:
-        bad = [(0, str(error))] if bytes(data[:SEGMENT_HEAD_BYTES]).strip(b"\0") else []
-        return Segment(path, None, bad=bad)
-    segment = Segment(path, head)
+        bad = [Bad(0, str(error))] if bytes(data[:SEGMENT_HEAD_BYTES]).strip(b"\0") else []
+        return Segment(path, incarnation, None, bad=bad)
+    segment = Segment(path, incarnation, head)
     if not head.number:
         return segment
     at = SEGMENT_HEAD_BYTES
@@ -116,9 +136,8 @@ def scan_segment(path: Path) -> Segment:
         if behind is None:
             break
         why = "a record of the push log is damaged" if record else "the head of a record of the push log is damaged"
-        segment.bad.append((at, why))
-        if record is not None:
-            segment.hurt += [key for key, _, _ in _pieces(data, at, record)]
+        hurt = tuple(key for key, _, _ in _pieces(data, at, record)) if record and _rows_whole(data, at, record) else ()
+        segment.bad.append(Bad(at, why, behind, record, hurt))
         at = behind
     return segment
 
@@ -126,8 +145,12 @@ def scan_segment(path: Path) -> Segment:
 def _is_whole(data: memoryview, at: int, record: RecordHead) -> bool:
     body = at + RECORD_BYTES
     rows = body + record.body_bytes
-    end = at + record.size_bytes
-    return crc32c(data[rows:end]) == record.entries_crc and crc32c(data[body:rows]) == record.body_crc
+    return _rows_whole(data, at, record) and crc32c(data[body:rows]) == record.body_crc
+
+
+def _rows_whole(data: memoryview, at: int, record: RecordHead) -> bool:
+    rows = at + RECORD_BYTES + record.body_bytes
+    return crc32c(data[rows : at + record.size_bytes]) == record.entries_crc
 
 
 def _find_record(data: memoryview, start: int, number: int) -> int | None:
@@ -174,6 +197,7 @@ def find_left(segments: list[Segment], unsealed: dict[EpochKey, Path]) -> dict[E
                 one.pieces.append((segment.path, offset, size))
                 if segment.head is not None:
                     one.boots.add(segment.head.boot_id)
+                    one.writers.add(segment.incarnation)
     for key, path in unsealed.items():
         _note(left.setdefault(key, Left(key)), path)
     for segment in segments:
@@ -196,6 +220,7 @@ def _note(one: Left, path: Path) -> None:
         one.damage = f"{path.name} has the head of {head.key}"
     one.ack = min(one.ack, head.ack)
     one.boots.add(head.boot_id)
+    one.writers.add(head.incarnation)
 
 
 def _start(path: Path) -> bytes:
@@ -204,12 +229,57 @@ def _start(path: Path) -> bytes:
 
 
 def _mark_damage(segment: Segment, left: dict[EpochKey, Left]) -> None:
-    """Damage of a record whose entries can be read hurts its epochs; any other may have hurt every one."""
-    for key in segment.hurt:
-        left.setdefault(key, Left(key)).damage = f"{segment.path.name}: a record of the push log is damaged"
-    if len(segment.bad) > 0 and (segment.head is None or any("head" in why for _, why in segment.bad)):
-        for one in left.values():
-            one.damage = one.damage or f"{segment.path.name}: {segment.bad[0][1]}"
+    """Damage hurts the epochs whose batches may have been there, and no others: those that the record names; or those
+    of the shuffle that its head names; or those of the partitions to which its batches belong by their checksums; or
+    all that this incarnation wrote."""
+    mine = [one for one in left.values() if not one.writers or segment.incarnation in one.writers]
+    for bad in segment.bad:
+        named, suspects = set(bad.hurt), mine
+        if named:
+            suspects = []
+        elif bad.record is not None:
+            suspects = [one for one in mine if one.key.shuffle == bad.record.shuffle]
+        elif bad.past is not None:
+            stretch = map_file(segment.path)[bad.offset + RECORD_BYTES : bad.past]
+            named = _owners(stretch, {one.key.shuffle for one in mine})
+            owners = {(key.shuffle, key.partition) for key in named}
+            suspects = [one for one in mine if not owners or (one.key.shuffle, one.key.partition) in owners]
+        segment.unnamed = segment.unnamed or not named
+        for one in [*suspects, *[left.setdefault(key, Left(key)) for key in named]]:
+            one.damage = one.damage or f"{segment.path.name}: {bad.why}"
+
+
+def _owners(data: memoryview, shuffles: set[ShuffleKey]) -> set[EpochKey]:
+    """The epochs of a record without a head: its entries name partitions, and each batch's checksum says of which
+    shuffle it is. Nothing unless that can be told of every batch."""
+    places: list[tuple[int, int]] = []
+    at = 0
+    while at + len(places) * PUSH_ENTRY.size < len(data):
+        try:
+            size = whole_batch_bytes(data, at)
+        except CorruptError:
+            return set()
+        if size is None:
+            return set()
+        places.append((at, size))
+        at += size
+    if at + len(places) * PUSH_ENTRY.size != len(data):
+        return set()
+    owners = set()
+    for (start, size), (partition, epoch, *_) in zip(places, rows_of(data[at:]), strict=True):
+        batch = data[start : start + size]
+        shuffle = next((one for one in shuffles if _is_batch(batch, Seeds(one).of(PartitionId(partition)))), None)
+        if shuffle is None:
+            return set()
+        owners.add(EpochKey(shuffle, PartitionId(partition), Epoch(epoch)))
+    return owners
+
+
+def _is_batch(data: memoryview, seed: int) -> bool:
+    try:
+        return parse_batch(data, 0, seed)[1] == len(data)
+    except CorruptError:
+        return False
 
 
 @dataclass(slots=True)

@@ -16,6 +16,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import lmdb
+
 from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError, Status
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.messages import Ack
@@ -125,6 +127,18 @@ class ReduceSealer:
             self._attempt(job, [copy.key], lambda copy=copy: self._finish(job, copy))  # type: ignore[misc]
         if small:
             self._attempt(job, [copy.key for copy in small], lambda: self._pack(job, small))
+        try:
+            self._record(job)
+        except (OSError, lmdb.Error) as error:
+            if isinstance(error, OSError) and is_full(error):
+                raise
+            # What is not recorded is not sealed: this disk takes no answer, so nobody should wait for it to.
+            job.data.clear()
+            for key in job.records:
+                self._give_up(job, key, error)
+
+    def _record(self, job: ReduceSealJob) -> None:
+        """Sync the names of the files, then put everything into the index. Raises OSError or lmdb.Error."""
         if job.data:
             self._folders.sync({self._folder(job)})
         items = [item for record in job.data for item in data_items(record)]
@@ -155,6 +169,7 @@ class ReduceSealer:
     def _give_up(self, job: ReduceSealJob, key: EpochKey, error: Exception | None) -> None:
         if error is not None:
             self._failed(key, error)
+        self._finished.pop(key, None)
         job.records[key] = EpochRecord(status=Status.FAILED_COPY, ack=Ack.MEMORY, incarnation=job.incarnation)
 
     def _recover(self, job: ReduceSealJob, left: Left) -> PartitionCopy | None:

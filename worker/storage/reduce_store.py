@@ -73,9 +73,13 @@ class ReduceStore:
 
     def begin(self, state: EpochState) -> None:
         """Begin the copy of an epoch; raises OSError."""
-        directory = self._directories[state.directory]
+        reduce = self._directories[state.directory].reduce
         key = EpochKey(state.shuffle, state.partition, state.epoch)
-        copy = directory.reduce.begin(key, state.ack, directory.reduce.log.incarnation)
+        try:
+            copy = reduce.begin(key, state.ack, reduce.log.incarnation)
+        except OSError as error:
+            reduce.broke(error)
+            raise
         state.copy, state.inbox = copy, copy.pending
 
     def append(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
@@ -242,7 +246,7 @@ class ReduceStore:
         jobs: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]] = {}
         known: dict[EpochKey, SealedEpoch] = {}
         for directory in self._directories:
-            reduce = directory.reduce
+            reduce, gone = directory.reduce, directory.is_gone
             todo = []
             for key in keys:
                 running = reduce.sealing.get(key)
@@ -250,12 +254,13 @@ class ReduceStore:
                 if running is not None:
                     jobs[key] = running.future
                 elif record is not None:
-                    known[key] = record.answer(key)
+                    known[key] = record.answer(key) if not gone else _lost(key)
                 elif reduce.has(key):
                     todo.append(key)
             if todo or final:
                 self._start(directory, shuffle, final, todo, jobs)
-        return [(key, jobs.get(key) or known.get(key) or _unknown(key)) for key in keys]
+        unknown = _lost if any(one.reduce.unnamed for one in self._directories) else _unknown
+        return [(key, jobs.get(key) or known.get(key) or unknown(key)) for key in keys]
 
     def _start(
         self,
@@ -328,6 +333,10 @@ class ReduceStore:
             "epochs_left": sum(len(one.left) for one in all_of),
             "epochs_failed": sum(len(one.failed) for one in all_of),
         }
+
+
+def _lost(key: EpochKey) -> SealedEpoch:
+    return SealedEpoch(key.partition, key.epoch, Status.DATA_LOST)
 
 
 def _unknown(key: EpochKey) -> SealedEpoch:

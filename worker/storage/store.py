@@ -171,7 +171,7 @@ class Store:
         return [self._status(directory) for directory in self._directories]
 
     def _status(self, directory: StorageDirectory) -> DirectoryStatus:
-        problem = directory.problem
+        problem = directory.look()
         try:
             size, free = self._disk.free_bytes(directory.root)
         except OSError as error:
@@ -280,22 +280,23 @@ class Store:
         for directory in self._directories:
             directory.drop(key)
 
-    def rooms(self, reserve_share: float, reserve_bytes: int) -> list[bool]:
-        """For each directory whether REDUCE partitions may grow there: it is well, and beyond what the log has yet to
-        write elsewhere the smaller of `reserve_bytes` and that share of its capacity stays free. One statvfs each."""
-        return [self._has_room(directory, reserve_share, reserve_bytes) for directory in self._directories]
+    def rooms(self, reserve_share: float, reserve_bytes: int) -> list[int]:
+        """For each directory how many bytes REDUCE partitions may grow there: it is well, and beyond what the log has
+        yet to write elsewhere the smaller of `reserve_bytes` and that share of its capacity stays free. 0: none. A
+        statvfs and a stat each."""
+        return [self._room(directory, reserve_share, reserve_bytes) for directory in self._directories]
 
-    def _has_room(self, directory: StorageDirectory, share: float, reserve: int) -> bool:
-        if directory.problem:
-            return False
+    def _room(self, directory: StorageDirectory, share: float, reserve: int) -> int:
+        if directory.look():
+            return 0
         try:
             size, free = self._disk.free_bytes(directory.root)
         except OSError as error:
             directory.problem = f"cannot be read: {error}"
-            return False
+            return 0
         capacity = min(directory.capacity_bytes or size, size)
         room = min(free, capacity - directory.used_bytes) - directory.reduce.pending_bytes
-        return room > min(reserve, int(share * capacity))
+        return max(0, room - min(reserve, int(share * capacity)))
 
     # reading
 

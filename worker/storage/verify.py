@@ -49,20 +49,29 @@ class _Verifier:
         for path, message in self._offline.problems:
             self._find(Severity.DAMAGE, path, message)
         self._index()
-        verify_reduce(self._offline, self.report)
         present = list(self._offline.files())
-        sizes = {below: (self._offline.root / below).lstat().st_size for below, _ in present}
+        reduce_files = [below for below, _ in self._offline.reduce_files()]
+        sizes = {below: self._size(below) for below in [*reduce_files, *[below for below, _ in present]]}
         total, done = sum(sizes.values()), 0
-        for below, name in present:
-            self._file(below, name, sizes[below])
-            done += sizes[below]
+
+        def step(below: str) -> None:
+            nonlocal done
+            done += sizes.get(below, 0)
             if progress is not None:
                 progress(done, total)
+
+        verify_reduce(self._offline, self.report, step)
+        for below, name in present:
+            self._file(below, name, sizes[below])
+            step(below)
         on_disk = {below for below, _ in present}
         for key in self._offline.indexed:
             below = layout.sealed_path(key)
             if below not in on_disk:
                 self._find(Severity.DAMAGE, below, f"{key} is in the index, but the file is gone")
+
+    def _size(self, below: str) -> int:
+        return (self._offline.root / below).lstat().st_size
 
     def _index(self) -> None:
         report = self._offline.report

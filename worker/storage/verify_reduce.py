@@ -7,6 +7,7 @@ HARMLESS. Called by verify.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.common.batch import parse_batch
@@ -30,8 +31,11 @@ from holdfast.worker.storage.scan import Seeds
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
-def verify_reduce(offline: Offline, report: VerifyReport) -> None:
-    """Check everything of REDUCE partitions in a directory. Raises OSError if it cannot be read at all."""
+def verify_reduce(offline: Offline, report: VerifyReport, step: Callable[[str], None]) -> None:
+    """Check everything of REDUCE partitions in a directory; `step` hears of each file once, by its path below it.
+
+    Raises OSError if it cannot be read at all.
+    """
     present: set[DataKey] = set()
     unsealed: dict[EpochKey, Path] = {}
     for below, name in offline.reduce_files():
@@ -42,6 +46,7 @@ def verify_reduce(offline: Offline, report: VerifyReport) -> None:
             report.add(Severity.HARMLESS, below, "a copy that is given up")
         elif isinstance(name.key, EpochKey) and name.key not in offline.epochs:
             unsealed[name.key] = offline.root / below
+        step(below)
     for key in offline.data_files.keys() - present:
         report.add(Severity.DAMAGE, sealed_path(key), f"{key} is in the index, but the file is gone")
     _unsealed(offline, report, unsealed)
@@ -115,8 +120,8 @@ def _unsealed(offline: Offline, report: VerifyReport, unsealed: dict[EpochKey, P
     segments = [scan_segment(path) for path in find_segments(offline.root)]
     for segment in segments:
         below = str(segment.path.relative_to(offline.root))
-        for at, why in segment.bad:
-            report.add(Severity.DAMAGE, below, why, offset=at)
+        for bad in segment.bad:
+            report.add(Severity.DAMAGE, below, bad.why, offset=bad.offset)
         report.add(
             Severity.HARMLESS, below, f"{len(segment.records)} records of the push log: taken in by the next seals"
         )

@@ -2,13 +2,13 @@
 
 import random
 
-from holdfast.client.core.credit import ASK_BYTES, AskWorker, CreditLine, Effect, Give
+from holdfast.client.core.credit import ASK_BYTES, ASK_BYTES_MIN, AskWorker, CreditLine, Effect, Give
 
 
 def test_the_worker_is_asked_once_for_all() -> None:
     """Who comes first is served first; the others follow as far as the window reaches, and as answers come."""
     line = CreditLine()
-    assert line.want(1, 10, 60) == [AskWorker(ASK_BYTES)]
+    assert line.want(1, 10, 60) == [AskWorker(ASK_BYTES_MIN)]
     assert line.want(2, 10, 60) == []
     assert line.granted(100) == [Give(1, 60), Give(2, 40)]
     assert line.want(3, 10, 10) == []
@@ -22,7 +22,7 @@ def test_a_window_of_nothing_means_ask_again() -> None:
     line.want(1, 10, 10)
     line.granted(100)
     assert line.answered(10, 0) == []
-    assert line.want(1, 10, 10) == [AskWorker(ASK_BYTES)]
+    assert line.want(1, 10, 10) == [AskWorker(ASK_BYTES_MIN)]
 
 
 def test_a_batch_larger_than_the_window_asks_for_its_size() -> None:
@@ -37,7 +37,7 @@ def test_a_lapsed_window_is_forgotten() -> None:
     line = CreditLine(window=100)
     assert line.want(1, 10, 10) == [Give(1, 10)]
     assert line.answered(10, 0) == []
-    assert line.want(1, 10, 10) == [AskWorker(ASK_BYTES)]
+    assert line.want(1, 10, 10) == [AskWorker(ASK_BYTES_MIN)]
 
 
 def test_room_that_is_not_used_goes_to_the_next() -> None:
@@ -48,6 +48,28 @@ def test_room_that_is_not_used_goes_to_the_next() -> None:
     assert line.want(3, 10, 10) == []
     line.left(2)
     assert line.returned(40) == [Give(3, 10)]
+
+
+def test_what_is_asked_for_doubles_in_calm_and_halves_where_others_wait() -> None:
+    """A worker that lets us have our window is asked for twice as much, up to the most; one that takes it back for
+    others is asked for half, down to the least."""
+    line = CreditLine()
+    size = ASK_BYTES_MIN
+    assert line.want(1, size, size) == [AskWorker(size)]
+    while size < ASK_BYTES:
+        assert line.granted(size)[0] == Give(1, size)
+        assert line.answered(size, size) == []
+        assert line.want(2, 10, size) == [Give(2, size)]
+        size = min(2 * size, ASK_BYTES)
+        assert line.want(1, size, size) == [AskWorker(size)], "although some of the window is unanswered"
+        assert line.answered(line.given, line.window) == []
+    assert line.granted(size) == [Give(1, size)]
+    for turn in range(1, 6):
+        assert line.answered(line.given, 0) == []
+        least = max(ASK_BYTES >> turn, ASK_BYTES_MIN)
+        assert line.want(1, 100, ASK_BYTES) == [AskWorker(least)]
+        assert line.granted(least) == [Give(1, least)]
+    line.check()
 
 
 def test_the_window_is_never_exceeded() -> None:

@@ -3,7 +3,7 @@
 import errno
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
 from holdfast.worker.core.reduce import Decision, Reduce
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.reduce_records import RECORD_BYTES, RECORD_MAGIC
 from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
 from holdfast.worker.storage.verify import Severity, verify_directory
 from tests.support.reduce_data import Made, Writer, names, shuffle_of
@@ -30,11 +31,23 @@ class FaultyDisk(Disk):
     def __init__(self) -> None:
         self.write_error = 0
         self.sync_error = 0
+        self.commit_error = 0
+        self.remove_error = 0
 
     def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
         if self.write_error:
             raise OSError(self.write_error, os.strerror(self.write_error))
         super().write_parts(fd, parts, size, offset)
+
+    def commit(self, transaction: Callable[[], None]) -> None:
+        if self.commit_error:
+            raise OSError(self.commit_error, os.strerror(self.commit_error))
+        super().commit(transaction)
+
+    def remove(self, path: Path) -> None:
+        if self.remove_error and path.suffix == ".push":
+            raise OSError(self.remove_error, os.strerror(self.remove_error))
+        super().remove(path)
 
     def sync_data(self, fd: int) -> None:
         if self.sync_error:
@@ -192,6 +205,21 @@ def test_a_flipped_byte_is_found(world: World, pattern: str) -> None:
     path.write_bytes(data)
 
 
+def test_the_progress_of_verify_counts_every_file(world: World) -> None:
+    """Partition, pack and unsealed files are a part of what verify says it has done, which ends at all of it."""
+    writer = Writer(SHUFFLE)
+    fill(world, writer)
+    world.seal([(partition, 0) for partition in range(6)], final=False)
+    world.push(writer, [writer.batch(9, os.urandom(50_000))])
+    world.store.close()
+    told: list[tuple[int, int]] = []
+    verify_directory(str(world.root / "0"), lambda done, total: told.append((done, total)))
+    files = [path for path in (world.root / "0" / "data").rglob("*") if path.is_file()]
+    assert len(told) == len(files) >= 3
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[-1] == (sum(path.stat().st_size for path in files),) * 2
+
+
 @pytest.mark.parametrize("pattern", ["*.open", "*.push"])
 def test_a_flipped_byte_of_an_open_epoch_is_lost_by_name(world: World, pattern: str) -> None:
     """What earlier starts left is sealed as DATA_LOST where a byte is wrong, and only there."""
@@ -209,6 +237,37 @@ def test_a_flipped_byte_of_an_open_epoch_is_lost_by_name(world: World, pattern: 
     with pytest.raises(HoldfastError) as caught:
         world.read(0)
     assert caught.value.status == Status.DATA_LOST
+
+
+@pytest.mark.parametrize("where", ["head", "body", "rows", "two heads"])
+def test_a_bad_record_of_the_log_hurts_no_other_epoch(world: World, where: str) -> None:
+    """Damage of one record of the log loses the epochs whose batches may have been in it; others stand, those of
+    another shuffle and of another start among them. Where nobody knows what was in it, nothing is called empty."""
+    writer, other = Writer(SHUFFLE), Writer(shuffle_of(2))
+    world.push(writer, [writer.batch(9, b"of an earlier start")])
+    world.restart()
+    for partitions in ((0, 1), (2, 3), (4, 5), (0, 4)):
+        world.push(writer, [writer.batch(partition, os.urandom(300)) for partition in partitions])
+        world.push(other, [other.batch(0, os.urandom(300))])
+    path = world.files("*.push")[-1]
+    world.store.close()
+    data = bytearray(path.read_bytes())
+    starts = [index for index in range(len(data)) if data[index : index + 8] == RECORD_MAGIC]
+    assert len(starts) == 8
+    damaged = [starts[2], starts[3]] if where == "two heads" else [starts[2]]
+    for start in damaged:
+        at = {"body": RECORD_BYTES + 100, "rows": starts[3] - start - 3}.get(where, 40)
+        data[start + at] ^= 1
+    path.write_bytes(data)
+    world.start()
+    answers = {answer.partition: answer.status for answer in world.seal([(p, 0) for p in (0, 1, 2, 3, 4, 5, 9)])}
+    lost = {partition for partition, status in answers.items() if status == Status.DATA_LOST}
+    assert lost == ({2, 3} if where in ("head", "body") else {0, 1, 2, 3, 4, 5})
+    assert answers[PartitionId(9)] == Status.OK
+    ((key, future),) = world.store.reduce.seal(shuffle_of(2), True, [(0, 0)])
+    assert not isinstance(future, SealedEpoch)
+    expected = Status.DATA_LOST if where == "two heads" else Status.OK
+    assert future.result(10)[key].status == expected
 
 
 @pytest.mark.parametrize("cut", [1, 30, 2_000])
@@ -319,6 +378,22 @@ def test_a_full_disk_splits_and_keeps_what_it_has(world: World, size: int) -> No
     assert (answer.status, answer.batches) == (Status.OK, 1)
 
 
+def test_a_seal_that_met_a_full_disk_halfway_loses_nothing(world: World) -> None:
+    """One epoch got its file, then there was no room for the others: asked again, all of them have every batch."""
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, b"a" * 60_000)]) == {}
+    assert world.push(writer, [writer.batch(1, b"b"), writer.batch(2, b"c")]) == {}
+    world.disk.write_error = errno.ENOSPC
+    for _ in range(2):
+        with pytest.raises(HoldfastError) as caught:
+            world.seal([(partition, 0) for partition in range(3)], final=False)
+        assert caught.value.status == Status.DISK_FULL
+    world.disk.write_error = 0
+    answers = world.seal([(partition, 0) for partition in range(3)])
+    assert [(answer.status, answer.batches) for answer in answers] == [(Status.OK, 1)] * 3
+    assert [len(world.read(partition)) for partition in range(3)] == [1, 1, 1]
+
+
 def test_a_failed_sync_is_never_tried_again(world: World) -> None:
     """A seal whose sync failed is FAILED_COPY for ever."""
     writer = Writer(SHUFFLE)
@@ -343,6 +418,55 @@ def test_the_log_stays_bounded(tmp_path: Path) -> None:
     answers = world.seal([(p, 0) for p in range(50)])
     assert {answer.batches for answer in answers} == {200}
     assert sorted(names(world.read(49))) == [(0, 0, n) for n in range(200)]
+
+
+def test_a_disk_that_takes_no_records_gives_up_at_once(world: World) -> None:
+    """Where the index cannot be written nothing is called sealed, and the answer comes at once: FAILED_COPY."""
+    writer = Writer(SHUFFLE)
+    world.push(writer, [writer.batch(0, b"a" * 60_000), writer.batch(1, b"b")])
+    world.disk.commit_error = errno.EROFS
+    epochs = [(0, 0), (1, 0)]
+    for _ in range(2):
+        assert {answer.status for answer in world.seal(epochs, final=False)} == {Status.FAILED_COPY}
+    (directory,) = world.store.directories()
+    assert "Read-only" in directory.problem
+    world.disk.commit_error = errno.ENOSPC
+    third = writer.batch(2, b"c")
+    assert world.push(writer, [third]) == {}
+    with pytest.raises(HoldfastError) as caught:
+        world.seal([(2, 0)])
+    assert caught.value.status == Status.DISK_FULL
+    world.disk.commit_error = 0
+    assert [answer.status for answer in world.seal([(2, 0)])] == [Status.OK]
+
+
+def test_a_disk_that_removes_nothing_stops_nobody(world: World) -> None:
+    """The log cannot be let go of on a read-only disk: that is told, and no push, seal or tick fails of it."""
+    writer = Writer(SHUFFLE)
+    world.push(writer, [writer.batch(0, b"a")])
+    world.disk.remove_error = errno.EROFS
+    assert [answer.status for answer in world.seal([(0, 0)])] == [Status.OK]
+    world.store.reduce.tick()
+    world.store.reduce.tick()
+    assert "Read-only" in world.store.directories()[0].problem
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_directory_that_vanished_vouches_for_nothing(world: World, tmp_path: Path, emptied: bool) -> None:
+    """When the directory is deleted, or all in it, sealed epochs are answered DATA_LOST, open ones FAILED_COPY, it has
+    no room, and its status says so."""
+    writer = Writer(SHUFFLE)
+    fill(world, writer)
+    assert world.store.rooms(0.1, 0)[0] > 0
+    assert world.seal([(0, 0)], final=False)[0].status == Status.OK
+    shutil.rmtree(world.root / "0")
+    if emptied:
+        (world.root / "0").mkdir()
+    assert world.seal([(0, 0)], final=False)[0].status == Status.DATA_LOST
+    assert world.seal([(1, 0)], final=False)[0].status == Status.FAILED_COPY
+    assert world.store.rooms(0.1, 0) == [0]
+    (directory,) = world.store.directories()
+    assert not directory.healthy
 
 
 def test_a_forgotten_shuffle_leaves_nothing(world: World) -> None:

@@ -1,0 +1,135 @@
+"""The push service over a real store whose disk fails: promises made from memory, and bodies on their way."""
+
+import asyncio
+import errno
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.ids import WorkerId
+from holdfast.common.limits import MIB
+from holdfast.common.messages import Ack, Role
+from holdfast.common.net.buffers import BufferPool
+from holdfast.common.reduce_messages import PushAnswer, PushCredit, SealedEpoch
+from holdfast.worker.server.counters import Counters
+from holdfast.worker.server.faults import Faults
+from holdfast.worker.server.push_service import PushService
+from holdfast.worker.server.standing import Standing
+from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
+from tests.support.reduce_data import Made, Writer, shuffle_of
+
+SHUFFLE = shuffle_of()
+
+
+class Connection:
+    """Stands for a connection: keeps what it is answered."""
+
+    number = 1
+
+    def __init__(self) -> None:
+        self.answers: list[bytes] = []
+        self.refusals: list[HoldfastError] = []
+
+    def reply(self, header: FrameHeader, meta: bytes = b"") -> None:
+        self.answers.append(meta)
+
+    def refuse(self, header: FrameHeader, error: HoldfastError) -> None:
+        self.refusals.append(error)
+
+
+class World:
+    """A service, one connection with a window, and a disk that is full or broken when told so."""
+
+    def __init__(self, root: Path) -> None:
+        self.faults = Faults()
+        self.faults.error_after = 1 << 40
+        self.faults.error_rate = 1.0
+        settings = StoreSettings(cluster_id="c", worker_name="w", directories=(DirectorySettings(path=str(root)),))
+        self.store = prepare(settings, self.faults.disk()).open()
+        standing = Standing("c", "w", self.store.incarnation, WorkerId(1))
+        self.service = PushService(self.store, standing, Counters(), Faults(), memory=64 * MIB)
+        self.service.accept(True)
+        self.connection = cast("Any", Connection())
+        self.pool = BufferPool(64 * MIB)
+        self.service.credit(
+            self.connection, self.header(FrameType.PUSH_CREDIT, 0), PushCredit(MIB).encode(), Role.CLIENT
+        )
+
+    def header(self, kind: FrameType, size: int) -> FrameHeader:
+        """The head of a request."""
+        return FrameHeader(kind, 0, 7, 0, size, 0, 0)
+
+    def push(self, writer: Writer, batches: list[Made], ack: Ack) -> dict[int, int]:
+        """Push; the statuses that are not OK, by index."""
+        meta, data = writer.push(batches, self.store.incarnation, ack)
+        header = self.header(FrameType.PUSH, len(data))
+        assert self.service.admit(self.connection, header, Role.CLIENT)
+        body = self.pool.take(len(data))
+        assert body is not None
+        body.view[:] = data
+        self.service.push(self.connection, header, meta, body)
+        assert not self.connection.refusals
+        assert self.pool.used_bytes == 0
+        return dict(PushAnswer.decode(self.connection.answers.pop()).statuses)
+
+    def fail(self, error: int) -> None:
+        """From now on nothing more can be written."""
+        self.faults.error, self.faults.error_after = error, 0
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 60))
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_what_was_promised_from_memory_gives_its_copy_up(tmp_path: Path, error: int) -> None:
+    """A batch acknowledged at MEMORY meets a disk that takes nothing: it was OK before it was written, so its copy is
+    FAILED for good instead of being taken for whole; WRITTEN is refused instead, and what it has stays good if the disk
+    is only full."""
+
+    async def story() -> None:
+        world = World(tmp_path / "data")
+        memory, written = Writer(SHUFFLE), Writer(shuffle_of(2))
+        assert world.push(memory, [memory.batch(0, b"a"), memory.batch(1, b"b")], Ack.MEMORY) == {}
+        assert world.push(written, [written.batch(0, b"c")], Ack.WRITTEN) == {}
+        world.fail(error)
+        assert world.push(memory, [memory.batch(0, b"promised")], Ack.MEMORY) == {}
+        assert world.push(memory, [memory.batch(0, b"no more")], Ack.MEMORY) == {0: Status.FAILED_COPY}
+        refused = Status.HARD_SPLIT if error == errno.ENOSPC else Status.FAILED_COPY
+        assert world.push(written, [written.batch(0, b"d")], Ack.WRITTEN) == {0: refused}
+        world.service.reduce.check()
+        world.faults.error_after = 1 << 40
+        for shuffle, epochs, statuses in (
+            (SHUFFLE, [(0, 0), (1, 0)], [Status.FAILED_COPY, Status.OK]),
+            (shuffle_of(2), [(0, 0)], [Status.OK if error == errno.ENOSPC else Status.FAILED_COPY]),
+        ):
+            world.service.reduce.seal(shuffle, True, epochs)
+            found = []
+            for key, one in world.store.reduce.seal(shuffle, True, epochs):
+                found.append((one if isinstance(one, SealedEpoch) else one.result(10)[key]).status)
+            assert found == statuses
+        world.store.close()
+
+    run(story())
+
+
+def test_a_window_outlives_what_was_never_received(tmp_path: Path) -> None:
+    """A connection that goes while an admitted body is on its way gives its window back; beyond it none is admitted."""
+
+    async def story() -> None:
+        world = World(tmp_path / "data")
+        service, connection = world.service, world.connection
+        assert service.credits.held_bytes == MIB
+        assert not service.admit(connection, world.header(FrameType.PUSH, MIB + 1), Role.CLIENT)
+        assert [error.status for error in connection.refusals] == [Status.BUSY]
+        assert service.admit(connection, world.header(FrameType.PUSH, MIB), Role.CLIENT)
+        service.lost(connection)
+        assert service.credits.held_bytes == 0
+        service.credits.check()
+        world.store.close()
+
+    run(story())
