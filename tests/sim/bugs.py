@@ -16,10 +16,11 @@ from holdfast.master.core import epochs as epochs_module
 from holdfast.master.core import moves as moves_module
 from holdfast.master.core import seals as seals_module
 from holdfast.master.core import workers as workers_module
+from holdfast.master.service.leader import Leader
 from holdfast.master.service.sealing import Sealing
 from holdfast.master.service.waiters import Waiters
 from holdfast.worker.core.lanes import Attempt
-from holdfast.worker.core.reduce import Reduce
+from holdfast.worker.core.reduce import Reduce, epoch_key
 from holdfast.worker.server import push_service as push_service_module
 from holdfast.worker.server.push_service import PushService
 from holdfast.worker.storage.reduce_recovery import Left
@@ -333,3 +334,30 @@ def resent_under_another_epoch_unseen() -> list[Swap]:
 
     original = ChunkFetch._add
     return [(ChunkFetch, "_add", add)]
+
+
+@bug
+def unknown_from_a_stale_leader() -> list[Swap]:
+    """A master that believes it leads says that something is unknown without proving that it leads."""
+
+    async def confirmed(self: Any, read: Any) -> Any:
+        return self.peek(read)
+
+    return [(Leader, "confirmed", confirmed)]
+
+
+@bug
+def sealing_epoch_accepts() -> list[Swap]:
+    """An epoch goes on to take pushes while it is sealed, and afterwards."""
+
+    def seal(self: Any, shuffle: Any, final: bool, epochs: Any) -> Any:
+        found = self.shuffles.get(shuffle)
+        return [found.epochs.get(epoch_key(*one)) if found is not None else None for one in epochs]
+
+    return [(Reduce, "seal", seal)]
+
+
+@bug
+def replica_traffic_without_reserve() -> list[Swap]:
+    """Replica traffic waits for the credit that clients have, whose pushes wait for replicas."""
+    return [(PushService, "_credits_of", lambda self, role: self.credits)]

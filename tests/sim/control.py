@@ -59,3 +59,6 @@ class Control:
             else:
                 self.raft_index = max(self.raft_index, getattr(reply, "raft_index", 0))
                 return reply
+
+    async def close(self) -> None:
+        """There is nothing to close."""

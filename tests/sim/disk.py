@@ -9,7 +9,7 @@ be vouched for is asked of the product (`Left.doubt`).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -20,8 +20,10 @@ from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import SealedEpoch
 from holdfast.worker.core.reduce import Decision, EpochState
+from holdfast.worker.server.standing import KeptStanding
 from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.reduce_recovery import Left
+from holdfast.worker.storage.store import DirectoryStatus
 from tests.sim.clock import Life, Violation, VirtualLoop
 
 #: Batches of a chunk: small, so that epochs have several.
@@ -72,6 +74,8 @@ class Disk:
         self.index: dict[EpochKey, Sealed] = {}
         self.final: dict[ShuffleKey, None] = {}
         self.failed: dict[EpochKey, None] = {}
+        #: (worker, Raft index), as standing.py keeps it
+        self.standing: KeptStanding | None = None
         self.full = False
         self.sick = 0.0
         #: appends until the process dies in the middle of one
@@ -85,6 +89,10 @@ class Disk:
     @property
     def boot(self) -> bytes:
         return b"boot%d" % self.boots
+
+    def shuffles(self) -> list[ShuffleKey]:
+        """Every shuffle of which anything is here."""
+        return sorted({key.shuffle for part in (self.index, self.piles, self.failed) for key in part} | {*self.final})
 
     def power_loss(self) -> None:
         """The machine goes down: of what was not synced some beginning may be left, the last batch cut."""
@@ -111,8 +119,16 @@ def name_of(key: EpochKey, batch: bytes | memoryview) -> Name:
 class Store:
     """The REDUCE partitions of one start of a worker; its `reduce` is itself, as PushService finds it."""
 
-    def __init__(self, disk: Disk, life: Life, loop: VirtualLoop, crash: Callable[[], None]) -> None:
-        self.disk, self._life, self._loop, self._crash = disk, life, loop, crash
+    def __init__(
+        self,
+        disk: Disk,
+        life: Life,
+        loop: VirtualLoop,
+        crash: Callable[[], None],
+        deleted: Callable[[ShuffleKey], None],
+    ) -> None:
+        self.disk, self._life, self._loop, self._crash, self._deleted = disk, life, loop, crash, deleted
+        self.worker_uid, self.boot_id, self.files = disk.uid, disk.boot.decode(), 0
         self.reduce = self
         self.full = False
         self.sealing: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]] = {}
@@ -309,6 +325,42 @@ class Store:
 
     def tick(self) -> None:
         """Nothing to let go of."""
+
+    # what registration.py asks and says
+
+    def directories(self) -> list[DirectoryStatus]:
+        free = 0 if self.disk.full else 1 << 40
+        return [
+            DirectoryStatus(
+                id=self.disk.directory,
+                path=f"/{self._life.host}",
+                tier="SSD",
+                capacity_bytes=1 << 40,
+                used_bytes=0,
+                free_bytes=free,
+                healthy=True,
+                problem="",
+            )
+        ]
+
+    def shuffles(self) -> list[ShuffleKey]:
+        return self.disk.shuffles()
+
+    def forget(self, keys: Iterable[ShuffleKey]) -> int:
+        """Delete shuffles; one that is being sealed goes when it is asked about next."""
+        disk = self.disk
+        busy = {key.shuffle for key in self.sealing}
+        for shuffle in [key for key in keys if key not in busy]:
+            self._deleted(shuffle)
+            disk.final.pop(shuffle, None)
+            for part in (disk.index, disk.piles, disk.failed, self._mine):
+                for key in [key for key in part if key.shuffle == shuffle]:
+                    del part[key]  # type: ignore[attr-defined]
+        return 0
+
+    def remove_leftovers(self, keys: Iterable[ShuffleKey]) -> int:
+        """Of MAP partitions only."""
+        return 0
 
     # reading
 

@@ -40,7 +40,7 @@ def config_of(name: str, names: list[str], offset: float) -> Config:
             "cluster": {"id": "sim"},
             "master": {"name": name, "directory": "/nowhere", "peers": peers},
             "worker": {"return_grace": f"{GRACE_SECONDS}s"},
-            "lease": {"worker": "3s", "heartbeat": "500ms", "tick": "200ms"},
+            "lease": {"worker": "3s", "heartbeat": "500ms", "tick": "200ms", "deletion_grace": "6s"},
             "faults": {"enabled": True, "clock_offset": f"{int(offset * 1000)}ms"},
         }
     )
@@ -297,6 +297,11 @@ class Cluster:
         found = machine.state_hash()
         if self._hashes.setdefault(index, found) != found:
             raise Violation(f"{name} has another state at index {index}")
+
+    def truth(self) -> State:
+        """The state of whoever has applied most."""
+        nodes = [each.node for each in self.masters.values() if each.node is not None]
+        return max(nodes, key=lambda node: node.applied).machine.state
 
     def final(self) -> State:
         """All masters are up and have applied everything: they are equal and whole; return their state."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.common.errors import Status
@@ -10,6 +11,7 @@ from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.common.reduce_messages import Push, PushAnswer, Seal, SealAnswer, SealedEpoch
+from holdfast.master.core.state import State
 from holdfast.worker.storage.reduce_layout import EpochKey
 from tests.sim.clock import Violation, VirtualLoop
 from tests.sim.disk import Name, name_of
@@ -33,6 +35,8 @@ class Oracle:
         self._held: dict[tuple[bytes, EpochKey], set[Name]] = {}
         #: epochs of which a batch was acknowledged to a client
         self._used: set[EpochKey] = set()
+        #: what the masters have decided by now
+        self.truth: Callable[[], State]
         self.acked_batches = 0
         self.sealed_epochs = 0
 
@@ -94,6 +98,14 @@ class Oracle:
         missing = self._held.get((worker.disk.directory, key), set()) - names
         if missing:
             self.fail(f"{worker.name} says that {key} is sealed; {min(missing)[1:]} was acknowledged and is not there")
+
+    def deleted(self, worker: SimWorker, shuffle: ShuffleKey) -> None:
+        """Workers delete only what the masters have dropped."""
+        if self.truth().shuffle(shuffle) is not None:
+            self.fail(f"{worker.name} deletes {shuffle}, which the masters have")
+        for part in (self._seals, self._held):
+            for place in [place for place in part if place[0] == worker.disk.directory and place[1].shuffle == shuffle]:
+                del part[place]  # type: ignore[attr-defined]
 
     def committed(self, key: ShuffleKey, partitions: int, moved: int, manifest: ReduceManifest) -> None:
         """A commit names every epoch, and calls none empty in which something was acknowledged."""

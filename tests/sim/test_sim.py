@@ -38,8 +38,8 @@ def test_the_product_is_safe() -> None:
         violation, scenario = run_seed(seed)
         assert violation is None, f"seed {seed}: {violation}"
         acknowledged += scenario.oracle.acked_batches
-        reads += scenario.reads
-        lost += scenario.lost_reads
+        reads += scenario.job.reads
+        lost += scenario.job.lost_reads
     assert acknowledged > 1000
     assert reads - lost > 150
     assert lost > 0
