@@ -329,7 +329,8 @@ class Job:
             try:
                 await control.call(method, request, 240.0)
             except HoldfastError as error:
-                if error.status not in (Status.GENERATION_CLOSED, Status.UNKNOWN_GENERATION):
+                # Without a worker for the moment a registration is refused before anybody looks closer.
+                if error.status not in (Status.GENERATION_CLOSED, Status.UNKNOWN_GENERATION, Status.NO_ROOM):
                     raise Violation(f"{key} was dropped; {method} says {error}") from error
             else:
                 raise Violation(f"{key} was dropped, and {method} answers as if it were there")

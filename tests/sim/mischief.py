@@ -122,7 +122,7 @@ class Mischief:
         cluster = self._world.cluster
         master = cluster.leader if self._rng.random() < 0.8 else self._rng.choice([*cluster.masters.values()])
         if master is not None and master.life.alive:
-            cluster.isolate(master, self._rng.uniform(0.5, 3.0))
+            cluster.isolate(master, self._rng.uniform(0.5, 5.0))
 
     def cut(self, _: SimWorker) -> None:
         """Messages from one host to another are lost or late for a while."""

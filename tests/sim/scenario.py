@@ -28,6 +28,7 @@ from tests.sim.worker import BODY_BYTES, SimWorker
 FAULT_SECONDS = 8.0
 CALM_SECONDS = 240.0
 
+
 @dataclass
 class Shape:
     """The size of things in this seed."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.common.errors import HoldfastError, ProtocolError, UnknownStreamError
 from holdfast.common.frame import FrameHeader, FrameType
-from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, WorkerId
+from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId
 from holdfast.common.messages import Role
 from holdfast.common.reduce_messages import ChunksOpen, Push, Seal
 from holdfast.worker.core.reduce import Limits
