@@ -243,6 +243,8 @@ class Reader:
         self._complete = False
         #: strong references; asyncio keeps none
         self._tasks: set[asyncio.Task[None]] = set()
+        #: copies of which a chunk came with a wrong byte: one each, since three tries may be the end
+        self._turned: set[tuple[EpochKey, int]] = set()
         #: (stream, index) of files that were read to their end
         self._done: set[tuple[int, int]] = set()
         self.records: dict[int, Counter[bytes]] = {each: Counter() for each in partitions}
@@ -312,7 +314,9 @@ class Reader:
                 await pause(rng.uniform(0.0, 0.002))
                 if client.closed:
                     raise RetryError("the connection is lost")
-                if rng.random() < self._network.weather.turn / 20:
+                copy = (effect.files[file], effect.worker)
+                if copy not in self._turned and rng.random() < self._network.weather.turn:
+                    self._turned.add(copy)
                     data = bytes((data[0] ^ 1,)) + data[1:]
                 self._put(self._piece, effect, file, chunk, data, counts)
             self._put(self._ended, effect, counts)

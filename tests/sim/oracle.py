@@ -14,7 +14,7 @@ from holdfast.common.reduce_messages import Push, PushAnswer, Seal, SealAnswer, 
 from holdfast.master.core.state import State
 from holdfast.worker.storage.reduce_layout import EpochKey
 from tests.sim.clock import Violation, VirtualLoop
-from tests.sim.disk import Name, name_of
+from tests.sim.disk import Name, is_whole, name_of
 
 if TYPE_CHECKING:
     from tests.sim.worker import SimWorker
@@ -90,7 +90,11 @@ class Oracle:
         if found is None or found.answer != answer:
             self.fail(f"{worker.name} says that {key} is sealed; it is not in its index")
             return
-        names = {name_of(key, batch) for chunk in found.chunks for batch in chunk}
+        batches = [batch for chunk in found.chunks for batch in chunk]
+        if not all(is_whole(batch) for batch in batches):
+            self.fail(f"{worker.name} says that {key} is sealed; it has a torn batch")
+            return
+        names = {name_of(key, batch) for batch in batches}
         if key in worker.disk.poisoned:
             self.fail(f"{worker.name} says that {key} is sealed; a write of it failed")
         if names - worker.disk.platter:
