@@ -23,6 +23,7 @@ from holdfast.master.core.state import State
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.sealing import Sealing
 from holdfast.master.service.waiters import Waiters
+from holdfast.worker.core.credits import Credits
 from holdfast.worker.core.forgetting import Verdict
 from holdfast.worker.core.lanes import Attempt
 from holdfast.worker.core.reduce import Reduce, epoch_key
@@ -445,3 +446,18 @@ def torn_batch_kept() -> list[Swap]:
 def torn_batch_taken_for_damage() -> list[Swap]:
     """An incomplete last batch costs the whole epoch."""
     return [(disk_module, "is_cut", lambda data, at: False)]
+
+
+@bug
+def small_window_kept_in_line() -> list[Swap]:
+    """Who asks for a larger window keeps what he has while he waits, behind one who needs just that."""
+
+    def ask(self: Any, connection: int, size: int, now_ns: int) -> Any:
+        before = self.window(connection)
+        granted = original(self, connection, size, now_ns)
+        if not granted and connection in self._line:
+            self._resize(self._windows[connection], before)
+        return granted
+
+    original = Credits.ask
+    return [(Credits, "ask", ask)]

@@ -390,7 +390,7 @@ class Store:
             disk.final.pop(shuffle, None)
             for part in (disk.index, disk.piles, disk.failed, self._mine):
                 for key in [key for key in part if key.shuffle == shuffle]:
-                    del part[key]  # type: ignore[attr-defined]
+                    del part[key]
         return 0
 
     def remove_leftovers(self, keys: Iterable[ShuffleKey]) -> int:

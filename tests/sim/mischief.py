@@ -127,7 +127,7 @@ class Mischief:
     def cut(self, _: SimWorker) -> None:
         """Messages from one host to another are lost or late for a while."""
         world = self._world
-        hosts = [*world.cluster.names, *[each.name for each in (*world.workers, *world.executors)]]
+        hosts = [*world.cluster.names, *[each.name for each in world.workers], *[each.name for each in world.executors]]
         one, other = self._rng.sample(hosts, 2)
         until = self._loop.now + self._rng.uniform(0.2, 5.0)
         world.network.cuts[one, other] = until

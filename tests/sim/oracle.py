@@ -109,7 +109,7 @@ class Oracle:
             self.fail(f"{worker.name} deletes {shuffle}, which the masters have")
         for part in (self._seals, self._held):
             for place in [place for place in part if place[0] == worker.disk.directory and place[1].shuffle == shuffle]:
-                del part[place]  # type: ignore[attr-defined]
+                del part[place]
 
     def committed(self, key: ShuffleKey, partitions: int, moved: int, manifest: ReduceManifest) -> None:
         """A commit names every epoch, and calls none empty in which something was acknowledged."""
