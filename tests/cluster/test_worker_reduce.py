@@ -14,6 +14,7 @@ from holdfast.common.frame import FrameType
 from holdfast.common.messages import Ack, Role
 from holdfast.common.reduce_messages import PushAnswer, PushCredit
 from tests.support.reduce_data import Made, WorkerProcess, Writer, names, refused, shuffle_of
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -281,6 +282,34 @@ def test_a_range_of_maps_is_cut_out(worker: WorkerProcess) -> None:
                 for partition in (0, 2):
                     wanted = {(m, m, n) for m in range(begin, min(end, 10)) for n in range(6)}
                     assert set(names(found.get(partition, []))) == wanted
+
+    run(story())
+
+
+def test_slices_of_a_skewed_partition_come_from_a_sorted_copy(worker: WorkerProcess) -> None:
+    """A long epoch of short batches read slice by slice: every slice is exact, before and after there is a view by
+    maps, and reading whole chunks and resuming in the middle bring what they brought before."""
+
+    async def story() -> None:
+        shuffle = shuffle_of()
+        writers = [Writer(shuffle, map=number, attempt=number) for number in range(8)]
+        async with worker.client() as client, worker.client(Role.MASTER) as master:
+            for _ in range(36):
+                for writer in writers:
+                    assert await client.push(writer, [writer.batch(0, os.urandom(3_000)) for _ in range(20)]) == {}
+            await master.seal(shuffle, [(0, 0)])
+
+            async def read(begin: int, end: int, first: int = 0) -> list[tuple[int, int, int]]:
+                found = await client.read(shuffle, [(0, 0, first)], (begin, end))
+                return sorted(names(found.batches(shuffle, [(0, 0, first)]).get(0, [])))
+
+            before = [await read(number, number + 2) for number in range(0, 8, 2)]
+            assert before == [[(m, m, n) for m in (one, one + 1) for n in range(720)] for one in range(0, 8, 2)]
+            rest = await read(2, 4, first=1)
+            await asyncio.to_thread(wait_until, lambda: worker.status()["map_views"], "the view")
+            assert [await read(number, number + 2) for number in range(0, 8, 2)] == before
+            assert await read(0, 8) == sorted(name for each in before for name in each)
+            assert await read(2, 4, first=1) == rest
 
     run(story())
 

@@ -86,7 +86,7 @@ class EpochState:
     size_bytes: int = 0
     #: what storage keeps for it; only the edge reads this
     copy: Any = None
-    #: takes (position, length) of what is written for it in the log; the edge's too
+    #: the list of (position, length) of what lies in the log for it; the edge's too
     inbox: Any = None
 
     def become(self, life: Life) -> None:

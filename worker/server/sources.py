@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from holdfast.common.batch import HEADER, HEADER_BYTES, MAGIC
 from holdfast.common.errors import CorruptError, DataLostError
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.limits import KIB
@@ -18,6 +17,7 @@ from holdfast.common.messages import DataFlag, StreamData
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
 from holdfast.worker.core.cut import Cutter
 from holdfast.worker.storage.handles import Handle, OpenFiles
+from holdfast.worker.storage.map_view import MapViews, find_runs, select
 from holdfast.worker.storage.reduce_records import ChunkRow
 from holdfast.worker.storage.reduce_store import SealedPlace
 from holdfast.worker.storage.store import Piece
@@ -120,12 +120,18 @@ class ChunkSource:
     type = FrameType.CHUNKS_DATA
 
     def __init__(
-        self, header: FrameHeader, request: ChunksOpen, places: Sequence[SealedPlace], open_files: OpenFiles
+        self,
+        header: FrameHeader,
+        request: ChunksOpen,
+        places: Sequence[SealedPlace],
+        open_files: OpenFiles,
+        views: MapViews,
     ) -> None:
         self.header = header
         self._request = request
         self._places = places
         self._open_files = open_files
+        self._views = views
         self._sequence = 0
         self._chunks = self._all_chunks()
         self._chunk: _Chunk | None = None
@@ -190,16 +196,28 @@ class ChunkSource:
                 yield number, row
 
     def _all_chunks(self) -> Iterator[_Chunk]:
-        begin, end = self._request.map_begin, self._request.map_end
         for file, place in enumerate(self._places):
+            cut = [number for number, row in self._rows(file) if not self._is_whole(row)]
+            # Whoever comes back for the rest of an epoch gets it from the file itself, whatever went wrong before.
+            fresh = len(cut) > 1 and not self._request.files[file][2]
+            view = self._views.find(place.path, place.record.chunks) if fresh else None
             for number, row in self._rows(file):
                 handle = self._open(file, number, place.path, row)
-                if begin <= row.map_min and row.map_max < end:
+                if self._is_whole(row):
                     yield _Chunk(file, number, handle, [(row.offset, row.length)], row.length)
                     continue
-                ranges = self._cut(file, number, handle, row)
-                if ranges:
+                if view is not None:
+                    handle = view.copy or handle
+                    some = view.ranges(number, self._request.map_begin, self._request.map_end)
+                else:
+                    some = self._cut(file, number, handle, row)
+                if some:
+                    ranges = [(row.offset + start, length) for start, length in some]
                     yield _Chunk(file, number, handle, ranges, sum([length for _, length in ranges]))
+
+    def _is_whole(self, row: ChunkRow) -> bool:
+        """Whether all of a chunk is wanted."""
+        return self._request.map_begin <= row.map_min and row.map_max < self._request.map_end
 
     def _open(self, file: int, number: int, path: str, row: ChunkRow) -> Handle:
         try:
@@ -212,28 +230,9 @@ class ChunkSource:
         return handle
 
     def _cut(self, file: int, number: int, handle: Handle, row: ChunkRow) -> list[tuple[int, int]]:
-        """The batches of the wanted maps in a chunk, neighbours joined; the headers are the index."""
-        begin, end = self._request.map_begin, self._request.map_end
+        """The batches of the wanted maps in a chunk; the headers are the index."""
         data = os.pread(handle.fd, row.length, row.offset)
-        unpack = HEADER.unpack_from
-        ranges: list[tuple[int, int]] = []
-        at = start = 0
-        inside = False
-        while at < len(data):
-            if at + HEADER_BYTES > len(data):
-                raise CorruptError(f"{self._name(file, number)}: a batch header is cut at {row.offset + at}")
-            magic, _, _, map_id, _, _, length, _ = unpack(data, at)
-            if magic != MAGIC or at + HEADER_BYTES + length > len(data):
-                raise CorruptError(f"{self._name(file, number)}: no whole batch at {row.offset + at}")
-            wanted = begin <= map_id < end
-            if wanted != inside:
-                if inside:
-                    ranges.append((row.offset + start, at - start))
-                start, inside = at, wanted
-            at += HEADER_BYTES + length
-        if inside:
-            ranges.append((row.offset + start, at - start))
-        return ranges
+        return select(find_runs(data, self._name(file, number)), self._request.map_begin, self._request.map_end)
 
     def _name(self, file: int, chunk: int) -> str:
         partition, epoch, _ = self._request.files[file]

@@ -65,6 +65,7 @@ class Status:
             "replica_window_bytes": self.data.pushes.replica_credits.held_bytes,
             "replicas_unreachable": self.data.pushes.forwarder.unreachable,
             "draining": int(self.data.pushes.reduce.draining),
+            "map_views": len(self.store.views),
             **self.store.reduce.gauges(),
             "files": self.store.files,
             "registered": int(self.standing.registered),

@@ -98,7 +98,7 @@ class StreamService:
                 connection.hold()
                 self._loop.call_soon(self._look_up_on, connection, header, request, places)
                 return
-            source = ChunkSource(header, request, places, self._store.open_files)
+            source = ChunkSource(header, request, places, self._store.open_files, self._store.views)
             stream = self.streams.open(connection.number, request.credit_bytes)
         except HoldfastError as error:
             self._counters.refusals += 1
@@ -147,7 +147,8 @@ class StreamService:
         self._sources.clear()
 
     def tick(self, now_ns: int) -> None:
-        """Forget streams whose readers did nothing for long."""
+        """Forget streams whose readers did nothing for long, and views that are not used."""
+        self._store.views.tick()
         for connection_number, stream in self.streams.tick(now_ns):
             self.streams.close(connection_number, stream)
             self._sources.pop(stream, None)

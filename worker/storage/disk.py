@@ -35,6 +35,10 @@ class Disk:
         """Make a new file and return its descriptor; the folder must be there."""
         return os.open(path, _CREATE, 0o644)
 
+    def create_unnamed(self, folder: Path) -> int:
+        """Make a file that has no name: its room is free when its descriptor is closed, however that comes about."""
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
         """Write all of `data` at `offset`, into the kernel."""
         written = os.pwrite(fd, data, offset)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,12 +26,11 @@ from holdfast.worker.storage.reduce_records import FILE_HEAD_BYTES, ChunkRow, Fi
 
 #: Without a file and below this at its seal, an epoch goes into a pack file.
 PACKED_BYTES_MAX = 1 * MIB
-#: map and CRC of a batch header, from its offset 4 on.
-_MAP_AND_CRC = struct.Struct("<I16xI")
-_MAP_OFFSET = 4
+#: map and CRC of a batch header.
+_MAP_AND_CRC = struct.Struct("<4xI16xI")
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
-assert _MAP_OFFSET + _MAP_AND_CRC.size == HEADER_BYTES, "the map is at 4, the CRC ends the header"
+assert _MAP_AND_CRC.size == HEADER_BYTES, "the map is at 4, the CRC ends the header"
 
 
 class Gathered(NamedTuple):
@@ -48,7 +48,6 @@ class PartitionCopy:
     __slots__ = (
         "ack",
         "batches",
-        "chunks",
         "crc_sum",
         "file_bytes",
         "head",
@@ -56,6 +55,7 @@ class PartitionCopy:
         "path",
         "path_text",
         "pending",
+        "rows",
         "views",
         "write_back_from",
     )
@@ -71,8 +71,8 @@ class PartitionCopy:
         self.views = views
         #: length of the file; 0 while there is none
         self.file_bytes = 0
-        #: what the file has: chunks, the last of them still growing
-        self.chunks: list[ChunkRow] = []
+        #: what the file has: the fields of its chunks, the last of them still growing
+        self.rows: list[list[int]] = []
         self.batches = 0
         self.crc_sum = 0
         self.write_back_from = 0
@@ -80,6 +80,11 @@ class PartitionCopy:
     @property
     def incarnation(self) -> Incarnation:
         return self.head.incarnation
+
+    @property
+    def chunks(self) -> tuple[ChunkRow, ...]:
+        """The chunks of the file."""
+        return tuple([ChunkRow(*row) for row in self.rows])
 
     @property
     def size_bytes(self) -> int:
@@ -93,9 +98,7 @@ class PartitionCopy:
 
     def gather(self) -> Gathered:
         """What is pending, as views of the log."""
-        unpack = _MAP_AND_CRC.unpack_from
         parts: list[memoryview] = []
-        heads: list[tuple[int, int]] = []
         pending, first = self.pending, 0
         while first < len(pending):  # segment by segment, of which there are one or two
             number = pending[first][0] >> SEGMENT_SHIFT
@@ -103,9 +106,9 @@ class PartitionCopy:
             past = bisect_left(pending, (base + SEGMENT_BYTES_MAX,), first)
             some = pending[first:past] if past - first < len(pending) else pending
             view = self.views[number]
-            parts += [view[at - base : at - base + size] for at, size in some]
-            heads += [unpack(view, at - base + _MAP_OFFSET) for at, _ in some]
+            parts += [view[(start := at - base) : start + size] for at, size in some]
             first = past
+        heads = list(map(_MAP_AND_CRC.unpack_from, parts))
         size_bytes = sum([size for _, size in pending])
         return Gathered(parts, size_bytes, sum([crc for _, crc in heads]), [map_id for map_id, _ in heads])
 
@@ -128,64 +131,67 @@ class PartitionCopy:
         crc_sum: int,
     ) -> None:
         """Append whole batches, one a part, to the file. Raises OSError, and then nothing has changed."""
-        handle = self._handle(disk, files)
-        if self.file_bytes:
-            disk.write_parts(handle.fd, parts, size_bytes, self.file_bytes)
+        self._write(disk, files, parts, size_bytes)
+        if size_bytes <= CHUNK_BYTES:
+            self._extend(self.file_bytes, size_bytes, len(maps), min(maps), max(maps))
         else:
-            disk.write_parts(handle.fd, [self.head.encode(), *parts], FILE_HEAD_BYTES + size_bytes, 0)
-            self.file_bytes = FILE_HEAD_BYTES
-        self._index(parts, size_bytes, maps)
-        self.file_bytes += size_bytes
-        self.batches += len(maps)
-        self.crc_sum = (self.crc_sum + crc_sum) & _CRC_SUM_MASK
+            self._extend_by_each(map(len, parts), maps)
+        self._grew(size_bytes, len(maps), crc_sum)
 
     def take_in(self, sizes: Sequence[int], maps: Sequence[int]) -> None:
         """Index the batches that the file has already: those of an earlier start."""
         self.file_bytes = FILE_HEAD_BYTES
-        for size, map_id in zip(sizes, maps, strict=True):
-            self._extend(self.file_bytes, size, 1, map_id, map_id)
-            self.file_bytes += size
+        self._extend_by_each(sizes, maps)
+        self.file_bytes += sum(sizes)
         self.batches = len(sizes)
 
     def append_run(self, disk: Disk, files: OpenFiles, body: memoryview, sizes: Sequence[int], map_id: int) -> None:
         """Append batches of one map that lie back to back in `body`. Raises as `append`."""
-        unpack = _MAP_AND_CRC.unpack_from
-        offset = crc_sum = 0
-        parts = []
+        self._write(disk, files, [body], len(body))
+        if len(body) <= CHUNK_BYTES:
+            self._extend(self.file_bytes, len(body), len(sizes), map_id, map_id)
+        else:
+            self._extend_by_each(sizes, repeat(map_id, len(sizes)))
+        crc_sum = offset = 0
         for size in sizes:
-            crc_sum += unpack(body, offset + _MAP_OFFSET)[1]
-            parts.append(body[offset : offset + size])
+            crc_sum += _MAP_AND_CRC.unpack_from(body, offset)[1]
             offset += size
-        self.append(disk, files, parts, offset, [map_id] * len(sizes), crc_sum)
+        self._grew(offset, len(sizes), crc_sum)
 
-    def _handle(self, disk: Disk, files: OpenFiles) -> Handle:
+    def _write(self, disk: Disk, files: OpenFiles, parts: Sequence[memoryview], size_bytes: int) -> None:
+        """Write at the end of the file, which is made with its first bytes. Raises OSError."""
         if self.file_bytes:
-            return files.open(self.path_text)
+            disk.write_parts(files.open(self.path_text).fd, parts, size_bytes, self.file_bytes)
+            return
         if self.path.exists():  # of a try to make it that failed
             disk.remove(self.path)
         handle = Handle(disk.create(self.path))
         files.keep(self.path_text, handle)
-        return handle
+        disk.write_parts(handle.fd, [self.head.encode(), *parts], FILE_HEAD_BYTES + size_bytes, 0)
+        self.file_bytes = FILE_HEAD_BYTES
 
-    def _index(self, parts: Sequence[memoryview], size_bytes: int, maps: Sequence[int]) -> None:
-        """Extend the last chunk, or begin others: chunks hold whole batches and are not longer than they should be."""
-        if size_bytes <= CHUNK_BYTES:
-            self._extend(self.file_bytes, size_bytes, len(maps), min(maps), max(maps))
-            return
+    def _grew(self, size_bytes: int, batches: int, crc_sum: int) -> None:
+        self.file_bytes += size_bytes
+        self.batches += batches
+        self.crc_sum = (self.crc_sum + crc_sum) & _CRC_SUM_MASK
+
+    def _extend_by_each(self, sizes: Iterable[int], maps: Iterable[int]) -> None:
+        """Chunks hold whole batches, and are not longer than they should be."""
         at = self.file_bytes
-        for part, map_id in zip(parts, maps, strict=True):
-            self._extend(at, len(part), 1, map_id, map_id)
-            at += len(part)
+        for size, map_id in zip(sizes, maps, strict=True):
+            self._extend(at, size, 1, map_id, map_id)
+            at += size
 
     def _extend(self, at: int, length: int, batches: int, map_min: int, map_max: int) -> None:
-        last = self.chunks[-1] if self.chunks else None
-        if last is None or last.length + length > CHUNK_BYTES:
-            self.chunks.append(ChunkRow(at, length, batches, map_min, map_max))
-            return
-        self.chunks[-1] = ChunkRow(
-            last.offset,
-            last.length + length,
-            last.batches + batches,
-            min(last.map_min, map_min),
-            max(last.map_max, map_max),
-        )
+        """Extend the last chunk, or begin another."""
+        if self.rows:
+            last = self.rows[-1]
+            if last[1] + length <= CHUNK_BYTES:
+                last[1] += length
+                last[2] += batches
+                if map_min < last[3]:
+                    last[3] = map_min
+                if map_max > last[4]:
+                    last[4] = map_max
+                return
+        self.rows.append([at, length, batches, map_min, map_max])

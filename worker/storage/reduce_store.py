@@ -12,9 +12,11 @@ write, larger runs straight into the partition files. Made by store.py.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from operator import itemgetter
+from itertools import accumulate
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from holdfast.common.checksum import crc32c
@@ -35,6 +37,7 @@ from holdfast.worker.storage.reduce_records import RECORD_BYTES, EpochRecord, Re
 #: Batches of one partition that come together and are not shorter than this go straight into its file.
 DIRECT_BYTES = 32 * KIB
 _SIZE = itemgetter(3)
+_INBOX = attrgetter("inbox")
 
 Failure = tuple[int, Status]
 
@@ -73,7 +76,7 @@ class ReduceStore:
         directory = self._directories[state.directory]
         key = EpochKey(state.shuffle, state.partition, state.epoch)
         copy = directory.reduce.begin(key, state.ack, directory.reduce.log.incarnation)
-        state.copy, state.inbox = copy, copy.pending.append
+        state.copy, state.inbox = copy, copy.pending
 
     def append(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
         """Write what was taken of a frame; `rows` are its entries as they came. Returns (index, status) of failures."""
@@ -125,10 +128,10 @@ class ReduceStore:
             position = reduce.log.append(segment, [head.encode(), body, rows], size, count)
         except OSError as error:
             return self._failed(list(enumerate(decision.states)), error)
-        at = position + RECORD_BYTES
-        for state, length in zip(decision.states, map(_SIZE, push.entries), strict=True):
-            state.inbox((at, length))  # type: ignore[union-attr]
-            at += length
+        sizes = list(map(_SIZE, push.entries))
+        starts = accumulate(sizes, initial=position + RECORD_BYTES)
+        # One loop in C: every list takes its (position, length).
+        deque(map(list.append, map(_INBOX, decision.states), zip(starts, sizes, strict=False)), maxlen=0)
         self.log_bytes += size
         return self._empty(0, size)
 

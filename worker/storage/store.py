@@ -37,6 +37,7 @@ from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Starts, parse_boot_id
 from holdfast.worker.storage.index import Reader
+from holdfast.worker.storage.map_view import MapViews
 from holdfast.worker.storage.opening import (
     decide_all,
     examine,
@@ -134,8 +135,9 @@ class Store:
         self._pool = pool
         self._starts = starts
         self._open_files = OpenFiles(settings.open_files_max)
-        #: REDUCE partitions
+        #: REDUCE partitions, and those of them that are read by ranges of maps
         self.reduce = ReduceStore(directories)
+        self.views = MapViews(disk)
 
     def raise_incarnation(self, lowest: Incarnation) -> None:
         """Go on as incarnation `lowest` or a later one, synced: the masters remember more starts."""
@@ -147,6 +149,7 @@ class Store:
 
     def close(self) -> None:
         """Let running seals end and give the directories back."""
+        self.views.close()
         self._pool.shutdown()
         self._open_files.clear()
         for directory in self._directories:
@@ -357,7 +360,9 @@ class Store:
                 wait([job.future for name, job in list(directory.tables.sealing.items()) if name.shuffle == key])
                 wait([job.future for job in list(directory.jobs) if job.shuffle == key])
                 directory.forget(key)
-                self._open_files.forget(f"{directory.root}/{layout.shuffle_folder(key)}")
+                folder = f"{directory.root}/{layout.shuffle_folder(key)}"
+                self._open_files.forget(folder)
+                self.views.forget(folder)
             count += bool(here)
         return count
 
