@@ -6,6 +6,7 @@ import asyncio
 
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.master.service.waiters import Waiters
+from tests.support.waiting import wait_until_async
 
 KEY = ShuffleKey(Instance(b"i" * 16), ShuffleId(1), Generation(0))
 
@@ -21,8 +22,7 @@ def test_waiters_are_woken_in_the_order_they_came() -> None:
             woken.append(number)
 
         tasks = [asyncio.create_task(wait(number)) for number in range(200)]
-        await asyncio.sleep(0)
-        assert waiters.count == 200
+        await wait_until_async(lambda: waiters.count == 200, "all of them to wait")
         waiters.wake((KEY,))
         await asyncio.gather(*tasks)
         assert waiters.count == 0
