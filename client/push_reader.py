@@ -73,6 +73,11 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         addresses = Addresses(shuffle.ticket.endpoints, shuffle.ticket.cluster_id, manifest.addresses)
         super().__init__(shuffle, self._chunks.fetch, addresses)
 
+    @property
+    def duplicates(self) -> int:
+        """Batches that came more than once so far, resent or read from both copies, and were dropped."""
+        return self._chunks.duplicates
+
     def __iter__(self) -> Iterator[Record]:
         self._chunks.started()
         yield from super().__iter__()

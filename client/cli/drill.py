@@ -16,6 +16,7 @@ from holdfast.client.cli.drills.report import DrillError, Report
 from holdfast.client.cli.output import json_option, progress, show
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.errors import HoldfastError
+from holdfast.common.messages import Ack
 
 Drill = Callable[[LocalCluster, Report, random.Random, Callable[[str], None]], Coroutine[Any, Any, None]]
 
@@ -77,15 +78,23 @@ def worker(count: int, seed: int | None, directory: Path | None, as_json: bool) 
 
 @drill.command()
 @click.option("--copies", default=2, show_default=True, type=click.IntRange(1, 2), help="Copies of every partition.")
+@click.option(
+    "--ack",
+    default="written",
+    show_default=True,
+    type=click.Choice([each.name.lower() for each in Ack]),
+    help="How safe a batch is when it is acknowledged. From memory, with one copy, data may be lost: by name.",
+)
 @_count_option
 @_seed_option
 @_directory_option
 @json_option
-def push(copies: int, count: int, seed: int | None, directory: Path | None, as_json: bool) -> int:
-    """Kill workers while maps push, commit and readers read: every record once, no client told of an error."""
+def push(copies: int, ack: str, count: int, seed: int | None, directory: Path | None, as_json: bool) -> int:
+    """Kill workers while maps push, commit and readers read: every record once, no map runs again."""
     from holdfast.client.cli.drills.push import WORKERS, drill
 
-    return _run(f"push --copies {copies}", partial(drill, copies=copies), count, seed, directory, as_json, WORKERS)
+    chosen = partial(drill, copies=copies, ack=Ack[ack.upper()])
+    return _run(f"push --copies {copies} --ack {ack}", chosen, count, seed, directory, as_json, WORKERS)
 
 
 def _run(

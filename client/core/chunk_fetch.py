@@ -88,6 +88,11 @@ class ChunkFetch:
         """Take note of a batch; return whether its payload counts. Raises IncompleteError."""
         return self._checks[partition].admit(batch)
 
+    @property
+    def duplicates(self) -> int:
+        """Batches that came again, of a winner, and were dropped."""
+        return sum(each.duplicates for each in self._checks.values())
+
     # Completeness.
 
     def started(self) -> None:

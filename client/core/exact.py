@@ -47,13 +47,15 @@ class _Seen:
 class PartitionCheck:
     """The books of one partition over a range of maps; keeps counters only, never payload."""
 
-    __slots__ = ("_maps", "_partition", "_seen", "_winners")
+    __slots__ = ("_maps", "_partition", "_seen", "_winners", "duplicates")
 
     def __init__(self, winners: ReduceWinners, partition: PartitionId, maps: range) -> None:
         self._winners = winners
         self._partition = partition
         self._maps = maps
         self._seen: dict[int, _Seen] = {}
+        #: batches that came again and were dropped
+        self.duplicates = 0
 
     def admit(self, batch: Batch) -> bool:
         """Take note of a batch; return whether its payload counts (no loser, no duplicate). Raises IncompleteError."""
@@ -69,6 +71,7 @@ class PartitionCheck:
                 )
             seen = self._seen[map_id] = _Seen()
         if not seen.note(batch.number):
+            self.duplicates += 1
             return False
         if batch.totals is None:
             seen.crc_sum = (seen.crc_sum + batch.crc) & _U64

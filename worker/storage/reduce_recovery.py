@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,19 +219,33 @@ class Recovered:
     head: FileHead | None = None
     #: length of the valid part of the file; 0 if there is none
     file_bytes: int = 0
-    #: (length, map, crc) of each batch in the file
-    batches: list[tuple[int, int, int]] = field(default_factory=list)
+    #: length and map of each batch in the file; arrays, since a file may have millions
+    sizes: array[int] = field(default_factory=lambda: array("I"))
+    maps: array[int] = field(default_factory=lambda: array("I"))
+    #: the sum of their checksums
+    crc_sum: int = 0
     #: views of the batches that are only in the log
     extra: list[memoryview] = field(default_factory=list)
+
+
+#: (map, attempt, number): what makes two batches of an epoch the same.
+_Name = tuple[int, int, int]
 
 
 def recover(left: Left, boot_id: bytes) -> Recovered:
     """Read everything that is left of an epoch, each batch once. Raises CorruptError if it is damaged, OSError."""
     seed = Seeds(left.key.shuffle).of(left.key.partition)
     found = Recovered()
-    seen: set[tuple[int, int, int]] = set()
+    logged = _recover_log(left, seed)
     if left.path is not None:
-        _recover_file(left.path, seed, boot_id, found, seen)
+        _recover_file(left.path, seed, boot_id, found, logged)
+    found.extra = list(logged.values())
+    return found
+
+
+def _recover_log(left: Left, seed: int) -> dict[_Name, memoryview]:
+    """Its batches in the log, which is bounded, each once, in order."""
+    logged: dict[_Name, memoryview] = {}
     views: dict[Path, memoryview] = {}
     for path, offset, size in left.pieces:
         view = views.get(path)
@@ -243,14 +258,12 @@ def recover(left: Left, boot_id: bytes) -> Recovered:
             raise CorruptError(f"{left.key}: {path.name} at {offset}: {error}") from None
         if end != size:
             raise CorruptError(f"{left.key}: {path.name} at {offset}: a batch of {end} bytes where {size} were pushed")
-        name = (batch.map, batch.attempt, batch.number)
-        if name not in seen:
-            seen.add(name)
-            found.extra.append(piece)
-    return found
+        logged.setdefault((batch.map, batch.attempt, batch.number), piece)
+    return logged
 
 
-def _recover_file(path: Path, seed: int, boot_id: bytes, found: Recovered, seen: set[tuple[int, int, int]]) -> None:
+def _recover_file(path: Path, seed: int, boot_id: bytes, found: Recovered, logged: dict[_Name, memoryview]) -> None:
+    """Read the file's valid part, and drop from `logged` what it has."""
     data = map_file(path)
     if len(data) < FILE_HEAD_BYTES:
         return
@@ -265,8 +278,10 @@ def _recover_file(path: Path, seed: int, boot_id: bytes, found: Recovered, seen:
             if same_boot and not is_cut(data, at) and not begins_footer(data, at, found.head.key):
                 raise CorruptError(f"{path.name}: {error}") from None
             break
-        found.batches.append((end - at, batch.map, batch.crc))
-        seen.add((batch.map, batch.attempt, batch.number))
+        found.sizes.append(end - at)
+        found.maps.append(batch.map)
+        found.crc_sum += batch.crc
+        logged.pop((batch.map, batch.attempt, batch.number), None)
         at = end
     found.file_bytes = at
 

@@ -175,10 +175,10 @@ class ReduceSealer:
             self._root, found.head or FileHead(left.key, left.ack, job.incarnation, self._boot_id), views
         )
         copy.pending = [(number << 26, len(view)) for number, view in views.items()]
-        if found.batches:
+        if found.sizes:
             self._disk.truncate(copy.path, found.file_bytes)
-            copy.take_in([size for size, _, _ in found.batches], [one for _, one, _ in found.batches])
-            copy.crc_sum = sum([crc for _, _, crc in found.batches]) & _CRC_SUM_MASK
+            copy.take_in(found.sizes, found.maps)
+            copy.crc_sum = found.crc_sum & _CRC_SUM_MASK
         elif not found.extra:
             if left.path is not None:
                 self._disk.remove(left.path)

@@ -136,7 +136,7 @@ def _left(offline: Offline, report: VerifyReport, key: EpochKey, left: Left) -> 
     except CorruptError as error:
         report.add(Severity.DAMAGE, below, f"unsealed epoch {key.epoch}: {error}", partition=key.partition)
         return
-    report.batches += len(found.batches) + len(found.extra)
+    report.batches += len(found.sizes) + len(found.extra)
     if left.path is not None and left.path.stat().st_size > found.file_bytes:
         report.add(
             Severity.HARMLESS,

@@ -75,6 +75,7 @@ def test_any_order_and_any_number_of_times(seed: int) -> None:
     rng.shuffle(came)
     check = books(winners(9, 9, 9, 9, bits="1111"))
     admitted = [batch for batch in came if check.admit(batch)]
+    assert check.duplicates == len(came) - len(admitted) > 0
     assert sorted((batch.map, batch.number) for batch in admitted) == [(batch.map, batch.number) for batch in wanted]
     assert check.missing(all_read=True) == ""
 
