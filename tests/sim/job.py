@@ -234,6 +234,10 @@ class Job:
             self.reads += 1
             try:
                 await reader.read()
+            except RetryError as error:
+                if self.world.long_calm:
+                    raise Violation(f"{shuffle.key} cannot be read though all faults have ended: {error}") from error
+                return await self._read(done, winners)  # nobody could say where the workers are; the task runs again
             except DataError as error:
                 self.lost_reads += 1
                 whole = False
