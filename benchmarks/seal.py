@@ -1,7 +1,7 @@
 """Measures seals on one worker: `python -m benchmarks.seal DIR [--rounds 9]`; DIR should be on a real disk.
 
-First 500 partitions of 5 KB each, which are still in the push log when their seal comes: the time of the seal beside that
-of one synced append of the same bytes to a plain file, in turns. Then 10,000 open partitions, half of them with a file
+First 500 partitions of 5 KB each, which are still in the push log when their seal comes: the time of the seal beside
+that of one synced plain file of as many bytes, in turns. Then 10,000 open partitions, half of them with a file
 of their own, on one worker: its open descriptors, and the time of their seal.
 """
 
@@ -99,7 +99,8 @@ def main() -> None:
             seals.append(seal(master, key, PARTITIONS))
         sys.stdout.write(
             f"{PARTITIONS} partitions of {BYTES} bytes: seal {statistics.median(seals) * 1e3:.1f} ms, most "
-            f"{max(seals) * 1e3:.1f} ms; one plain synced file of as many bytes {statistics.median(plain) * 1e3:.1f} ms\n"
+            f"{max(seals) * 1e3:.1f} ms; a plain synced file of as many bytes "
+            f"{statistics.median(plain) * 1e3:.1f} ms\n"
         )
         sizes = [LARGE_BYTES if partition % 2 else BYTES for partition in range(MANY)]
         push(client, SHUFFLE, hello.incarnation, sizes)

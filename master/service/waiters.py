@@ -1,6 +1,7 @@
 """Long polls that wait for a shuffle to change: woken by applied commands, sent away when leadership is lost.
 
-Rules: bounded in number; a waiter is woken to look again, never told what happened. Runs in the event loop.
+Rules: bounded in number; a waiter is woken to look again, in the order they came, never told what happened. Runs in
+the event loop.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Waiters:
 
     def __init__(self) -> None:
         #: by instance and shuffle: what happens to one generation may concern another
-        self._waiting: dict[tuple[bytes, int], set[asyncio.Future[None]]] = {}
+        self._waiting: dict[tuple[bytes, int], dict[asyncio.Future[None], None]] = {}
         self.count = 0
 
     async def wait(self, key: ShuffleKey, seconds: float) -> None:
@@ -28,14 +29,14 @@ class Waiters:
             raise RetryError(f"{WAITERS_MAX} calls are waiting on this master; try again", status=Status.BUSY)
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         place = (key.instance, key.shuffle)
-        self._waiting.setdefault(place, set()).add(woken)
+        self._waiting.setdefault(place, {})[woken] = None
         self.count += 1
         try:
             await asyncio.wait((woken,), timeout=seconds)
         finally:
             self.count -= 1
             waiting = self._waiting[place]
-            waiting.discard(woken)
+            del waiting[woken]
             if not waiting:
                 del self._waiting[place]
 

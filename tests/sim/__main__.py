@@ -43,10 +43,10 @@ def main() -> int:
             ran += 1
             sums += Counter(
                 acknowledged=scenario.oracle.acked_batches,
-                attempts=scenario.attempts,
-                reads=scenario.reads,
-                lost=scenario.lost_reads,
-                faults=scenario.faults.total(),
+                attempts=scenario.job.attempts,
+                reads=scenario.job.reads,
+                lost=scenario.job.lost_reads,
+                faults=scenario.mischief.counts.total(),
                 messages=scenario.network.messages,
             )
             if done[seed]:

@@ -10,19 +10,28 @@ from typing import Any
 from holdfast.client.core import fates as fates_module
 from holdfast.client.core.chunk_fetch import ChunkFetch
 from holdfast.client.core.exact import PartitionCheck, _Seen
+from holdfast.common.batch import HEADER_BYTES
 from holdfast.common.errors import Status
 from holdfast.master.core import apply as apply_module
 from holdfast.master.core import epochs as epochs_module
 from holdfast.master.core import moves as moves_module
 from holdfast.master.core import seals as seals_module
 from holdfast.master.core import workers as workers_module
+from holdfast.master.core.answers import AnswerTable
+from holdfast.master.core.liveness import Liveness
+from holdfast.master.core.state import State
+from holdfast.master.service.leader import Leader
 from holdfast.master.service.sealing import Sealing
 from holdfast.master.service.waiters import Waiters
+from holdfast.worker.core.credits import Credits
+from holdfast.worker.core.forgetting import Verdict
 from holdfast.worker.core.lanes import Attempt
-from holdfast.worker.core.reduce import Reduce
+from holdfast.worker.core.reduce import Reduce, epoch_key
 from holdfast.worker.server import push_service as push_service_module
+from holdfast.worker.server import registration as registration_module
 from holdfast.worker.server.push_service import PushService
 from holdfast.worker.storage.reduce_recovery import Left
+from tests.sim import disk as disk_module
 from tests.sim.control import Control
 from tests.sim.disk import Store
 from tests.sim.swap import Swap, swapped
@@ -333,3 +342,122 @@ def resent_under_another_epoch_unseen() -> list[Swap]:
 
     original = ChunkFetch._add
     return [(ChunkFetch, "_add", add)]
+
+
+@bug
+def unknown_from_a_stale_leader() -> list[Swap]:
+    """A master that believes it leads says that something is unknown without proving that it leads."""
+
+    async def confirmed(self: Any, read: Any) -> Any:
+        return self.peek(read)
+
+    return [(Leader, "confirmed", confirmed)]
+
+
+@bug
+def sealing_epoch_accepts() -> list[Swap]:
+    """An epoch goes on to take pushes while it is sealed, and afterwards."""
+
+    def seal(self: Any, shuffle: Any, final: bool, epochs: Any) -> Any:
+        found = self.shuffles.get(shuffle)
+        return [found.epochs.get(epoch_key(*one)) if found is not None else None for one in epochs]
+
+    return [(Reduce, "seal", seal)]
+
+
+@bug
+def replica_traffic_without_reserve() -> list[Swap]:
+    """Replica traffic waits for the credit that clients have, whose pushes wait for replicas."""
+    return [(PushService, "_credits_of", lambda self, role: self.credits)]
+
+
+@bug
+def id_reused_after_forget() -> list[Swap]:
+    """The masters forget which instances there were: one that is over is registered again."""
+
+    def drop(self: Any, instance: bytes) -> int:
+        dropped = original(self, instance)
+        del self.gone[instance]
+        return dropped
+
+    original = State.drop_application
+    return [(State, "drop_application", drop)]
+
+
+@bug
+def generation_reused_after_unregister() -> list[Swap]:
+    """A generation that was dropped is opened again."""
+
+    def problem(state: Any, body: Any) -> Any:
+        found = original(state, body)
+        return None if found is not None and "was dropped" in found.detail else found
+
+    original = apply_module._generation_problem
+    return [(apply_module, "_generation_problem", problem)]
+
+
+@bug
+def retried_call_applied_again() -> list[Swap]:
+    """The masters do not remember what they have answered."""
+    return [(AnswerTable, "recall", lambda self, command: None)]
+
+
+@bug
+def older_generation_deleted() -> list[Swap]:
+    """When a generation opens, workers are told to delete the one before."""
+
+    def dropped(self: Any, key: Any) -> bool:
+        head = self.head(key.instance, key.shuffle)
+        return original(self, key) or (head is not None and key.generation < head)
+
+    original = State.dropped
+    return [(State, "dropped", dropped)]
+
+
+@bug
+def dropped_and_never_deleted() -> list[Swap]:
+    """A worker keeps what the masters have dropped."""
+    return [(registration_module, "judge", lambda **answer: Verdict(()))]
+
+
+@bug
+def lease_ends_though_renewed() -> list[Swap]:
+    """The masters do not hear renewals."""
+    return [(Liveness, "heard_lease", lambda self, now, application, holder: None)]
+
+
+@bug
+def chunk_number_kept_for_the_other_copy() -> list[Swap]:
+    """A reader that goes on with the other copy of an epoch asks for the chunk that was due of the first."""
+
+    def first_chunk(self: Any, key: Any, worker: Any) -> int:
+        return max((number for (each, _), number in self._next.items() if each == key), default=0)
+
+    return [(ChunkFetch, "first_chunk", first_chunk)]
+
+
+@bug
+def torn_batch_kept() -> list[Swap]:
+    """What an earlier start left is sealed with the batch in whose middle it died."""
+    return [(Store, "recovered", lambda self, key, pile: [each for each in pile.batches if len(each) >= HEADER_BYTES])]
+
+
+@bug
+def torn_batch_taken_for_damage() -> list[Swap]:
+    """An incomplete last batch costs the whole epoch."""
+    return [(disk_module, "is_cut", lambda data, at: False)]
+
+
+@bug
+def small_window_kept_in_line() -> list[Swap]:
+    """Who asks for a larger window keeps what he has while he waits, behind one who needs just that."""
+
+    def ask(self: Any, connection: int, size: int, now_ns: int) -> Any:
+        before = self.window(connection)
+        granted = original(self, connection, size, now_ns)
+        if not granted and connection in self._line:
+            self._resize(self._windows[connection], before)
+        return granted
+
+    original = Credits.ask
+    return [(Credits, "ask", ask)]

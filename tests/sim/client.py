@@ -30,16 +30,19 @@ from holdfast.common.checksum import partition_seed
 from holdfast.common.errors import CorruptError, HoldfastError, RetryError, Status
 from holdfast.common.frame import FrameType
 from holdfast.common.ids import AttemptId, Incarnation, MapId, PartitionId, RaftIndex, ShuffleKey, WorkerId
+from holdfast.common.limits import U32_MAX
 from holdfast.common.messages import Ack, Hello, Role
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
 from holdfast.common.reduce_messages import ChunksOpen
 from holdfast.master.service import links
-from holdfast.worker.server import forwarding
+from holdfast.worker.core import credits as credits_module
+from holdfast.worker.server import forwarding, push_service, registration
 from tests.sim.clock import Life, here, pause
 from tests.sim.control import Control
 from tests.sim.network import Dialer, Link, Network
 from tests.sim.swap import Swap, swapped
+from tests.sim.worker import BODY_BYTES, CHECK_SECONDS, Kept, Strict
 
 HOLDER = b"h" * 16
 GRACE_NS = 30 * 10**9
@@ -80,6 +83,13 @@ def wired(network: Network) -> Iterator[None]:
     Dialer.network = network
     swaps: list[Swap] = [(module, "FrameClient", Dialer) for module in (forwarding, links)]
     swaps += [(module, "runtime", runtime_here) for module in (push_writer, addresses_module)]
+    swaps += [(module, "FRAME_BODY_BYTES_MAX", BODY_BYTES) for module in (push_service, credits_module)]
+
+    async def control_client(masters: str) -> Control:
+        return Control(network)
+
+    swaps += [(registration, "_control_client", control_client), (registration, "CHECK_SECONDS", CHECK_SECONDS)]
+    swaps += [(registration, "KeptStanding", Kept), (registration, "_log", Strict(network.loop))]
     try:
         with swapped(swaps):
             yield
@@ -113,6 +123,10 @@ class Executor:
             here.reset(token)
 
 
+def key_message(key: ShuffleKey) -> pb.ShuffleKey:
+    return pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation)
+
+
 @dataclass
 class ShuffleHere:
     """What a registration told."""
@@ -122,9 +136,10 @@ class ShuffleHere:
     partitions: int
     maps: int
     reply: Any
+    holder: bytes = HOLDER
 
     def message(self) -> pb.ShuffleKey:
-        return pb.ShuffleKey(instance=self.key.instance, shuffle=self.key.shuffle, generation=self.key.generation)
+        return key_message(self.key)
 
     def routes(self, executor: Executor) -> Routes:
         """Shared by all attempts of a process."""
@@ -150,7 +165,7 @@ class Plan:
 
 async def push(executor: Executor, shuffle: ShuffleHere, plan: Plan, rng: random.Random) -> PushStatus:
     """Run one attempt to its end; raises what ended it."""
-    ticket = SimpleNamespace(endpoints="", holder=HOLDER)
+    ticket = SimpleNamespace(endpoints="", holder=shuffle.holder)
     face: Any = SimpleNamespace(
         key=shuffle.key,
         ack=shuffle.ack,
@@ -181,7 +196,7 @@ async def manifest_of(control: Control, shuffle: ShuffleHere, winners: bytes) ->
     """Wait for the commit, and commit if nobody has begun to."""
     while True:
         request = pb.GetManifestRequest(
-            key=shuffle.message(), wait_ms=5000, holder=HOLDER, offers_winners=bool(winners)
+            key=shuffle.message(), wait_ms=5000, holder=shuffle.holder, offers_winners=bool(winners)
         )
         try:
             return await control.call("Shuffles/GetManifest", request, 60.0)
@@ -196,7 +211,7 @@ async def commit(control: Control, shuffle: ShuffleHere, winners: bytes) -> None
     """Say the final word, until it is heard."""
     while True:
         try:
-            request = pb.CommitRequest(key=shuffle.message(), winners_array=winners, holder=HOLDER)
+            request = pb.CommitRequest(key=shuffle.message(), winners_array=winners, holder=shuffle.holder)
             await control.call("Shuffles/Commit", request, 60.0)
         except RetryError:
             continue
@@ -207,19 +222,29 @@ class Reader:
     """One read of some partitions; `records` has what was handed on, by partition."""
 
     def __init__(
-        self, network: Network, shuffle: ShuffleHere, reply: pb.GetManifestReply, partitions: list[int]
+        self,
+        network: Network,
+        shuffle: ShuffleHere,
+        reply: pb.GetManifestReply,
+        partitions: list[int],
+        maps: range | None = None,
     ) -> None:
         self._network, self._shuffle = network, shuffle
         self.manifest = ReduceManifest.decode(reply.manifest_array)
         self.winners = ReduceWinners.decode(reply.winners_array)
         wanted = [PartitionId(each) for each in partitions]
-        self._core = ChunkFetch(self.manifest, self.winners, wanted, where=f"shuffle {shuffle.key}", grace_ns=GRACE_NS)
+        self._maps = maps
+        self._core = ChunkFetch(
+            self.manifest, self.winners, wanted, where=f"shuffle {shuffle.key}", grace_ns=GRACE_NS, maps=maps
+        )
         self._addresses = Addresses("", "sim", known_addresses(reply.workers))
         self._events: asyncio.Queue[Any] = asyncio.Queue()
         self._open: dict[int, OpenStream[EpochKey]] = {}
         self._complete = False
         #: strong references; asyncio keeps none
         self._tasks: set[asyncio.Task[None]] = set()
+        #: copies of which a chunk came with a wrong byte: one each, since three tries may be the end
+        self._turned: set[tuple[EpochKey, int]] = set()
         #: (stream, index) of files that were read to their end
         self._done: set[tuple[int, int]] = set()
         self.records: dict[int, Counter[bytes]] = {each: Counter() for each in partitions}
@@ -274,7 +299,14 @@ class Reader:
             files: list[tuple[int, int, int]] = [
                 (*key, self._core.first_chunk(key, effect.worker)) for key in effect.files
             ]
-            request = ChunksOpen(shuffle=self._shuffle.key, credit_bytes=1 << 20, files=files)
+            maps = self._maps or range(U32_MAX)
+            request = ChunksOpen(
+                shuffle=self._shuffle.key,
+                map_begin=maps.start,
+                map_end=maps.stop,
+                credit_bytes=1 << 20,
+                files=files,
+            )
             async with asyncio.timeout(30.0):
                 counts, pieces = (await client.request(FrameType.CHUNKS_OPEN, request.encode())).meta
             rng = self._network.rng
@@ -282,7 +314,9 @@ class Reader:
                 await pause(rng.uniform(0.0, 0.002))
                 if client.closed:
                     raise RetryError("the connection is lost")
-                if rng.random() < self._network.weather.turn / 20:
+                copy = (effect.files[file], effect.worker)
+                if copy not in self._turned and rng.random() < self._network.weather.turn:
+                    self._turned.add(copy)
                     data = bytes((data[0] ^ 1,)) + data[1:]
                 self._put(self._piece, effect, file, chunk, data, counts)
             self._put(self._ended, effect, counts)

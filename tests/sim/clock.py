@@ -115,9 +115,16 @@ def virtual_time(loop: VirtualLoop, seed: int) -> Iterator[None]:
     swaps: list[Swap] = [(real, name, lambda: loop.now + 1000.0) for name in ("monotonic", "perf_counter")]
     swaps.append((real, "monotonic_ns", lambda: int((loop.now + 1000.0) * 1e9)))
     swaps.append((real, "time_ns", lambda: int((loop.now + 1_700_000_000.0) * 1e9)))
+    swaps.append((asyncio, "to_thread", _beside))
     swaps.append((secrets, "token_bytes", lambda size=32: rng.randbytes(size or 32)))
     with swapped(swaps):
         yield
+
+
+async def _beside(act: Callable[..., Any], *values: Any) -> Any:
+    """In the place of asyncio.to_thread: it is done a moment later."""
+    await pause(0.001)
+    return act(*values)
 
 
 async def pause(seconds: float) -> None:

@@ -13,8 +13,9 @@ from tests.sim.network import Network
 #: A refusal though it is a RetryError: who asked decides.
 _TOLD = frozenset({Status.NOT_COMMITTED})
 #: A master that says nothing is asked no longer (common/net/control.py looks at the others meanwhile); a commit waits
-#: for workers that are away.
-TRY_SECONDS = {"Shuffles/Commit": 40.0, "Shuffles/Revive": 35.0}
+#: for workers that are away, a revive for a commit, and a manifest for what was asked.
+TRY_SECONDS = {"Shuffles/Commit": 40.0, "Shuffles/Revive": 35.0, "Shuffles/GetManifest": 8.0}
+TRY_SECONDS_ELSE = 2.0
 
 
 class Control:
@@ -38,7 +39,7 @@ class Control:
             self._number += 1
             numbered.call.client, numbered.call.number = self._client, self._number
             numbered.call.raft_index = self.raft_index
-        if self._network.rng.random() < 0.15:  # it has several endpoints, and may hear first of another leader
+        if self._network.rng.random() < 0.3:  # it has several endpoints, and may hear first of another leader
             self._at = self._network.rng.randrange(len(self._names))
         while True:
             copy = type(request)()
@@ -46,7 +47,7 @@ class Control:
             try:
                 left = max(end - loop.time(), 0.01)
                 reply = await self._network.ask(
-                    self._names[self._at], method, copy, min(left, TRY_SECONDS.get(method, 8.0))
+                    self._names[self._at], method, copy, min(left, TRY_SECONDS.get(method, TRY_SECONDS_ELSE))
                 )
             except HoldfastError as error:
                 if error.status in _TOLD or not isinstance(error, RetryError | NotLeaderError):
@@ -59,3 +60,6 @@ class Control:
             else:
                 self.raft_index = max(self.raft_index, getattr(reply, "raft_index", 0))
                 return reply
+
+    async def close(self) -> None:
+        """There is nothing to close."""

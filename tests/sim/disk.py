@@ -1,31 +1,35 @@
 """A worker's disk, and the thin store on it that stands for worker/storage (whose own tests use real files).
 
 The disk keeps what a real one would: after kill -9 everything that was written, after a power loss what was synced and
-any beginning of the rest; a failed sync drops what it should have brought down, for good. The store does what
-reduce_store.py, reduce_seal.py and reduce_recovery.py do, by the same rules; whether an epoch of an earlier start can
-be vouched for is asked of the product (`Left.doubt`).
+any beginning of the rest; a failed sync drops what it should have brought down, for good; who dies in the middle of a
+write leaves a torn batch. The store does what reduce_store.py, reduce_seal.py and reduce_recovery.py do, by the same
+rules; whether an epoch of an earlier start can be vouched for, what a batch is, and whether one is cut, is asked of the
+product.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.common.batch import HEADER
-from holdfast.common.errors import HoldfastError, NoRoomError, Status
+from holdfast.common.batch import HEADER, parse_batch, whole_batch_bytes
+from holdfast.common.checksum import partition_seed
+from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError, Status
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import SealedEpoch
 from holdfast.worker.core.reduce import Decision, EpochState
+from holdfast.worker.server.standing import KeptStanding
 from holdfast.worker.storage.reduce_layout import EpochKey
-from holdfast.worker.storage.reduce_recovery import Left
+from holdfast.worker.storage.reduce_recovery import Left, is_cut
+from holdfast.worker.storage.store import DirectoryStatus
 from tests.sim.clock import Life, Violation, VirtualLoop
 
-#: Batches of a chunk: small, so that epochs have several.
-CHUNK_BATCHES = 3
+#: Batches of a chunk, on even and on odd workers: few, so that epochs have several, and copies have others.
+CHUNK_BATCHES = (2, 3)
 
 
 class Name(NamedTuple):
@@ -65,6 +69,7 @@ class Disk:
     def __init__(self, number: int, rng: random.Random) -> None:
         self.rng = rng
         self.uid = bytes((number,)) * 16
+        self.chunk_batches = CHUNK_BATCHES[number % 2]
         self.directory = bytes((number, 1)) * 8
         self.incarnation = 0
         self.boots = 1
@@ -72,6 +77,8 @@ class Disk:
         self.index: dict[EpochKey, Sealed] = {}
         self.final: dict[ShuffleKey, None] = {}
         self.failed: dict[EpochKey, None] = {}
+        #: (worker, Raft index), as standing.py keeps it
+        self.standing: KeptStanding | None = None
         self.full = False
         self.sick = 0.0
         #: appends until the process dies in the middle of one
@@ -86,6 +93,10 @@ class Disk:
     def boot(self) -> bytes:
         return b"boot%d" % self.boots
 
+    def shuffles(self) -> list[ShuffleKey]:
+        """Every shuffle of which anything is here."""
+        return sorted({key.shuffle for part in (self.index, self.piles, self.failed) for key in part} | {*self.final})
+
     def power_loss(self) -> None:
         """The machine goes down: of what was not synced some beginning may be left, the last batch cut."""
         self.boots += 1
@@ -93,6 +104,8 @@ class Disk:
             end = len(pile.batches) if pile.rotten is None else pile.rotten
             keep = self.rng.randint(min(pile.synced, end), end)
             del pile.batches[keep:]
+            if keep > pile.synced and self.rng.random() < 0.5:
+                pile.batches[-1] = pile.batches[-1][: self.rng.randrange(len(pile.batches[-1]) + 1)]
             if not pile.batches:
                 del self.piles[key]
 
@@ -103,6 +116,11 @@ class Disk:
         self.poisoned.clear()
 
 
+def is_whole(batch: bytes) -> bool:
+    """Whether a batch was not cut when it was written."""
+    return whole_batch_bytes(memoryview(batch), 0) == len(batch)
+
+
 def name_of(key: EpochKey, batch: bytes | memoryview) -> Name:
     _, _, _, map_id, attempt, number, _, _ = HEADER.unpack_from(batch)
     return Name(key, map_id, attempt, number)
@@ -111,8 +129,16 @@ def name_of(key: EpochKey, batch: bytes | memoryview) -> Name:
 class Store:
     """The REDUCE partitions of one start of a worker; its `reduce` is itself, as PushService finds it."""
 
-    def __init__(self, disk: Disk, life: Life, loop: VirtualLoop, crash: Callable[[], None]) -> None:
-        self.disk, self._life, self._loop, self._crash = disk, life, loop, crash
+    def __init__(
+        self,
+        disk: Disk,
+        life: Life,
+        loop: VirtualLoop,
+        crash: Callable[[], None],
+        deleted: Callable[[ShuffleKey], None],
+    ) -> None:
+        self.disk, self._life, self._loop, self._crash, self._deleted = disk, life, loop, crash, deleted
+        self.worker_uid, self.boot_id, self.files = disk.uid, disk.boot.decode(), 0
         self.reduce = self
         self.full = False
         self.sealing: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]] = {}
@@ -155,9 +181,12 @@ class Store:
         for entry, state in zip(decision.push.entries, decision.states, strict=True):
             piece = bytes(body[offset : offset + entry[3]])
             offset += entry[3]
-            if state is not None and torn != 0:
+            if state is not None and torn:
                 self._put(state.copy, piece)
                 torn -= 1
+            elif state is not None:
+                self._put(state.copy, piece[: disk.rng.randrange(len(piece))])
+                break
         return []
 
     def _torn(self, count: int) -> int:
@@ -178,7 +207,8 @@ class Store:
         pile = self._mine[key]
         self.disk.piles.setdefault(key, pile)
         pile.batches.append(piece)
-        self.disk.written.add(name_of(key, piece))
+        if is_whole(piece):
+            self.disk.written.add(name_of(key, piece))
 
     def flush(self, states: Sequence[EpochState]) -> list[tuple[EpochState, Status]]:
         return []
@@ -211,7 +241,8 @@ class Store:
         """Sync files; one for which it failed is never tried again."""
         disk = self.disk
         for key, pile in piles.items():
-            if pile.rotten is None and disk.sick and disk.rng.random() < disk.sick:
+            down = pile.synced >= counts[key]  # a seal was faster
+            if pile.rotten is None and not down and disk.sick and disk.rng.random() < disk.sick:
                 pile.rotten = pile.synced
                 disk.poisoned.add(key)
         if any(self.refuses(pile) for pile in piles.values()):
@@ -288,17 +319,38 @@ class Store:
             left = Left(key, ack=pile.ack, boots={pile.boot})
             if left.doubt(disk.boot):
                 return self._end(key, Status.DATA_LOST)
-            batches = list({name_of(key, batch): batch for batch in batches}.values())
+            found = self.recovered(key, pile)
+            if found is None:
+                return self._end(key, Status.DATA_LOST)
+            pile.batches = batches = found
         if self.bring_down({key: pile}, {key: len(pile.batches)}) is not None:
             disk.failed[key] = None
             return self._end(key, Status.FAILED_COPY)
         if not batches:
             return self._end(key, Status.UNKNOWN_FILE)
-        chunks = [batches[at : at + CHUNK_BATCHES] for at in range(0, len(batches), CHUNK_BATCHES)]
+        chunks = [batches[at : at + disk.chunk_batches] for at in range(0, len(batches), disk.chunk_batches)]
         crc_sum = sum(HEADER.unpack_from(batch)[7] for batch in batches) & 0xFFFF_FFFF_FFFF_FFFF
         size = sum(map(len, batches))
         answer = SealedEpoch(key.partition, key.epoch, Status.OK, size, len(batches), len(chunks), crc_sum)
         return Sealed(answer, chunks)
+
+    def recovered(self, key: EpochKey, pile: Pile) -> list[bytes] | None:
+        """The batches that an earlier start left, each once; None if they are damaged. See reduce_recovery.py."""
+        data = memoryview(b"".join(pile.batches))
+        seed = partition_seed(key.shuffle, key.partition)
+        found: dict[Name, bytes] = {}
+        at = 0
+        while at < len(data):
+            try:
+                _, end = parse_batch(data, at, seed)
+            except CorruptError:
+                if pile.boot == self.disk.boot and not is_cut(data, at):
+                    return None
+                break
+            piece = bytes(data[at:end])
+            found.setdefault(name_of(key, piece), piece)
+            at = end
+        return list(found.values())
 
     @staticmethod
     def _end(key: EpochKey, status: Status) -> Sealed:
@@ -309,6 +361,42 @@ class Store:
 
     def tick(self) -> None:
         """Nothing to let go of."""
+
+    # what registration.py asks and says
+
+    def directories(self) -> list[DirectoryStatus]:
+        free = 0 if self.disk.full else 1 << 40
+        return [
+            DirectoryStatus(
+                id=self.disk.directory,
+                path=f"/{self._life.host}",
+                tier="SSD",
+                capacity_bytes=1 << 40,
+                used_bytes=0,
+                free_bytes=free,
+                healthy=True,
+                problem="",
+            )
+        ]
+
+    def shuffles(self) -> list[ShuffleKey]:
+        return self.disk.shuffles()
+
+    def forget(self, keys: Iterable[ShuffleKey]) -> int:
+        """Delete shuffles; one that is being sealed goes when it is asked about next."""
+        disk = self.disk
+        busy = {key.shuffle for key in self.sealing}
+        for shuffle in [key for key in keys if key not in busy]:
+            self._deleted(shuffle)
+            disk.final.pop(shuffle, None)
+            for part in (disk.index, disk.piles, disk.failed, self._mine):
+                for key in [key for key in part if key.shuffle == shuffle]:
+                    del part[key]
+        return 0
+
+    def remove_leftovers(self, keys: Iterable[ShuffleKey]) -> int:
+        """Of MAP partitions only."""
+        return 0
 
     # reading
 

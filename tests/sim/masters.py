@@ -40,7 +40,7 @@ def config_of(name: str, names: list[str], offset: float) -> Config:
             "cluster": {"id": "sim"},
             "master": {"name": name, "directory": "/nowhere", "peers": peers},
             "worker": {"return_grace": f"{GRACE_SECONDS}s"},
-            "lease": {"worker": "3s", "heartbeat": "500ms", "tick": "200ms"},
+            "lease": {"worker": "3s", "heartbeat": "500ms", "tick": "200ms", "deletion_grace": "6s"},
             "faults": {"enabled": True, "clock_offset": f"{int(offset * 1000)}ms"},
         }
     )
@@ -223,8 +223,12 @@ class Cluster:
         """A leader hears that it is none any more."""
         if master.life is not life or not life.alive or not master.believes or self.leader is master:
             return
+        self._deposed(master)
+
+    def _deposed(self, master: SimMaster) -> None:
+        """A leader knows that it is none any more: nobody will tell it what became of its proposals."""
         master.lead(False)
-        for each in [each for each in self._pending if each[1] is life]:
+        for each in [each for each in self._pending if each[1] is master.life]:
             self._pending.remove(each)
             each[3].set_exception(OutcomeUnknown())
 
@@ -248,7 +252,7 @@ class Cluster:
         self.leader = master = self.rng.choice(up)
         self._network.note("leads", master.name, self.term)
         if master.believes:  # it had not noticed that it was cut off, and is back
-            master.lead(False)
+            self._deposed(master)
         assert master.node is not None
         # An entry of its own term; only when that is applied does it serve.
         self.log.append((self.term, join_entry(int((self.loop.now + 1_700_000_000) * 1000), [])))
@@ -268,8 +272,11 @@ class Cluster:
         self._pending.append(place)
 
         def commit() -> None:
-            if place not in self._pending or not self.works(master):
+            if place not in self._pending or self.leader is not master:
                 return  # its outcome is decided with the leadership
+            if not self.works(master):
+                self.loop.on(master.life, 0.1, commit)  # until enough others are there again
+                return
             self._pending.remove(place)
             assert master.node is not None
             self.log.append((self.term, entry))
@@ -297,6 +304,11 @@ class Cluster:
         found = machine.state_hash()
         if self._hashes.setdefault(index, found) != found:
             raise Violation(f"{name} has another state at index {index}")
+
+    def truth(self) -> State:
+        """The state of whoever has applied most."""
+        nodes = [each.node for each in self.masters.values() if each.node is not None]
+        return max(nodes, key=lambda node: node.applied).machine.state
 
     def final(self) -> State:
         """All masters are up and have applied everything: they are equal and whole; return their state."""

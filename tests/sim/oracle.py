@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.common.errors import Status
@@ -10,9 +11,10 @@ from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.common.reduce_messages import Push, PushAnswer, Seal, SealAnswer, SealedEpoch
+from holdfast.master.core.state import State
 from holdfast.worker.storage.reduce_layout import EpochKey
 from tests.sim.clock import Violation, VirtualLoop
-from tests.sim.disk import Name, name_of
+from tests.sim.disk import Name, is_whole, name_of
 
 if TYPE_CHECKING:
     from tests.sim.worker import SimWorker
@@ -33,6 +35,8 @@ class Oracle:
         self._held: dict[tuple[bytes, EpochKey], set[Name]] = {}
         #: epochs of which a batch was acknowledged to a client
         self._used: set[EpochKey] = set()
+        #: what the masters have decided by now
+        self.truth: Callable[[], State]
         self.acked_batches = 0
         self.sealed_epochs = 0
 
@@ -86,7 +90,11 @@ class Oracle:
         if found is None or found.answer != answer:
             self.fail(f"{worker.name} says that {key} is sealed; it is not in its index")
             return
-        names = {name_of(key, batch) for chunk in found.chunks for batch in chunk}
+        batches = [batch for chunk in found.chunks for batch in chunk]
+        if not all(is_whole(batch) for batch in batches):
+            self.fail(f"{worker.name} says that {key} is sealed; it has a torn batch")
+            return
+        names = {name_of(key, batch) for batch in batches}
         if key in worker.disk.poisoned:
             self.fail(f"{worker.name} says that {key} is sealed; a write of it failed")
         if names - worker.disk.platter:
@@ -94,6 +102,14 @@ class Oracle:
         missing = self._held.get((worker.disk.directory, key), set()) - names
         if missing:
             self.fail(f"{worker.name} says that {key} is sealed; {min(missing)[1:]} was acknowledged and is not there")
+
+    def deleted(self, worker: SimWorker, shuffle: ShuffleKey) -> None:
+        """Workers delete only what the masters have dropped."""
+        if self.truth().shuffle(shuffle) is not None:
+            self.fail(f"{worker.name} deletes {shuffle}, which the masters have")
+        for part in (self._seals, self._held):
+            for place in [place for place in part if place[0] == worker.disk.directory and place[1].shuffle == shuffle]:
+                del part[place]
 
     def committed(self, key: ShuffleKey, partitions: int, moved: int, manifest: ReduceManifest) -> None:
         """A commit names every epoch, and calls none empty in which something was acknowledged."""

@@ -13,16 +13,27 @@ from tests.support.hash_seeds import outputs_under_hash_seeds
 REMEMBERED = Path(__file__).with_name("seeds.txt")
 #: Within so many seeds every planted mistake is found.
 SEEDS_MAX = 500
-#: Mistakes that take tens of seeds; the others take a few.
-RARE = frozenset(
-    {
-        "long_poll_left_behind",
-        "revived_twice",
-        "sealed_empty_after_reboot",
-        "seen_before_answered_ok_with_one_copy",
-        "wiped_directory_vouched_for",
-    }
-)
+#: A seed that finds a mistake, for those that the first few do not find. Looked at first, so that this takes no time; a
+#: change of the scenario makes some of them useless, and the search begins at 0.
+FOUND_BY = {
+    "body_not_checked": 33,
+    "chunk_number_kept_for_the_other_copy": 91,
+    "commit_waits_for_nobody": 12,
+    "failed_write_forgotten": 76,
+    "long_poll_left_behind": 12,
+    "replica_traffic_without_reserve": 57,
+    "retried_call_applied_again": 105,
+    "revived_twice": 24,
+    "sealed_accepts_again": 21,
+    "sealed_empty_after_reboot": 49,
+    "seen_before_answered_ok_with_one_copy": 14,
+    "small_window_kept_in_line": 73,
+    "sync_retried_after_error": 17,
+    "torn_batch_kept": 8,
+    "torn_batch_taken_for_damage": 8,
+    "unknown_from_a_stale_leader": 186,
+    "wiped_directory_vouched_for": 118,
+}
 
 
 def remembered() -> list[int]:
@@ -38,36 +49,26 @@ def test_the_product_is_safe() -> None:
         violation, scenario = run_seed(seed)
         assert violation is None, f"seed {seed}: {violation}"
         acknowledged += scenario.oracle.acked_batches
-        reads += scenario.reads
-        lost += scenario.lost_reads
+        reads += scenario.job.reads
+        lost += scenario.job.lost_reads
     assert acknowledged > 1000
     assert reads - lost > 150
     assert lost > 0
 
 
-def find(name: str) -> int:
-    """The first seed that finds a planted mistake."""
-    with planted(name):
-        for seed in range(SEEDS_MAX):
-            if run_seed(seed)[0] is not None:
-                return seed
-    pytest.fail(f"{name} is not found within {SEEDS_MAX} seeds")
-
-
-@pytest.mark.parametrize("name", sorted(BUGS.keys() - RARE))
+@pytest.mark.parametrize("name", sorted(BUGS))
 def test_planted_mistake_is_found(name: str) -> None:
-    """The simulation finds this mistake."""
-    find(name)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", sorted(RARE))
-def test_rare_planted_mistake_is_found(name: str) -> None:
-    """The simulation finds this mistake, too, with more seeds."""
-    find(name)
+    """The simulation finds this mistake within SEEDS_MAX seeds."""
+    first = FOUND_BY.get(name, 0)
+    assert first < SEEDS_MAX
+    with planted(name):
+        for seed in (first, *range(SEEDS_MAX)):
+            if run_seed(seed)[0] is not None:
+                return
+    pytest.fail(f"{name} is not found within {SEEDS_MAX} seeds")
 
 
 def test_equal_seeds_give_equal_traces() -> None:
     """A seed's trace does not depend on the interpreter's hash seed."""
-    program = "from tests.sim.scenario import *; print([run_seed(s)[1].network.digest() for s in (3, 7, 72)])"
+    program = "from tests.sim.scenario import *; print([run_seed(s)[1].network.digest() for s in (1, 3, 6, 72)])"
     assert len(outputs_under_hash_seeds(program)) == 1

@@ -1,35 +1,66 @@
 """A simulated worker: the product's push and seal services and their cores on a simulated disk.
 
-What the edges around them do is done here: dispatch of frames (data_server.py), registration and heartbeats
-(registration.py), and chunks by request and answer instead of a stream under credit (stream_service.py).
+The product's registration too. What the other edges do is done here: dispatch of frames (data_server.py), and chunks by
+request and answer instead of a stream under credit (stream_service.py).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from holdfast.common.errors import HoldfastError, ProtocolError, UnknownStreamError
 from holdfast.common.frame import FrameHeader, FrameType
-from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, WorkerId
+from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId
 from holdfast.common.messages import Role
-from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_messages import ChunksOpen, Push, Seal
 from holdfast.worker.core.reduce import Limits
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.push_service import PushService
+from holdfast.worker.server.registration import Registration
 from holdfast.worker.server.seal_service import SealService
-from holdfast.worker.server.standing import Standing
+from holdfast.worker.server.standing import KeptStanding, Place, Standing
 from holdfast.worker.storage.reduce_layout import EpochKey
 from tests.sim.clock import Life, VirtualLoop, here, pause
-from tests.sim.control import Control
-from tests.sim.disk import Disk, Store
-from tests.sim.network import Network, ServerEnd, greeting
+from tests.sim.disk import Disk, Store, name_of
+from tests.sim.network import Dialer, Network, ServerEnd, greeting
 from tests.sim.oracle import Oracle
 
-HEARTBEAT_SECONDS = 0.5
+#: The largest body: small, so that credit is scarce.
+BODY_BYTES = 1024
+#: How often a worker asks what it may delete.
+CHECK_SECONDS = 1.5
+
+
+class Kept(KeptStanding):
+    """The file `standing` on a simulated disk; a directory's path is its worker's name."""
+
+    def write(self, directories: Iterable[Path]) -> None:
+        for directory in directories:
+            worker: Any = Dialer.network.servers[directory.name]
+            worker.disk.standing = self
+
+
+class Strict:
+    """A log that ends the scenario where the product logs what it did not foresee."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def info(self, *_: object, **more: object) -> None:
+        """It is not wanted."""
+
+    warning = error = info
+
+    def exception(self, *_: object, **more: object) -> None:
+        error = sys.exc_info()[1]
+        if self._loop.broken is None and not self._loop.over:
+            self._loop.broken = error
 
 
 class SimBody:
@@ -49,10 +80,17 @@ class SimWorker:
     """One worker, over all its starts."""
 
     def __init__(
-        self, number: int, loop: VirtualLoop, network: Network, rng: random.Random, oracle: Oracle, limits: Limits
+        self,
+        number: int,
+        loop: VirtualLoop,
+        network: Network,
+        rng: random.Random,
+        oracle: Oracle,
+        limits: Limits,
+        memory: int,
     ) -> None:
         self.name = f"w{number}"
-        self._loop, self._network, self._oracle, self._limits = loop, network, oracle, limits
+        self._loop, self._network, self._oracle, self._limits, self._memory = loop, network, oracle, limits, memory
         self.disk = Disk(number, rng)
         self.life = Life(self.name)
         self.life.alive = False
@@ -71,19 +109,31 @@ class SimWorker:
         self.disk.incarnation += 1
         token = here.set(self.life)
         try:
-            self.standing = Standing("sim", self.name, Incarnation(self.disk.incarnation), WorkerId(self.number))
-            self.store = Store(self.disk, self.life, self._loop, self._die)
+            self.standing = Standing("sim", self.name, Incarnation(self.disk.incarnation))
+            kept = self.disk.standing
+            if kept is not None:
+                self.standing.worker, self.standing.raft_index = kept.worker, kept.raft_index
+            self.store = Store(self.disk, self.life, self._loop, self._die, lambda key: self._oracle.deleted(self, key))
             self.store.speed = self.speed
-            counters = Counters()
+            self.counters = counters = Counters()
             store: Any = self.store
-            self.pushes = PushService(store, self.standing, counters, Faults(), memory=8 << 20, limits=self._limits)
+            self.pushes = PushService(
+                store, self.standing, counters, Faults(), memory=self._memory, limits=self._limits
+            )
             self.seals = SealService(store, self.standing, counters, self.pushes.reduce)
-            self.pushes.accept(self.number != NO_WORKER, "the masters do not know this worker yet")
+            self._accept(self.standing.worker != NO_WORKER, "the masters do not know this worker yet")
             self._network.servers[self.name] = self
-            self._loop.create_task(self._register())
+            server: Any = SimpleNamespace(accept=self._accept, begin=self.pushes.begin, forget=self.pushes.forget)
+            place = Place(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
+            self._loop.create_task(Registration(store, self.standing, counters, server, place).run(""))
             self._loop.create_task(self._tick())
         finally:
             here.reset(token)
+
+    def _accept(self, yes: bool, why_not: str = "") -> None:
+        """See data_server.py."""
+        self.pushes.accept(yes, why_not)
+        self.number = self.standing.worker or self.number
 
     def _die(self) -> None:
         """The process ends by itself, in the middle of what it does."""
@@ -99,48 +149,12 @@ class SimWorker:
             self.sins["power"] = None
             self.disk.power_loss()
 
-    # As registration.py.
-
-    async def _register(self) -> None:
-        control = Control(self._network)
-        while True:
-            try:
-                directory = pb.Directory(
-                    id=self.disk.directory, path="/d", tier="SSD", healthy=True, free_bytes=1 << 40
-                )
-                request = pb.RegisterWorkerRequest(
-                    uid=self.disk.uid,
-                    name=self.name,
-                    incarnation=self.standing.incarnation,
-                    host=self.name,
-                    data_address=f"{self.name}:1",
-                    http_address=f"{self.name}:2",
-                    directories=[directory],
-                    boot_id=self.disk.boot.decode(),
-                    version="1",
-                )
-                reply = await control.call("Registry/RegisterWorker", request, 5.0)
-                self.number = self.standing.worker = WorkerId(reply.worker)
-                self.pushes.accept(True)
-                while await self._beat(control, directory):
-                    pass
-            except HoldfastError:
-                await pause(0.5)
-
-    async def _beat(self, control: Control, directory: pb.Directory) -> bool:
-        await pause(HEARTBEAT_SECONDS)
-        directory.free_bytes = 0 if self.disk.full else 1 << 40
-        request = pb.HeartbeatRequest(
-            worker=self.standing.worker, incarnation=self.standing.incarnation, directories=[directory]
-        )
-        reply = await control.call("Registry/Heartbeat", request, 5.0)
-        return not reply.reregister
-
     async def _tick(self) -> None:
         while True:
             await pause(1.0)
             self.pushes.tick(int(self._loop.now * 1e9) + 10**12)
             self.pushes.reduce.check()
+            Kept.of(self.standing).write([Path(self.name)])
 
     # As data_server.py.
 
@@ -183,7 +197,10 @@ class SimWorker:
             key = EpochKey(request.shuffle, PartitionId(partition), Epoch(epoch))
             chunks = self.store.chunks(key)
             counts.append(len(chunks))
-            pieces += [(index, number, b"".join(chunks[number])) for number in range(first, len(chunks))]
+            for number, chunk in enumerate(chunks[first:], first):
+                cut = [batch for batch in chunk if request.map_begin <= name_of(key, batch).map < request.map_end]
+                if cut:
+                    pieces.append((index, number, b"".join(cut)))
         return counts, pieces
 
 

@@ -2,9 +2,9 @@
 
 Rules: the windows of all connections together, and what is unanswered beyond them, never exceed the budget. A window
 stands until it is given back, or not used for CREDIT_LIFE_NS (a tenth of it if others wait), or others wait: then it
-shrinks by whatever is answered, and who is at 0 asks again behind those who wait. So nobody starves, and nobody who
-is alone asks twice. A push beyond its window is refused. Pure. Called by server/push_service.py, once for clients and
-once for the reserve of replica traffic.
+shrinks by whatever is answered, and who wants more gives up what is unused and goes to the end of the line. So nobody
+starves, and nobody who is alone asks twice. A push beyond its window is refused. Pure. Called by
+server/push_service.py, once for clients and once for the reserve of replica traffic.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ class Credits:
                 del self._windows[connection]
             return granted + self._serve(now_ns)
         self._line[connection] = wanted
+        # What it has is too little for it, and kept in line it could keep those before it waiting for ever.
+        self._resize(window, min(window.size, window.unanswered))
         return self._serve(now_ns)
 
     def take(self, connection: ConnectionId, size: int, now_ns: int) -> bool:

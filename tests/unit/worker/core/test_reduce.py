@@ -287,6 +287,18 @@ def test_nobody_starves() -> None:
     assert min(served.values()) > 0.5 * max(served.values())
 
 
+def test_what_is_left_of_a_window_keeps_nobody_waiting() -> None:
+    """Who asks for more holds nothing unused while he waits: the first in line may need just that."""
+    all_of = windows(32)
+    all_of.ask(1, 32 * MIB, 0)
+    assert all_of.take(1, 31 * MIB, 0)
+    assert all_of.ask(2, 32 * MIB, 0) == []
+    assert all_of.answered(1, 31 * MIB, 0) == []
+    assert all_of.window(1) == 1 * MIB
+    assert all_of.ask(1, 32 * MIB, 0) == [(2, 32 * MIB)]
+    all_of.check()
+
+
 def test_unused_windows_lapse() -> None:
     """A window that nobody uses is given to who waits."""
     all_of = windows()

@@ -1,0 +1,410 @@
+"""What the driver and its executors do: shuffles one after another, in several generations, written, committed, read.
+
+Beside the job a guest application comes, works and falls silent, and a watcher asks every master what it believes.
+Shuffles are dropped now and then; a zombie of the driver and one of a task then try to go on with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.client.status import PushStatus, push_winners_of
+from holdfast.common.errors import ApplicationGoneError, DataError, HoldfastError, RetryError, Status
+from holdfast.common.frame import FrameType
+from holdfast.common.ids import NO_WORKER, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey
+from holdfast.common.messages import Ack, Hello, Role
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.reduce_layouts import ReduceManifest
+from holdfast.common.reduce_messages import Seal, SealFlag
+from tests.sim.client import HOLDER, Executor, Plan, Reader, ShuffleHere, commit, key_message, manifest_of, push
+from tests.sim.clock import Violation, here, pause
+from tests.sim.network import Dialer
+
+if TYPE_CHECKING:
+    from tests.sim.scenario import Scenario
+
+INSTANCE = Instance(b"i" * 16)
+GUEST = Instance(b"g" * 16)
+GUEST_HOLDER = b"G" * 16
+#: The driver's lease outlasts all faults, if the masters hear its renewals.
+LEASE_MS = 6_000
+GUEST_LEASE_MS = 1_500
+#: In calm an unknown lease is over, and everything dropped is deleted, after so long.
+FORGET_SECONDS = 60.0
+_UNKNOWN = frozenset({Status.UNKNOWN_SHUFFLE, Status.UNKNOWN_GENERATION, Status.APPLICATION_GONE})
+
+
+@dataclass
+class Done:
+    """A committed generation, and what a first reader found."""
+
+    shuffle: ShuffleHere
+    winners: bytes
+    picked: dict[int, int]
+    whole: bool
+    manifest: ReduceManifest | None = None
+
+
+class Job:
+    """The work of one world."""
+
+    def __init__(self, world: Scenario) -> None:
+        self.world = world
+        self.rng = world.rng
+        #: where it is, for people
+        self.where = ""
+        self.attempts = self.reads = self.lost_reads = 0
+        #: committed and not dropped
+        self._living: dict[ShuffleKey, Done] = {}
+        #: registered, as the driver was told, and not dropped
+        self._known: dict[ShuffleKey, ShuffleHere] = {}
+        self._zombies: list[asyncio.Task[Any]] = []
+        self._keeper: asyncio.Task[None] | None = None
+        self._guest_came = False
+
+    async def run(self) -> None:
+        """All of it; runs as the driver."""
+        control = _control()
+        application = pb.RegisterApplicationRequest(
+            instance=INSTANCE, name="sim", user="u", holder=HOLDER, lease_ms=LEASE_MS
+        )
+        await control.call("Shuffles/RegisterApplication", application, 240.0)
+        self._keeper = asyncio.create_task(self._keep_lease(control))
+        number = generation = 0
+        while True:
+            done = await self._shuffle(control, ShuffleKey(INSTANCE, ShuffleId(number), Generation(generation)))
+            if done is not None and self.world.calm:
+                break
+            if self.rng.random() < 0.4:
+                await self._tidy(control)
+            if done is None or self.rng.random() < (0.25 if done.whole else 0.7):
+                generation += 1
+            else:
+                number, generation = number + 1, 0
+        await self._again()
+        await self._forgotten(control)
+
+    async def _keep_lease(self, control: Any) -> None:
+        """As session.py."""
+        while True:
+            await pause(LEASE_MS / 3_000)
+            try:
+                request = pb.RenewLeaseRequest(instance=INSTANCE, holder=HOLDER)
+                await control.call("Shuffles/RenewLease", request, LEASE_MS / 3_000)
+            except RetryError:
+                continue
+            except HoldfastError as error:
+                self.world.oracle.fail(f"the driver's lease ended though it was renewed: {error}")
+                return
+
+    # One generation.
+
+    async def _shuffle(self, control: Any, key: ShuffleKey) -> Done | None:
+        """Write, commit and read a generation; None if the masters let us go on to the next one without a commit."""
+        world, rng = self.world, self.rng
+        shuffle = await self._registered(control, key)
+        self.where = f"{key}: maps"
+        statuses = await self._maps(shuffle)
+        if rng.random() < 0.08 and await self._skipped(control, key):
+            return None
+        picked: dict[int, int] = {status.map: status.attempt for status in statuses}
+        done = Done(shuffle, push_winners_of(statuses, key, shuffle.partitions).encode(), picked, True)
+        self.where = f"{key}: commit"
+        first = rng.random()
+        if first < 0.3:
+            await commit(control, shuffle, done.winners)
+        # Who reads meanwhile may have nothing to offer, and wait for the driver's commit.
+        offered = [done.winners if first < 0.6 else b"" for _ in world.executors]
+        own = world.driver.run(commit(control, shuffle, done.winners)) if first >= 0.6 else None
+        self.where = f"{key}: read"
+        tasks = [each.run(self._read(done, offer)) for each, offer in zip(world.executors, offered, strict=True)]
+        for task in tasks:
+            await asyncio.wait((task,))
+        if own is not None:
+            await own
+        for task in tasks:
+            done.whole &= not task.cancelled() and task.result()
+        if any(task.cancelled() for task in tasks):
+            done.whole = await self._read(done, done.winners)
+        self._living[key] = done
+        return done
+
+    async def _skipped(self, control: Any, key: ShuffleKey) -> bool:
+        """Report that an open generation has lost data; whether the masters agree and opened the next."""
+        after = ShuffleKey(key.instance, key.shuffle, Generation(key.generation + 1))
+        try:
+            await control.call("Shuffles/RegisterShuffle", self._request(after, failed_before=True), 60.0)
+        except RetryError:
+            return False
+        except HoldfastError as error:
+            if error.status is not Status.GENERATION_CLOSED:
+                raise
+            return False
+        if not self.world.shape.faults:
+            raise Violation(f"nothing has failed, and {after} is opened beside {key}")
+        return True
+
+    def _request(self, key: ShuffleKey, *, failed_before: bool = False) -> pb.RegisterShuffleRequest:
+        shape = self.world.shape
+        return pb.RegisterShuffleRequest(
+            key=key_message(key),
+            kind=pb.PARTITION_KIND_REDUCE,
+            partitions=shape.partitions,
+            maps=shape.maps,
+            copies=shape.copies,
+            ack=shape.ack,
+            holder=HOLDER if key.instance == INSTANCE else GUEST_HOLDER,
+            failed_before=failed_before,
+        )
+
+    async def _registered(self, control: Any, key: ShuffleKey) -> ShuffleHere:
+        world, shape = self.world, self.world.shape
+        while True:
+            try:
+                reply = await control.call("Shuffles/RegisterShuffle", self._request(key), 60.0)
+            except RetryError as error:
+                if world.long_calm:
+                    raise Violation(f"{key} cannot be registered: {error}") from error
+            except HoldfastError as error:
+                # There may be no worker for a moment.
+                if error.status is not Status.NO_ROOM or world.long_calm:
+                    raise Violation(f"{key} cannot be registered: {error}") from error
+            else:
+                self._known[key] = ShuffleHere(key, shape.ack, shape.partitions, shape.maps, reply)
+                return self._known[key]
+            await pause(0.3)
+
+    async def _maps(self, shuffle: ShuffleHere) -> list[PushStatus]:
+        tasks = [asyncio.create_task(self._map(shuffle, number)) for number in range(shuffle.maps)]
+        return [await task for task in tasks]
+
+    async def _map(self, shuffle: ShuffleHere, number: int) -> PushStatus:
+        """Run attempts until one ends well; sometimes two at once, of which one becomes the winner."""
+        tries = 0
+        while True:
+            pair = [self._attempt(shuffle, number) for _ in range(2 if self.rng.random() < 0.3 else 1)]
+            await asyncio.wait(
+                pair, return_when=asyncio.FIRST_COMPLETED if self.rng.random() < 0.5 else "ALL_COMPLETED"
+            )
+            ended = [task for task in pair if task.done() and not task.cancelled() and task.exception() is None]
+            if ended:
+                return self.rng.choice(ended).result()
+            for task in pair:
+                if task.done() and not task.cancelled() and not isinstance(task.exception(), HoldfastError):
+                    raise task.exception() or AssertionError
+            if not self.world.shape.faults:
+                raise Violation(f"nothing has failed but map {number} of {shuffle.key}: {pair}")
+            tries += self.world.calm
+            if tries > 8:
+                raise Violation(f"map {number} of {shuffle.key} does not end well: {pair}")
+            await pause(0.3)
+
+    def _attempt(self, shuffle: ShuffleHere, number: int, host: Executor | None = None) -> asyncio.Task[PushStatus]:
+        rng, shape = self.rng, self.world.shape
+        self.attempts += 1
+        attempt = self.attempts
+        records = []
+        for index in range(rng.randint(0, shape.records)):
+            partition = rng.randrange(shape.partitions)
+            payload = b"%d.%d.%d.%d" % (number, attempt, partition, index)
+            records.append((partition, payload + b"x" * rng.choice((0, 10, 100))))
+        book: dict[int, Counter[bytes]] = {}
+        for partition, payload in records:
+            book.setdefault(partition, Counter())[payload] += 1
+        self.world.oracle.pushed[number, attempt] = book
+        executor = host or rng.choice(self.world.executors)
+        plan = Plan(number, attempt, records, shape.press, shape.pause if rng.random() < 0.7 else shape.pause * 4)
+        return executor.run(push(executor, shuffle, plan, rng))
+
+    # Reading.
+
+    async def _read(self, done: Done, winners: bytes) -> bool:
+        """Read everything; returns whether it could be."""
+        shuffle, oracle = done.shuffle, self.world.oracle
+        reply = await manifest_of(_control(), shuffle, winners)
+        manifest = ReduceManifest.decode(reply.manifest_array)
+        whole = True
+        for partitions, maps in self._pieces(shuffle):
+            reader = Reader(self.world.network, shuffle, reply, partitions, maps)
+            if reader.winners.attempts != tuple(done.picked[each] for each in sorted(done.picked)):
+                raise Violation(f"{shuffle.key} is committed with other winners")
+            self.reads += 1
+            try:
+                await reader.read()
+            except RetryError as error:
+                if self.world.long_calm:
+                    raise Violation(f"{shuffle.key} cannot be read though all faults have ended: {error}") from error
+                return await self._read(done, winners)  # nobody could say where the workers are; the task runs again
+            except DataError as error:
+                self.lost_reads += 1
+                whole = False
+                if not oracle.may_lose(shuffle.ack):
+                    raise Violation(f"nothing happened that may lose data, and: {error}") from error
+                continue
+            wanted = {each: attempt for each, attempt in done.picked.items() if maps is None or each in maps}
+            for partition, got in reader.records.items():
+                oracle.read(wanted, partition, got, shuffle.key)
+        if whole:
+            done.manifest = manifest
+        return whole
+
+    def _pieces(self, shuffle: ShuffleHere) -> list[tuple[list[int], range | None]]:
+        """All partitions of all maps; at once, by ranges of partitions, or by ranges of maps."""
+        rng, every = self.rng, list(range(shuffle.partitions))
+        how = rng.random()
+        if how < 0.2:
+            at = rng.randrange(shuffle.maps)
+            return [(every, maps) for maps in (range(at), range(at, shuffle.maps)) if len(maps)]
+        if how < 0.3:
+            at = rng.randrange(shuffle.partitions)
+            return [(some, None) for some in (every[:at], every[at:]) if some]
+        return [(every, None)]
+
+    async def _again(self) -> None:
+        """After a restart of every worker: the same data, the same answers to seals."""
+        self.where = "the last look"
+        kept = [done for done in self._living.values() if done.whole][-2:]
+        if not kept:
+            return
+        for worker in self.world.workers:
+            worker.crash(False)
+            worker.start()
+        await pause(4.0)
+        wiped = any("wiped" in worker.sins for worker in self.world.workers)
+        for done in kept:
+            if not await self._read(done, done.winners) and not wiped:
+                raise Violation(f"{done.shuffle.key} was read once, and cannot be read after a restart")
+        for worker in self.world.workers:
+            await self._sealed_again(worker, kept[-1])
+
+    @staticmethod
+    async def _sealed_again(worker: Any, done: Done) -> None:
+        assert done.manifest is not None, "it was read"
+        asked: list[tuple[int, int]] = [
+            (each.partition, each.epoch)
+            for each in done.manifest.epochs
+            if worker.number in (each.primary.worker, each.replica.worker) and worker.number != NO_WORKER
+        ]
+        link = await Dialer.connect(worker.name, 1, Hello(role=Role.MASTER, cluster_id="sim"))
+        seal = Seal(shuffle=done.shuffle.key, flags=SealFlag.FINAL, raft_index=RaftIndex(0), epochs=asked)
+        await link.request(FrameType.SEAL, seal.encode())
+
+    # Dropping.
+
+    async def _tidy(self, control: Any) -> None:
+        """Look at an old generation again, or drop some."""
+        old = [*self._living][:-1]
+        if not old:
+            return
+        key = self.rng.choice(old)
+        if self.rng.random() < 0.3:
+            done = self._living[key]
+            self.where = f"{key}: read again"
+            if not await self._read(done, b"") and done.whole and not self.world.oracle.may_lose(Ack.SYNCED):
+                raise Violation(f"{key} was read once, and cannot be read again")
+            return
+        self.where = f"{key}: dropped"
+        doomed = [
+            self._known.pop(each)
+            for each in [*self._known]
+            if each.shuffle == key.shuffle and each.generation <= key.generation
+        ]
+        for shuffle in doomed:
+            self._living.pop(shuffle.key, None)
+        request = pb.UnregisterShuffleRequest(key=key_message(key), holder=HOLDER)
+        dropped = await control.call("Shuffles/UnregisterShuffle", request, 240.0)
+        if dropped.dropped != len(doomed):
+            raise Violation(f"{len(doomed)} generations up to {key} were known, {dropped.dropped} were dropped")
+        for shuffle in doomed:
+            await self._is_dropped(control, shuffle)
+        if self.rng.random() < 0.5:
+            self._zombies.append(self._attempt(doomed[-1], self.rng.randrange(doomed[-1].maps)))
+
+    async def _is_dropped(self, control: Any, shuffle: ShuffleHere) -> None:
+        """Zombies of the driver are told that a generation is over."""
+        key = shuffle.key
+        for method, request in (
+            ("Shuffles/RegisterShuffle", self._request(key)),
+            ("Shuffles/GetManifest", pb.GetManifestRequest(key=key_message(key), holder=HOLDER)),
+        ):
+            try:
+                await control.call(method, request, 240.0)
+            except HoldfastError as error:
+                # Without a worker for the moment a registration is refused before anybody looks closer.
+                if error.status not in (Status.GENERATION_CLOSED, Status.UNKNOWN_GENERATION, Status.NO_ROOM):
+                    raise Violation(f"{key} was dropped; {method} says {error}") from error
+            else:
+                raise Violation(f"{key} was dropped, and {method} answers as if it were there")
+
+    async def guest(self) -> None:
+        """An application that registers, pushes, and is not heard of again."""
+        control, key = _control(), ShuffleKey(GUEST, ShuffleId(0), Generation(0))
+        application = pb.RegisterApplicationRequest(
+            instance=GUEST, name="guest", user="u", holder=GUEST_HOLDER, lease_ms=GUEST_LEASE_MS
+        )
+        shape = self.world.shape
+        try:
+            await control.call("Shuffles/RegisterApplication", application)
+            self._guest_came = True
+            reply = await control.call("Shuffles/RegisterShuffle", self._request(key))
+            shuffle = ShuffleHere(key, shape.ack, shape.partitions, shape.maps, reply, GUEST_HOLDER)
+            statuses = [await self._attempt(shuffle, number, self.world.guest) for number in range(shuffle.maps)]
+            if self.rng.random() < 0.5:
+                await commit(control, shuffle, push_winners_of(statuses, key, shuffle.partitions).encode())
+        except HoldfastError:
+            return  # its lease may have ended while nobody could be reached
+
+    async def _forgotten(self, control: Any) -> None:
+        """In the end nobody has anything left of what is over, and it does not come again."""
+        self.where = "forgetting"
+        if self._zombies:
+            await asyncio.wait(self._zombies)
+        end = self.world.loop.now + FORGET_SECONDS
+        while left := self._left():
+            if self.world.loop.now > end:
+                raise Violation(left)
+            await pause(0.5)
+        if not self._guest_came:
+            return
+        request = pb.RegisterApplicationRequest(
+            instance=GUEST, name="guest", user="u", holder=GUEST_HOLDER, lease_ms=GUEST_LEASE_MS
+        )
+        try:
+            await control.call("Shuffles/RegisterApplication", request, 240.0)
+        except ApplicationGoneError:
+            return
+        raise Violation("an instance that is over was registered again")
+
+    def _left(self) -> str:
+        """What should have been forgotten and is there; "" if nothing is."""
+        state = self.world.cluster.truth()
+        if GUEST in state.applications:
+            return "the lease of an application that fell silent does not end"
+        for worker in self.world.workers:
+            for key in worker.disk.shuffles():
+                if state.shuffle(key) is None:
+                    return f"{worker.name} still has {key}, which was dropped"
+        return ""
+
+    async def watch(self) -> None:
+        """Ask any master about what was registered: none may say that it is unknown."""
+        world, rng = self.world, self.rng
+        while not world.calm:
+            await pause(rng.uniform(0.05, 0.5))
+            if not self._known:
+                continue
+            key = [*self._known][-1]
+            request = pb.GetManifestRequest(key=key_message(key), holder=HOLDER)
+            name = rng.choice(world.cluster.names)
+            try:
+                await world.network.ask(name, "Shuffles/GetManifest", request, 2.0)
+            except HoldfastError as error:
+                if error.status in _UNKNOWN and key in self._known:
+                    world.oracle.fail(f"{name} says of {key}, which is registered: {error}")
+
+
+def _control() -> Any:
+    return here.get().runtime.control()  # type: ignore[attr-defined]

@@ -1,0 +1,31 @@
+"""Long polls: who waits is woken by what concerns it, in the order they came."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.master.service.waiters import Waiters
+from tests.support.waiting import wait_until_async
+
+KEY = ShuffleKey(Instance(b"i" * 16), ShuffleId(1), Generation(0))
+
+
+def test_waiters_are_woken_in_the_order_they_came() -> None:
+    """First come, first served; and none is left behind."""
+
+    async def run() -> list[int]:
+        waiters, woken = Waiters(), []
+
+        async def wait(number: int) -> None:
+            await waiters.wait(KEY, 60.0)
+            woken.append(number)
+
+        tasks = [asyncio.create_task(wait(number)) for number in range(200)]
+        await wait_until_async(lambda: waiters.count == 200, "all of them to wait")
+        waiters.wake((KEY,))
+        await asyncio.gather(*tasks)
+        assert waiters.count == 0
+        return woken
+
+    assert asyncio.run(run()) == list(range(200))
