@@ -1,4 +1,4 @@
-"""Measures pushes to one worker process: `python -m benchmarks.push DIR [--mib 1024] [--batch 2048 …] [--ack written]`.
+"""Measures pushes to one worker process: `python -m benchmarks.push DIR [--mib 1024] [--batch 2048 …]`.
 
 A worker process (page cache, checksums on) and a load generator in another process, which has made all its frames
 before the clock starts; beside it, in the same run, the same bytes through a plain asyncio BufferedProtocol that writes
@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.common.batch import BatchWriter
 from holdfast.common.checksum import crc32c, partition_seed
@@ -55,7 +56,6 @@ from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prep
 
 CLUSTER = "bench"
 SHUFFLE = ShuffleKey(Instance(bytes(range(16))), ShuffleId(1), Generation(0))
-FRAME_BYTES = 1 << 20
 WINDOW_BYTES = 16 << 20
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -137,17 +137,32 @@ class Connection:
         return b"".join(parts)
 
 
-def frames(
-    total: int, batch: int, partitions: int, incarnation: Incarnation, ack: Ack
-) -> Iterator[tuple[bytes, bytes]]:
+class Load(NamedTuple):
+    """What is pushed: sizes in bytes."""
+
+    total: int
+    batch: int
+    frame: int
+    partitions: int
+    ack: Ack
+
+    @property
+    def options(self) -> list[str]:
+        """The arguments that say so."""
+        sizes = ["--mib", str(self.total >> 20), "--batch", str(self.batch), "--frame-kib", str(self.frame >> 10)]
+        return [*sizes, "--partitions", str(self.partitions), "--ack", self.ack.name.lower()]
+
+
+def frames(load: Load, incarnation: Incarnation) -> Iterator[tuple[bytes, bytes]]:
     """Header with meta, and body, of merged frames; an attempt for every 64 MiB."""
+    batch, partitions = load.batch, load.partitions
     payload = os.urandom(batch - 28)
     seeds = [partition_seed(SHUFFLE, PartitionId(partition)) for partition in range(partitions)]
-    count = max(1, FRAME_BYTES // batch)
+    count = max(1, load.frame // batch)
     made, partition, number = 0, 0, 0
     writers: dict[int, BatchWriter] = {}
     map_id = -1
-    while made < total:
+    while made < load.total:
         if made >= (map_id + 1) * (64 << 20):
             map_id, writers = map_id + 1, {}
         parts, entries = [], []
@@ -162,7 +177,7 @@ def frames(
         push = Push(
             shuffle=SHUFFLE,
             incarnation=incarnation,
-            ack=ack,
+            ack=load.ack,
             map=MapId(map_id),
             attempt=AttemptId(map_id),
             body_crc=crc32c(body),
@@ -184,10 +199,10 @@ def send_all(sock: socket.socket, parts: list[bytes]) -> None:
             views[0] = views[0][sent:]
 
 
-def generate(address: str, pid: int, total: int, batch: int, partitions: int, ack: Ack) -> dict[str, float]:
+def generate(address: str, pid: int, load: Load) -> dict[str, float]:
     """Push everything, seal it and read it back; runs in a process of its own."""
     client, hello = Connection.open(address, Role.CLIENT)
-    made = list(frames(total, batch, partitions, hello.incarnation, ack))
+    made = list(frames(load, hello.incarnation))
     window = PushCredit.decode(client.ask(FrameType.PUSH_CREDIT, PushCredit(WINDOW_BYTES).encode())[1]).size_bytes
     size = sum(len(body) for _, body in made)
     inflight: list[int] = []
@@ -201,9 +216,9 @@ def generate(address: str, pid: int, total: int, batch: int, partitions: int, ac
     for _ in inflight:
         _check(client.answer()[1])
     pushed, push_cpu = time.perf_counter() - began, cpu_seconds(pid) - cpu
-    sealed, seal_cpu = _seal(address, pid, partitions)
+    sealed, seal_cpu = _seal(address, pid, load.partitions)
     cpu, began = cpu_seconds(pid), time.perf_counter()
-    read_bytes = _read(client, partitions)
+    read_bytes = _read(client, load.partitions)
     read, read_cpu = time.perf_counter() - began, cpu_seconds(pid) - cpu
     if read_bytes != size:
         raise SystemExit(f"{read_bytes} bytes came back of {size}")
@@ -215,7 +230,7 @@ def generate(address: str, pid: int, total: int, batch: int, partitions: int, ac
         "seal_cpu_s": seal_cpu,
         "read_gb_s": size / read / 1e9,
         "read_cpu_s_gib": read_cpu / gib,
-        "push_us_batch": pushed / (size / batch) * 1e6,
+        "push_us_batch": pushed / (size / load.batch) * 1e6,
     }
 
 
@@ -258,7 +273,7 @@ def _read(client: Connection, partitions: int) -> int:
             given = 0
 
 
-def to_sink(directory: Path, total: int, batch: int, partitions: int, ack: Ack) -> dict[str, float]:
+def to_sink(directory: Path, load: Load) -> dict[str, float]:
     """The same frames into a plain protocol that writes what comes."""
     target = directory / "sink"
     process = subprocess.Popen([sys.executable, "-c", _SINK, str(target)], stdout=subprocess.PIPE, text=True)
@@ -267,7 +282,7 @@ def to_sink(directory: Path, total: int, batch: int, partitions: int, ack: Ack) 
         port = int(process.stdout.readline())
         sock = socket.create_connection(("127.0.0.1", port))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
-        made = list(frames(total, batch, partitions, Incarnation(1), ack))
+        made = list(frames(load, Incarnation(1)))
         size = sum(len(body) for _, body in made)
         cpu, began = cpu_seconds(process.pid), time.perf_counter()
         for head, body in made:
@@ -320,13 +335,13 @@ def _wait_for_http(address: str) -> None:
                 return
 
 
-def measure(directory: Path, total: int, batch: int, partitions: int, ack: Ack, profile: str) -> dict[str, float]:
+def measure(directory: Path, load: Load, profile: str) -> dict[str, float]:
     """One worker, one generator in a process of its own."""
     process, address = start_worker(directory, profile)
     try:
         command = [sys.executable, "-m", "benchmarks.push", "--generate", address, str(process.pid), str(directory)]
-        command += ["--mib", str(total >> 20), "--batch", str(batch), "--partitions", str(partitions)]
-        out = subprocess.run([*command, "--ack", ack.name.lower()], stdout=subprocess.PIPE, text=True, check=True)
+        command += load.options
+        out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         found: dict[str, float] = json.loads(out.stdout)
         return found
     finally:
@@ -341,23 +356,25 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--batch", type=int, nargs="+", default=[2048, 3072, 65536])
+    parser.add_argument("--frame-kib", type=int, default=2048, help="our client sends 256 to 4096 at full speed")
     parser.add_argument("--partitions", type=int, default=500)
     parser.add_argument("--ack", choices=[one.name.lower() for one in Ack], default="written")
     parser.add_argument("--profile", default="", help="write a profile of the worker there")
     parser.add_argument("--generate", nargs=2, metavar=("ADDRESS", "PID"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    total, ack = arguments.mib << 20, Ack[arguments.ack.upper()]
+    ack = Ack[arguments.ack.upper()]
+    frame = arguments.frame_kib << 10
+    loads = [Load(arguments.mib << 20, batch, frame, arguments.partitions, ack) for batch in arguments.batch]
     if arguments.generate:
         address, pid = arguments.generate
-        found = generate(address, int(pid), total, arguments.batch[0], arguments.partitions, ack)
-        sys.stdout.write(json.dumps(found))
+        sys.stdout.write(json.dumps(generate(address, int(pid), loads[0])))
         return
     arguments.directory.mkdir(parents=True, exist_ok=True)
-    for batch in arguments.batch:
-        found = measure(arguments.directory, total, batch, arguments.partitions, ack, arguments.profile)
-        found |= to_sink(arguments.directory, total, batch, arguments.partitions, ack)
+    for load in loads:
+        found = measure(arguments.directory, load, arguments.profile)
+        found |= to_sink(arguments.directory, load)
         told = "  ".join(f"{name} {value:.3g}" for name, value in found.items())
-        sys.stdout.write(f"batch {batch}: {told}\n")
+        sys.stdout.write(f"batch {load.batch}: {told}\n")
 
 
 if __name__ == "__main__":

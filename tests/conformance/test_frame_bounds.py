@@ -259,7 +259,7 @@ def test_a_reader_that_does_not_read_costs_bounded_memory() -> None:
 
             asking = asyncio.create_task(ask())
             connection = it.echo.connection
-            await wait_until_async(lambda: connection.held_bytes >= frames.HELD_BYTES_HIGH, "answers to pile up")
+            await wait_until_async(lambda: connection._paused & frames.CROWDED, "its requests not to be read")
             seen = it.echo.seen
             assert connection.held_bytes < frames.HELD_BYTES_HIGH + MIB
             assert seen < requests

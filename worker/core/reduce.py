@@ -88,8 +88,9 @@ class EpochState:
     size_bytes: int = 0
     #: what storage keeps for it; only the edge reads this
     copy: Any = None
-    #: the list of (position, length) of what lies in the log for it; the edge's too
-    inbox: Any = None
+    #: arrays that say where batches of it lie in the log; the edge's too
+    positions: Any = None
+    sizes: Any = None
 
     def become(self, life: Life) -> None:
         assert life in LEGAL[self.life], f"{self}: {self.life.name} -> {life.name}"

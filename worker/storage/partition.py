@@ -8,6 +8,7 @@ flush, and its head goes with the first bytes, in one write. Called by reduce_di
 from __future__ import annotations
 
 import struct
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
@@ -42,6 +43,37 @@ class Gathered(NamedTuple):
     maps: list[int]
 
 
+class Pending:
+    """Where batches lie in the push log that are nowhere else yet, in their order.
+
+    Two arrays, not a list of pairs: objects of this many batches would be out of every cache when their turn comes.
+    """
+
+    __slots__ = ("positions", "sizes")
+
+    def __init__(self) -> None:
+        self.positions: array[int] = array("Q")
+        self.sizes: array[int] = array("I")
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of them all."""
+        return sum(self.sizes)
+
+    def add(self, position: int, size: int) -> None:
+        """Note one batch."""
+        self.positions.append(position)
+        self.sizes.append(size)
+
+    def clear(self) -> None:
+        """They lie in the file now."""
+        del self.positions[:]
+        del self.sizes[:]
+
+
 class PartitionCopy:
     """This worker's copy of one epoch."""
 
@@ -66,8 +98,8 @@ class PartitionCopy:
         self.head = head
         self.path = root / open_path(head.key)
         self.path_text = str(self.path)
-        #: (position, length) of batches that are in the log only
-        self.pending: list[tuple[int, int]] = []
+        #: batches that are in the log only
+        self.pending = Pending()
         self.views = views
         #: length of the file; 0 while there is none
         self.file_bytes = 0
@@ -91,26 +123,21 @@ class PartitionCopy:
         """Data bytes in the file."""
         return max(0, self.file_bytes - FILE_HEAD_BYTES)
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes that are in the log only."""
-        return sum([size for _, size in self.pending])
-
     def gather(self) -> Gathered:
         """What is pending, as views of the log."""
         parts: list[memoryview] = []
-        pending, first = self.pending, 0
-        while first < len(pending):  # segment by segment, of which there are one or two
-            number = pending[first][0] >> SEGMENT_SHIFT
+        positions, sizes = self.pending.positions, self.pending.sizes
+        first = 0
+        while first < len(positions):  # segment by segment, of which there are one or two
+            number = positions[first] >> SEGMENT_SHIFT
             base = number << SEGMENT_SHIFT
-            past = bisect_left(pending, (base + SEGMENT_BYTES_MAX,), first)
-            some = pending[first:past] if past - first < len(pending) else pending
+            past = bisect_left(positions, base + SEGMENT_BYTES_MAX, first)
             view = self.views[number]
+            some = zip(positions[first:past], sizes[first:past], strict=True)
             parts += [view[(start := at - base) : start + size] for at, size in some]
             first = past
         heads = list(map(_MAP_AND_CRC.unpack_from, parts))
-        size_bytes = sum([size for _, size in pending])
-        return Gathered(parts, size_bytes, sum([crc for _, crc in heads]), [map_id for map_id, _ in heads])
+        return Gathered(parts, sum(sizes), sum([crc for _, crc in heads]), [map_id for map_id, _ in heads])
 
     def flush(self, disk: Disk, files: OpenFiles) -> int:
         """Append what is pending to the file; return its bytes. Raises OSError, and then it is still pending."""

@@ -26,7 +26,7 @@ from holdfast.worker.storage.reduce_records import SEGMENT_HEAD_BYTES, SegmentHe
 SEGMENT_SHIFT = 26
 SEGMENT_BYTES_MAX = 1 << SEGMENT_SHIFT
 OFFSET_MASK = SEGMENT_BYTES_MAX - 1
-#: Batches of one segment: each pending one costs some 100 bytes of memory.
+#: Batches of one segment: each pending one costs 12 bytes of memory.
 SEGMENT_BATCHES_MAX = 131_072
 #: Segments of a directory: 256 MiB. The oldest is emptied once there are more than three.
 SEGMENTS_MAX = 4

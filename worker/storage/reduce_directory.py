@@ -136,7 +136,7 @@ class ReduceDirectory:
             self._emptying = [
                 copy
                 for key, copy in list(self.copies.items())  # forgetting runs in a thread
-                if copy.pending and copy.pending[0][0] < end and key not in self.sealing
+                if copy.pending and copy.pending.positions[0] < end and key not in self.sealing
             ]
             if not self._emptying:
                 self.release()
@@ -171,8 +171,8 @@ class ReduceDirectory:
                 synced.exception() is None
             ):  # else the copies that failed are given up, and the next round is without them
                 self.log.remove_before(number)
-        firsts = [copy.pending[:1] for copy in list(self.copies.values())]
-        first = min([one[0][0] for one in firsts if one], default=-1)
+        firsts = [copy.pending.positions[:1] for copy in list(self.copies.values())]
+        first = min([one[0] for one in firsts if one], default=-1)
         number = first >> SEGMENT_SHIFT if first >= 0 else self.log.next_number
         if not self.log.segments or number <= next(iter(self.log.segments)):
             return
@@ -259,7 +259,7 @@ class ReduceDirectory:
     def _lose(self, segment: Segment, error: OSError) -> None:
         """What is in a segment that cannot be synced may be lost: give up every copy that needs it."""
         for key, copy in list(self.copies.items()):
-            if any(position >> SEGMENT_SHIFT == segment.number for position, _ in list(copy.pending)):
+            if any(position >> SEGMENT_SHIFT == segment.number for position in copy.pending.positions[:]):
                 self.give_up(key, error)
 
     # sealing

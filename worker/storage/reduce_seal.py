@@ -26,7 +26,7 @@ from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.index import FINAL_SPACE, Index, data_items, epoch_items
 from holdfast.worker.storage.partition import PACKED_BYTES_MAX, PartitionCopy
-from holdfast.worker.storage.push_log import is_full
+from holdfast.worker.storage.push_log import SEGMENT_SHIFT, is_full
 from holdfast.worker.storage.records import encode_shuffle
 from holdfast.worker.storage.reduce_layout import EpochKey, PackKey, failed_path, sealed_path
 from holdfast.worker.storage.reduce_records import (
@@ -121,7 +121,7 @@ class ReduceSealer:
                     status=Status.UNKNOWN_FILE, ack=copy.ack, incarnation=job.incarnation
                 )
                 continue
-            packed = not copy.file_bytes and copy.pending_bytes < PACKED_BYTES_MAX
+            packed = not copy.file_bytes and copy.pending.size_bytes < PACKED_BYTES_MAX
             (small if packed else large).append(copy)
         for copy in large:
             self._attempt(job, [copy.key], lambda copy=copy: self._finish(job, copy))  # type: ignore[misc]
@@ -189,7 +189,8 @@ class ReduceSealer:
         copy = PartitionCopy(
             self._root, found.head or FileHead(left.key, left.ack, job.incarnation, self._boot_id), views
         )
-        copy.pending = [(number << 26, len(view)) for number, view in views.items()]
+        for number, view in views.items():
+            copy.pending.add(number << SEGMENT_SHIFT, len(view))
         if found.sizes:
             self._disk.truncate(copy.path, found.file_bytes)
             copy.take_in(found.sizes, found.maps)

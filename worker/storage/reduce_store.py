@@ -12,6 +12,7 @@ write, larger runs straight into the partition files. Made by store.py.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -37,7 +38,7 @@ from holdfast.worker.storage.reduce_records import RECORD_BYTES, EpochRecord, Re
 #: Batches of one partition that come together and are not shorter than this go straight into its file.
 DIRECT_BYTES = 32 * KIB
 _SIZE = itemgetter(3)
-_INBOX = attrgetter("inbox")
+_POSITIONS, _SIZES = attrgetter("positions"), attrgetter("sizes")
 
 Failure = tuple[int, Status]
 
@@ -80,7 +81,7 @@ class ReduceStore:
         except OSError as error:
             reduce.broke(error)
             raise
-        state.copy, state.inbox = copy, copy.pending
+        state.copy, state.positions, state.sizes = copy, copy.pending.positions, copy.pending.sizes
 
     def append(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
         """Write what was taken of a frame; `rows` are its entries as they came. Returns (index, status) of failures."""
@@ -134,8 +135,9 @@ class ReduceStore:
             return self._failed(list(enumerate(decision.states)), error)
         sizes = list(map(_SIZE, push.entries))
         starts = accumulate(sizes, initial=position + RECORD_BYTES)
-        # One loop in C: every list takes its (position, length).
-        deque(map(list.append, map(_INBOX, decision.states), zip(starts, sizes, strict=False)), maxlen=0)
+        # Loops in C: the arrays of every copy take its position and size.
+        deque(map(array.append, map(_POSITIONS, decision.states), starts), maxlen=0)
+        deque(map(array.append, map(_SIZES, decision.states), sizes), maxlen=0)
         self.log_bytes += size
         return self._empty(0, size)
 
@@ -162,7 +164,7 @@ class ReduceStore:
             return self._failed([(index, decision.states[index]) for index, _, _ in some], error)
         at = position + RECORD_BYTES
         for index, _, length in some:
-            _copy(decision.states[index]).pending.append((at, length))
+            _copy(decision.states[index]).pending.add(at, length)
             at += length
         self.log_bytes += size
         return self._empty(directory, size)
