@@ -123,7 +123,12 @@ class SimWorker:
             self.seals = SealService(store, self.standing, counters, self.pushes.reduce)
             self._accept(self.standing.worker != NO_WORKER, "the masters do not know this worker yet")
             self._network.servers[self.name] = self
-            server: Any = SimpleNamespace(accept=self._accept, begin=self.pushes.begin, forget=self.pushes.forget)
+            server: Any = SimpleNamespace(
+                accept=self._accept,
+                begin=self.pushes.begin,
+                forget=self.pushes.forget,
+                sealed_only=self.pushes.reduce.sealed_only,
+            )
             place = Place(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
             self._loop.create_task(Registration(store, self.standing, counters, server, place).run(""))
             self._loop.create_task(self._tick())
