@@ -244,7 +244,7 @@ def test_a_failing_disk_poisons_the_copy_and_is_shown(tmp_path: Path) -> None:
 
         async def story() -> None:
             shuffle = await world.new_shuffle()
-            assert world.status()["faults"] == ["disk_delay=0.001s", "disk_error_rate=0.1"]
+            assert world.status()["faults"] == ["disk_delay=0.001s", "disk_error_rate=0.1 (EIO)"]
             sealed = []
             async with world.client() as client:
                 content = make_content(file_key(shuffle))

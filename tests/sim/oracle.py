@@ -31,6 +31,8 @@ class Oracle:
         #: payloads by (map, attempt), and within by partition
         self.pushed: dict[tuple[int, int], dict[int, Counter[bytes]]] = {}
         self._seals: dict[tuple[bytes, EpochKey], SealedEpoch] = {}
+        #: (directory, shuffle) whose data is deleted
+        self._deleted: set[tuple[bytes, ShuffleKey]] = set()
         #: acknowledged batches by the directory of a copy and epoch
         self._held: dict[tuple[bytes, EpochKey], set[Name]] = {}
         #: epochs of which a batch was acknowledged to a client
@@ -72,7 +74,9 @@ class Oracle:
         return next(each for each in self.workers.values() if each.number == push.replica.worker)
 
     def sealed(self, worker: SimWorker, seal: Seal, meta: bytes) -> None:
-        """A seal is answered the same for ever, and what is sealed is durable."""
+        """A seal is answered the same for ever, and what is sealed is durable, until the masters have dropped it."""
+        if (worker.disk.directory, seal.shuffle) in self._deleted:
+            return  # an answer that was on its way when its shuffle was dropped
         for each in SealAnswer.decode(meta).epochs:
             key = EpochKey(seal.shuffle, each.partition, each.epoch)
             place = (worker.disk.directory, key)
@@ -107,6 +111,7 @@ class Oracle:
         """Workers delete only what the masters have dropped."""
         if self.truth().shuffle(shuffle) is not None:
             self.fail(f"{worker.name} deletes {shuffle}, which the masters have")
+        self._deleted.add((worker.disk.directory, shuffle))
         for part in (self._seals, self._held):
             for place in [place for place in part if place[0] == worker.disk.directory and place[1].shuffle == shuffle]:
                 del part[place]
