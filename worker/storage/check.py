@@ -32,7 +32,7 @@ _DATA_KEY_BYTES = 33
 _READ_BYTES = 8 << 20
 _FILE, _DATA, _META, _STARTS = b"FPMS"
 #: Records that nothing here needs to look into.
-_OTHERS = frozenset(b"RECGD")
+_OTHERS = frozenset(b"RECGDL")
 _U64 = 0xFFFF_FFFF_FFFF_FFFF
 
 

@@ -74,6 +74,7 @@ class StorageDirectory:
         starts: Starts,
         left: dict[EpochKey, Left],
         old_segments: list[Path],
+        old_logs: set[int],
         unnamed: bool,
         segment_bytes: int,
     ) -> None:
@@ -105,6 +106,7 @@ class StorageDirectory:
             boot_id=starts.boot_id,
             left=left,
             old_segments=old_segments,
+            old_logs=old_logs,
             unnamed=unnamed,
             failed=tables.failed_epochs,
             broke=self._broke,

@@ -9,6 +9,7 @@
     b"E" + epoch key                         an epoch of a REDUCE partition: the answer to its seal, and its chunks
     b"C" + epoch key + first chunk           chunks of an epoch, if they do not fit beside the answer
     b"G" + shuffle key                       a generation that was sealed for good
+    b"L" + incarnation                       a push log that must be there: the boot that wrote it
 
 Every value ends in a CRC-32C over key and value. Values stay below half a page, so that none gets pages of its own.
 Transactions are synced (never NOSYNC or WRITEMAP). Readers are short and hold a lock, because the map may not grow
@@ -68,8 +69,10 @@ DATA_SPACE = b"P"
 EPOCH_SPACE = b"E"
 ROWS_SPACE = b"C"
 FINAL_SPACE = b"G"
+LOG_SPACE = b"L"
 _REGION = struct.Struct(">II")
 _FIRST_ROW = struct.Struct(">I")
+_LOG_KEY = struct.Struct(">cI")
 _CRC_BYTES = 4
 #: A value with its key fits twice into a page of 4 KiB, or LMDB gives it pages of its own.
 VALUE_BYTES_MAX = 1_900
@@ -225,6 +228,15 @@ class Index:
         """Store a record of another space."""
         self.put_items([(key, value)])
 
+    def put_log(self, incarnation: int, boot_id: bytes) -> None:
+        """From now on the push log of this incarnation must be there."""
+        self.put(_LOG_KEY.pack(LOG_SPACE, incarnation), boot_id)
+
+    def remove_logs(self, incarnations: Iterable[int]) -> None:
+        """The push logs of these may go."""
+        keys = [_LOG_KEY.pack(LOG_SPACE, incarnation) for incarnation in incarnations]
+        self.write(lambda transaction: [transaction.delete(key) for key in keys])
+
     def remove_file(self, key: MapFileKey) -> None:
         self._remove_below(encode_key(key), (FILE_SPACE, REGION_SPACE))
 
@@ -344,6 +356,17 @@ class Reader:
         for found, _ in self._below(EPOCH_SPACE + prefix):
             yield decode_epoch_key(found[1:])
 
+    def logs(self) -> dict[int, bytes | None]:
+        """The push logs that must be there, by incarnation, with their boot; None where the record is damaged."""
+        found: dict[int, bytes | None] = {}
+        for key, stored in self._stored_below(LOG_SPACE):
+            if len(key) == _LOG_KEY.size:
+                try:
+                    found[_LOG_KEY.unpack(key)[1]] = unprotect(key, stored)
+                except IndexDamagedError:
+                    found[_LOG_KEY.unpack(key)[1]] = None
+        return found
+
     def data_files(self, prefix: bytes = b"") -> Iterator[tuple[DataKey, int]]:
         """Every sealed partition and pack file whose encoded key starts with `prefix`, with its length."""
         for found, value in self._below(DATA_SPACE + prefix):
@@ -352,13 +375,17 @@ class Reader:
             yield decode_data_key(found[1:]), DATA_FILE.unpack(value)[0]
 
     def _below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for key, stored in self._stored_below(prefix):
+            yield key, unprotect(key, stored)
+
+    def _stored_below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         cursor = self._transaction.cursor()
         found = cursor.set_range(prefix)
         while found:
             key, stored = _item(cursor)
             if not key.startswith(prefix):
                 return
-            yield key, unprotect(key, stored)
+            yield key, stored
             found = cursor.next()
 
 

@@ -41,6 +41,8 @@ class Offline:
     #: the same of REDUCE partitions: every recorded epoch, and the length of every sealed file
     epochs: dict[EpochKey, EpochRecord] = field(default_factory=dict)
     data_files: dict[DataKey, int] = field(default_factory=dict)
+    #: push logs that must be there, by incarnation, with their boots
+    logs: dict[int, bytes | None] = field(default_factory=dict)
 
     def files(self) -> Iterator[tuple[str, layout.FileName | None]]:
         """Yield (path below the directory, parsed name or None) of everything below data/ that is no REDUCE file."""
@@ -112,6 +114,7 @@ def _read_index(offline: Offline) -> None:
     except (CorruptError, OSError) as error:
         offline.report = None
         offline.indexed, offline.epochs, offline.data_files = {}, {}, {}
+        offline.logs = {}
         offline.problems.append((names.INDEX_DATA, str(error)))
 
 
@@ -129,6 +132,7 @@ def _read_records(offline: Offline) -> None:
             for key, _ in reader.files():
                 offline.indexed[key] = full_record(reader, key)
             offline.data_files.update(reader.data_files())
+            offline.logs.update(reader.logs())
             for epoch in reader.epochs():
                 record = reader.epoch(epoch)
                 if record is not None:

@@ -23,12 +23,13 @@ from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, STARTS_KEY, Index
+from holdfast.worker.storage.log_recovery import find_segments, scan_log
 from holdfast.worker.storage.pages import IndexDamagedError, PageCounts
 from holdfast.worker.storage.prepare import Candidate
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reconcile import Reconciler, put_aside
 from holdfast.worker.storage.recovery import DirectoryFacts, Opening, Part, decide_opening
-from holdfast.worker.storage.reduce_recovery import find_left, find_segments, scan_segment
+from holdfast.worker.storage.reduce_recovery import find_left
 
 _NO_INDEX = IndexReport(PageCounts(0, 0, 0, 0, 0), b"", b"", {})
 
@@ -161,8 +162,13 @@ def open_directory(
     reconciler = Reconciler(root, disk, index, found.data, found.index)
     tables = reconciler.run()
     found.notes += reconciler.notes
-    segments = [scan_segment(path) for path in find_segments(root)]
+    with index.reading() as reader:
+        logs = reader.logs()
+    segments = scan_log(root, starts.boot_id, logs)
     left = find_left(segments, tables.unsealed_epochs)
+    found.notes += [f"{segment.path}: {bad.why}" for segment in segments for bad in segment.bad]
+    # A log that lost nobody knows what stays recorded: the next start in this boot knows no better.
+    doubtful = {segment.incarnation for segment in segments if segment.unnamed}
     with index.reading() as reader:  # what is sealed has its answer, whatever is still in the log of it
         left = {key: one for key, one in left.items() if not reader.has_epoch(key)}
     if left:
@@ -181,7 +187,8 @@ def open_directory(
         writers=writers,
         starts=starts,
         left=left,
-        old_segments=[segment.path for segment in segments],
+        old_segments=find_segments(root),
+        old_logs={number for number, boot in logs.items() if number not in doubtful or boot != starts.boot_id},
         unnamed=any(segment.unnamed for segment in segments),
         segment_bytes=segment_bytes,
     )

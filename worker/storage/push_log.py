@@ -3,7 +3,12 @@
 Rules: segments are appended by the loop thread only. A position is one number, segment << 26 | offset within it. What
 is in the log is read back through read-only mappings, straight from the page cache, until it lies in a partition or
 pack file; then its segment is removed. A segment's head names incarnation and boot, its records epochs and level:
-that is the note that exists before the first acknowledgement. Called by reduce_directory.py.
+that is the note that exists before the first acknowledgement. So that a later start sees what is gone, a segment's note
+says how far it was acknowledged and which others there are, and a record of the index that there is a log at all. The
+newest segment of an incarnation stays as long as that record does. Called by reduce_directory.py.
+
+The order of steps, so that a kill between any two is no damage: a segment begins with its note; the first of an
+incarnation is recorded; the one before is marked closed. What is needed least is told before segments go.
 """
 
 from __future__ import annotations
@@ -11,17 +16,23 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import lmdb
+
+from holdfast.common.checksum import crc32c
+from holdfast.common.errors import NoRoomError
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import MIB
 from holdfast.worker.storage import names
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.index import Index
 from holdfast.worker.storage.reduce_layout import segment_path
-from holdfast.worker.storage.reduce_records import SEGMENT_HEAD_BYTES, SegmentHead
+from holdfast.worker.storage.reduce_records import RECORDS_AT, SEGMENT_HEAD_BYTES, SegmentHead, SegmentNote
 
 SEGMENT_SHIFT = 26
 SEGMENT_BYTES_MAX = 1 << SEGMENT_SHIFT
@@ -45,7 +56,13 @@ class Segment:
     path: Path
     handle: Handle
     map: mmap.mmap
-    end: int
+    incarnation: Incarnation
+    #: checksum of its head
+    seed: int
+    #: its note: the oldest segment of this incarnation that is needed, and whether a later one was begun
+    lowest: int
+    closed: bool = False
+    end: int = RECORDS_AT
     batches: int = 0
     #: its name is on the disk
     noted: bool = False
@@ -59,9 +76,16 @@ class PushLog:
     """The segments of this start."""
 
     def __init__(
-        self, disk: Disk, root: Path, incarnation: Incarnation, boot_id: bytes, segment_bytes: int = SEGMENT_BYTES_MAX
+        self,
+        disk: Disk,
+        index: Index,
+        root: Path,
+        incarnation: Incarnation,
+        boot_id: bytes,
+        segment_bytes: int = SEGMENT_BYTES_MAX,
     ) -> None:
         self._disk = disk
+        self._index = index
         self._root = root
         self.incarnation = incarnation
         self._boot_id = boot_id
@@ -73,6 +97,8 @@ class PushLog:
         self._current: Segment | None = None
         self._spares: list[tuple[Handle, mmap.mmap, Path]] = []
         self._next = 1
+        #: the index has the record of the log of this incarnation
+        self._recorded: Incarnation | None = None
 
     @property
     def folder(self) -> Path:
@@ -80,8 +106,8 @@ class PushLog:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in all segments."""
-        return sum(segment.end for segment in self.segments.values())
+        """Bytes of records in all segments."""
+        return sum(segment.end - RECORDS_AT for segment in self.segments.values())
 
     @property
     def crowded(self) -> bool:
@@ -96,14 +122,21 @@ class PushLog:
     def room(self, size: int) -> Segment:
         """The segment that takes a record of `size` bytes next; raises OSError."""
         segment = self._current
-        if segment is None or segment.end + size > self._segment_bytes or segment.batches >= SEGMENT_BATCHES_MAX:
+        if (
+            segment is None
+            or segment.end + size > self._segment_bytes
+            or segment.batches >= SEGMENT_BATCHES_MAX
+            or segment.failed
+        ):
             segment = self._begin()
         return segment
 
     def append(self, segment: Segment, parts: Sequence[bytes | memoryview], size: int, batches: int) -> int:
-        """Write one record of `size` bytes with one call; return its position. Raises OSError."""
+        """Write one record of `size` bytes with one call, then how far the segment goes now; return the record's
+        position. Raises OSError."""
         try:
             self._disk.write_parts(segment.handle.fd, parts, size, segment.end)
+            self._write_note(segment, segment.end + size)
         except OSError:
             self._current = None  # what is there now is nobody's: the next record begins a new segment
             raise
@@ -112,10 +145,16 @@ class PushLog:
         segment.batches += batches
         return position
 
+    def _write_note(self, segment: Segment, end: int) -> None:
+        note = SegmentNote(end, segment.lowest, segment.closed).encode(segment.seed)
+        self._disk.write(segment.handle.fd, note, SEGMENT_HEAD_BYTES)
+
     def _begin(self) -> Segment:
         number = self._next
         path = self._root / segment_path(self.incarnation, number)
         head = SegmentHead(self.incarnation, number, self._boot_id).encode()
+        mine = [old for old, segment in self.segments.items() if segment.incarnation == self.incarnation]
+        lowest, seed = min(mine, default=number), crc32c(head)
         if self._spares:
             handle, mapped, spare = self._spares.pop()
             self._disk.rename(spare, path)
@@ -126,11 +165,19 @@ class PushLog:
             handle = Handle(self._disk.create(path))
             os.ftruncate(handle.fd, SEGMENT_BYTES_MAX)  # a hole: takes no room, and lets the mapping be made once
             mapped = mmap.mmap(handle.fd, SEGMENT_BYTES_MAX, access=mmap.ACCESS_READ)
-        self._disk.write(handle.fd, head, 0)
-        segment = Segment(number, path, handle, mapped, SEGMENT_HEAD_BYTES)
+        self._disk.write(handle.fd, head + SegmentNote(RECORDS_AT, lowest, False).encode(seed), 0)
+        if self._recorded != self.incarnation:
+            with _as_os_error():
+                self._index.put_log(self.incarnation, self._boot_id)
+            self._recorded = self.incarnation
+        segment = Segment(number, path, handle, mapped, self.incarnation, seed, lowest)
         self._next += 1
         self.segments[number] = self._current = segment
         self.views[number] = memoryview(mapped)
+        if mine:
+            before = self.segments[mine[-1]]
+            before.closed = True
+            self._write_note(before, before.end)
         return segment
 
     def restart(self, incarnation: Incarnation) -> None:
@@ -139,18 +186,36 @@ class PushLog:
         self._current = None
 
     def remove_before(self, number: int) -> None:
-        """Let go of the segments before this one: nothing refers to them any more. Some are kept for reuse, which saves
-        a page allocation and a page fault for every 4 KiB; raises OSError."""
+        """Let go of the segments before this one, which is there: nothing refers to them any more. Some are kept for
+        reuse, which saves a page allocation and a page fault for every 4 KiB; raises OSError."""
+        self._tell_lowest(number)
         for old in [old for old in self.segments if old < number]:
             segment = self.segments.pop(old)
             del self.views[old]  # the mapping goes with the last view of it
-            if self._current is segment:
-                self._current = None
             if len(self._spares) < SPARES_MAX and not segment.failed:
                 self._disk.write(segment.handle.fd, SegmentHead(self.incarnation, 0, self._boot_id).encode(), 0)
                 self._spares.append((segment.handle, segment.map, segment.path))
             else:
                 self._disk.remove(segment.path)
+
+    def _tell_lowest(self, number: int) -> None:
+        """Note in the newest segment of each incarnation which ones stay; where none does, the record goes first."""
+        newest = {segment.incarnation: segment for segment in self.segments.values()}
+        leaving = [incarnation for incarnation, segment in newest.items() if segment.number < number]
+        if leaving:
+            with _as_os_error():
+                self._index.remove_logs(leaving)
+        for incarnation, segment in newest.items():
+            stay = [one for one in self.segments.values() if one.incarnation == incarnation and one.number >= number]
+            if stay and stay[0].number != segment.lowest:
+                segment.lowest = stay[0].number
+                self._write_note(segment, segment.end)
+
+    def rest(self) -> None:
+        """Nothing refers to any record: begin an empty segment, so that the others can go. Raises OSError."""
+        if self.segments and self.segments[self.newest].end > RECORDS_AT:
+            self.remove_spares()  # their room is taken already
+            self._begin()
 
     def remove_spares(self) -> None:
         """Give the room of unused segments back."""
@@ -158,9 +223,20 @@ class PushLog:
             self._disk.remove(self._spares.pop()[2])
 
     @property
-    def next_number(self) -> int:
-        """The number of the segment that is made next."""
-        return self._next
+    def newest(self) -> int:
+        """The number of the newest segment; 0 if there is none yet."""
+        return next(reversed(self.segments), 0)
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    """The index fails like a file."""
+    try:
+        yield
+    except NoRoomError as error:
+        raise OSError(errno.ENOSPC, str(error)) from error
+    except lmdb.Error as error:
+        raise OSError(errno.EIO, f"the index: {error}") from error
 
 
 def is_full(error: OSError) -> bool:

@@ -13,7 +13,9 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.common.errors import CorruptError
+import lmdb
+
+from holdfast.common.errors import CorruptError, NoRoomError
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.worker.storage import layout
@@ -57,6 +59,7 @@ class ReduceDirectory:
         boot_id: bytes,
         left: dict[EpochKey, Left],
         old_segments: list[Path],
+        old_logs: set[int],
         unnamed: bool,
         failed: set[EpochKey],
         broke: Callable[[Exception], None],
@@ -69,7 +72,7 @@ class ReduceDirectory:
         #: a log of an earlier start lost records of which nobody knows what epochs were in them: what is unknown here
         #: may have been there
         self.unnamed = unnamed
-        self.log = PushLog(disk, root, incarnation, boot_id, segment_bytes)
+        self.log = PushLog(disk, index, root, incarnation, boot_id, segment_bytes)
         #: open and being sealed
         self.copies: dict[EpochKey, PartitionCopy] = {}
         self.sealing: dict[EpochKey, ReduceSealJob] = {}
@@ -81,6 +84,8 @@ class ReduceDirectory:
         self._writers = writers
         self._boot_id = boot_id
         self._old_segments = old_segments
+        #: incarnations whose logs need not be there once nothing of them is left
+        self._old_logs = old_logs
         #: told of every write, sync or commit that failed
         self.broke = broke
         self._packs = 0
@@ -173,7 +178,7 @@ class ReduceDirectory:
                 self.log.remove_before(number)
         firsts = [copy.pending.positions[:1] for copy in list(self.copies.values())]
         first = min([one[0] for one in firsts if one], default=-1)
-        number = first >> SEGMENT_SHIFT if first >= 0 else self.log.next_number
+        number = first >> SEGMENT_SHIFT if first >= 0 else self.log.newest
         if not self.log.segments or number <= next(iter(self.log.segments)):
             return
         if self._unsynced or self._round is not None or self._rounds_running:
@@ -183,16 +188,25 @@ class ReduceDirectory:
 
     def tick(self) -> None:
         """Once a second: let go of the log as far as it is not needed."""
-        self.release()
         try:
-            if not self.log.segments:
+            if not any([copy.pending for copy in list(self.copies.values())]):
+                self.log.rest()
+            self.release()
+            if not self.log.size_bytes:
                 self.log.remove_spares()
-            if self._old_segments and not self.left:
-                for path in self._old_segments:
-                    self._disk.remove(path)
-                self._old_segments = []
-        except OSError as error:
+            if not self.left:
+                self._remove_old_log()
+        except (OSError, lmdb.Error, NoRoomError) as error:
             self.broke(error)
+
+    def _remove_old_log(self) -> None:
+        """Nothing is left of earlier starts. The word that their logs must be there goes first."""
+        if self._old_logs:
+            self.index.remove_logs(self._old_logs)
+            self._old_logs = set()
+        for path in self._old_segments:
+            self._disk.remove(path)
+        self._old_segments = []
 
     # syncing
 

@@ -47,6 +47,12 @@ FILE_HEAD_BYTES = _FILE_HEAD.size + 4
 _SEGMENT_HEAD = struct.Struct("<4sHHII16s")
 _SEGMENT_MAGIC = b"HFLG"
 SEGMENT_HEAD_BYTES = _SEGMENT_HEAD.size + 4
+_SEGMENT_VERSION = 2
+#: acknowledged end, lowest live segment u32, closed u8, zero 3; CRC of the head and all before
+_SEGMENT_NOTE = struct.Struct("<IIB3x")
+SEGMENT_NOTE_BYTES = _SEGMENT_NOTE.size + 4
+#: Where the records of a segment begin: behind its head and its note.
+RECORDS_AT = SEGMENT_HEAD_BYTES + SEGMENT_NOTE_BYTES
 #: magic 8, shuffle key 24, map u32, attempt u64, entries, body bytes, CRC of the body, CRC of the entries, number of
 #: the segment u32, ack u8, zero 3; CRC of all before
 _RECORD = struct.Struct(f"<8s{SHUFFLE_KEY.size}sIQIIIIIB3x")
@@ -285,7 +291,7 @@ class SegmentHead(NamedTuple):
     boot_id: bytes
 
     def encode(self) -> bytes:
-        body = _SEGMENT_HEAD.pack(_SEGMENT_MAGIC, VERSION, 0, self.incarnation, self.number, self.boot_id)
+        body = _SEGMENT_HEAD.pack(_SEGMENT_MAGIC, _SEGMENT_VERSION, 0, self.incarnation, self.number, self.boot_id)
         return body + crc32c(body).to_bytes(_CRC_BYTES, "little")
 
 
@@ -296,9 +302,36 @@ def decode_segment_head(data: bytes) -> SegmentHead:
     if len(data) < SEGMENT_HEAD_BYTES or crc32c(body) != int.from_bytes(crc, "little"):
         raise CorruptError("the head of the log segment is damaged")
     magic, version, _, incarnation, number, boot_id = _SEGMENT_HEAD.unpack(body)
-    if magic != _SEGMENT_MAGIC or version != VERSION:
+    if magic != _SEGMENT_MAGIC or version != _SEGMENT_VERSION:
         raise CorruptError(f"a log segment of version {version} is not known here")
     return SegmentHead(Incarnation(incarnation), number, boot_id)
+
+
+class SegmentNote(NamedTuple):
+    """What a segment says of itself and its neighbours; written over in place behind its head."""
+
+    #: records up to here were written whole, and may have been acknowledged
+    end: int
+    #: number of the oldest segment of this incarnation that is still needed
+    lowest: int
+    #: a later segment of this incarnation was begun
+    closed: bool
+
+    def encode(self, seed: int) -> bytes:
+        """16 bytes; `seed` is the checksum of the head, so that the note of another use of the file is none."""
+        body = _SEGMENT_NOTE.pack(*self)
+        return body + crc32c(body, seed).to_bytes(_CRC_BYTES, "little")
+
+
+def decode_segment_note(data: bytes) -> SegmentNote | None:
+    """Read the note behind the head of a segment, from the start of the file; None if it is damaged."""
+    body = data[SEGMENT_HEAD_BYTES : RECORDS_AT - _CRC_BYTES]
+    crc = data[RECORDS_AT - _CRC_BYTES : RECORDS_AT]
+    seed = crc32c(data[:SEGMENT_HEAD_BYTES])
+    if len(data) < RECORDS_AT or crc32c(body, seed) != int.from_bytes(crc, "little"):
+        return None
+    end, lowest, closed = _SEGMENT_NOTE.unpack(body)
+    return SegmentNote(end, lowest, bool(closed))
 
 
 class RecordHead(NamedTuple):

@@ -4,40 +4,30 @@ Rules (DESIGN, "What must hold"): an epoch left behind is vouched for if its lev
 boot; else it is DATA_LOST. With the boot unchanged only an incomplete end may be cut: a bad batch or record with more
 behind it is damage, and DATA_LOST too. After a power loss everything from the first bad byte on was never synced, so
 it was never acknowledged at SYNCED. Nothing is appended: what is left is only sealed. Reads only. Called by
-opening.py (segments), by the seal (files and batches) and by `verify`.
+opening.py, by the seal (files and batches) and by `verify`.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 from array import array
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from holdfast.common.batch import parse_batch, whole_batch_bytes
-from holdfast.common.checksum import crc32c
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import PUSH_ENTRY
-from holdfast.worker.storage import names
 from holdfast.worker.storage.handles import Handle
-from holdfast.worker.storage.reduce_layout import EpochKey, parse_segment
+from holdfast.worker.storage.log_recovery import Segment, map_file, pieces
+from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.reduce_records import (
     FILE_HEAD_BYTES,
     RECORD_BYTES,
-    RECORD_MAGIC,
-    SEGMENT_HEAD_BYTES,
     FileHead,
-    RecordHead,
-    SegmentHead,
     begins_footer,
     decode_file_head,
-    decode_record_head,
-    decode_segment_head,
     rows_of,
 )
 from holdfast.worker.storage.scan import Seeds
@@ -70,126 +60,13 @@ class Left:
         return ""
 
 
-class Bad(NamedTuple):
-    """A damaged stretch of a segment, and what may have been in it."""
-
-    offset: int
-    why: str
-    #: the bytes, up to the next whole record; None if they are the head of the segment
-    past: int | None = None
-    #: the head of the record, if that is whole
-    record: RecordHead | None = None
-    #: epochs that the record's entries name, if those are whole too
-    hurt: tuple[EpochKey, ...] = ()
-
-
-@dataclass(slots=True)
-class Segment:
-    """One segment of an earlier start."""
-
-    path: Path
-    #: that wrote it, by its name
-    incarnation: int
-    head: SegmentHead | None
-    #: (offset of the record, head) of every whole record
-    records: list[tuple[int, RecordHead]] = field(default_factory=list)
-    #: what is bad, with whole records behind it
-    bad: list[Bad] = field(default_factory=list)
-    #: something bad may have been of epochs that nothing else tells of; set by find_left
-    unnamed: bool = False
-    #: where the whole records end
-    end: int = SEGMENT_HEAD_BYTES
-
-
-def map_file(path: Path) -> memoryview:
-    """A file as it lies in the page cache, read-only; raises OSError."""
-    handle = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    size = os.fstat(handle.fd).st_size
-    if not size:
-        return memoryview(b"")
-    return memoryview(mmap.mmap(handle.fd, size, access=mmap.ACCESS_READ))
-
-
-def scan_segment(path: Path) -> Segment:
-    """Read a segment from its start: whole records, and what is bad in between. Raises OSError."""
-    data = map_file(path)
-    name = parse_segment(path.name)
-    assert name is not None, "find_segments returns no other names"
-    incarnation = name[0]
-    try:
-        head = decode_segment_head(bytes(data[:SEGMENT_HEAD_BYTES]))
-    except CorruptError as error:
-        bad = [Bad(0, str(error))] if bytes(data[:SEGMENT_HEAD_BYTES]).strip(b"\0") else []
-        return Segment(path, incarnation, None, bad=bad)
-    segment = Segment(path, incarnation, head)
-    if not head.number:
-        return segment
-    at = SEGMENT_HEAD_BYTES
-    while at < len(data):
-        record = decode_record_head(data, at, head.number)
-        if record is not None and _is_whole(data, at, record):
-            segment.records.append((at, record))
-            at += record.size_bytes
-            segment.end = at
-            continue
-        behind = _find_record(data, at + 1, head.number)
-        if behind is None:
-            break
-        why = "a record of the push log is damaged" if record else "the head of a record of the push log is damaged"
-        hurt = tuple(key for key, _, _ in _pieces(data, at, record)) if record and _rows_whole(data, at, record) else ()
-        segment.bad.append(Bad(at, why, behind, record, hurt))
-        at = behind
-    return segment
-
-
-def _is_whole(data: memoryview, at: int, record: RecordHead) -> bool:
-    body = at + RECORD_BYTES
-    rows = body + record.body_bytes
-    return _rows_whole(data, at, record) and crc32c(data[body:rows]) == record.body_crc
-
-
-def _rows_whole(data: memoryview, at: int, record: RecordHead) -> bool:
-    rows = at + RECORD_BYTES + record.body_bytes
-    return crc32c(data[rows : at + record.size_bytes]) == record.entries_crc
-
-
-def _find_record(data: memoryview, start: int, number: int) -> int | None:
-    """The first whole record at or behind `start`."""
-    mapped = data.obj
-    at = start
-    while isinstance(mapped, mmap.mmap) and (at := mapped.find(RECORD_MAGIC, at)) >= 0:
-        record = decode_record_head(data, at, number)
-        if record is not None and _is_whole(data, at, record):
-            return at
-        at += 1
-    return None
-
-
-def _pieces(data: memoryview, at: int, record: RecordHead) -> Iterator[tuple[EpochKey, int, int]]:
-    """(epoch, offset, length) of every batch of a record."""
-    offset = at + RECORD_BYTES
-    rows = offset + record.body_bytes
-    for partition, epoch, _, size, _ in rows_of(data[rows : rows + record.entries * PUSH_ENTRY.size]):
-        yield EpochKey(record.shuffle, PartitionId(partition), Epoch(epoch)), offset, size
-        offset += size
-
-
-def find_segments(root: Path) -> list[Path]:
-    """The log segments of a directory, oldest first."""
-    folder = root / names.LOG
-    found = [
-        (number, path) for path in (folder.iterdir() if folder.is_dir() else ()) if (number := parse_segment(path.name))
-    ]
-    return [path for _, path in sorted(found)]
-
-
 def find_left(segments: list[Segment], unsealed: dict[EpochKey, Path]) -> dict[EpochKey, Left]:
     """What is left of every epoch, from the segments and the unsealed files of a directory."""
     left: dict[EpochKey, Left] = {}
     for segment in segments:
-        data = map_file(segment.path)
+        data = map_file(segment.path) if segment.records else memoryview(b"")
         for at, record in segment.records:
-            for key, offset, size in _pieces(data, at, record):
+            for key, offset, size in pieces(data, at, record):
                 one = left.get(key)
                 if one is None:
                     one = left[key] = Left(key)

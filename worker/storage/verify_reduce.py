@@ -12,19 +12,18 @@ from pathlib import Path
 
 from holdfast.common.batch import parse_batch
 from holdfast.common.errors import CorruptError, Status
+from holdfast.worker.storage import names
 from holdfast.worker.storage.findings import Severity, VerifyReport
 from holdfast.worker.storage.footers import read_data_footer
 from holdfast.worker.storage.layout import Kind
+from holdfast.worker.storage.log_recovery import map_file, scan_log
 from holdfast.worker.storage.offline import Offline
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, ReduceName, sealed_path
 from holdfast.worker.storage.reduce_records import DataRecord, EpochRecord, encode_data_footer
 from holdfast.worker.storage.reduce_recovery import (
     Left,
     find_left,
-    find_segments,
-    map_file,
     recover,
-    scan_segment,
 )
 from holdfast.worker.storage.scan import Seeds
 
@@ -117,11 +116,14 @@ def _epoch(report: VerifyReport, below: str, data: memoryview, key: EpochKey, re
 
 
 def _unsealed(offline: Offline, report: VerifyReport, unsealed: dict[EpochKey, Path]) -> None:
-    segments = [scan_segment(path) for path in find_segments(offline.root)]
+    boot = offline.starts.boot_id if offline.starts else b""  # as if no other had begun since
+    segments = scan_log(offline.root, boot, offline.logs)
     for segment in segments:
         below = str(segment.path.relative_to(offline.root))
         for bad in segment.bad:
             report.add(Severity.DAMAGE, below, bad.why, offset=bad.offset)
+        if segment.head is None:
+            continue
         report.add(
             Severity.HARMLESS, below, f"{len(segment.records)} records of the push log: taken in by the next seals"
         )
@@ -132,7 +134,7 @@ def _unsealed(offline: Offline, report: VerifyReport, unsealed: dict[EpochKey, P
 
 def _left(offline: Offline, report: VerifyReport, key: EpochKey, left: Left) -> None:
     boot = next(iter(left.boots), b"")
-    path = left.path or left.pieces[0][0]
+    path = left.path or (left.pieces[0][0] if left.pieces else offline.root / names.LOG)
     below = str(path.relative_to(offline.root))
     try:
         if left.damage:

@@ -1,5 +1,6 @@
 """One fixed value of everything the storage puts on a disk; the golden files are made from these."""
 
+from holdfast.common.checksum import crc32c
 from holdfast.common.errors import Status
 from holdfast.common.ids import Epoch, Incarnation, PartitionId
 from holdfast.common.messages import Ack, FileTotals
@@ -14,6 +15,7 @@ from holdfast.worker.storage.reduce_records import (
     FileHead,
     RecordHead,
     SegmentHead,
+    SegmentNote,
     encode_data_footer,
 )
 from tests.support.map_data import file_key, shuffle_key
@@ -58,6 +60,7 @@ def reduce_golden() -> dict[str, bytes]:
     """Name and bytes of every golden file of REDUCE partitions."""
     boot = bytes(range(32, 48))
     pack = PackKey(KEY.shuffle, Incarnation(7), 3)
+    segment = SegmentHead(Incarnation(7), 11, boot).encode()
     packed = DataRecord(pack, 5_000, ((EPOCH, epoch(1, 3, 0)),))
     record = RecordHead(KEY.shuffle, 5, 0x0102030405060708, 2, 300, 0xDEADBEEF, 0xCAFE, 11, Ack.SYNCED)
     return {
@@ -65,7 +68,7 @@ def reduce_golden() -> dict[str, bytes]:
         "storage_data_items": b"".join(key + protect(key, value) for key, value in data_items(packed)),
         "storage_data_footer": encode_data_footer(packed),
         "storage_file_head": FileHead(EPOCH, Ack.SYNCED, Incarnation(7), boot).encode(),
-        "storage_segment_head": SegmentHead(Incarnation(7), 11, boot).encode(),
+        "storage_segment_head": segment + SegmentNote(0x01020304, 9, True).encode(crc32c(segment)),
         "storage_log_record": record.encode(),
     }
 

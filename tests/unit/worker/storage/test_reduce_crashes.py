@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.common.errors import Status
+from holdfast.common.ids import PartitionId
+from holdfast.common.limits import KIB
 from holdfast.worker.storage.disk import Disk
 from tests.support.reduce_data import Writer, names
 from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World
@@ -57,6 +59,10 @@ class KillingDisk(Disk):
         self._step()
         super().rename(source, target)
 
+    def remove(self, path: Path) -> None:
+        self._step()
+        super().remove(path)
+
     def commit(self, transaction: Callable[[], None]) -> None:
         self._step()
         super().commit(transaction)
@@ -91,6 +97,56 @@ def seal_killed(world: World, step: int) -> bool:
     except KilledError:
         return True
     return False
+
+
+def push_killed(world: World, step: int, told: dict[int, int]) -> bool:
+    """Push, seal and rest until the kill at a step; False if there is no such step. `told` counts what was
+    acknowledged of each partition."""
+    directory = world.store._directories[0]
+    reduce = directory.reduce
+    reduce._pool = Inline()  # type: ignore[assignment]
+    disk = KillingDisk(step)
+    reduce._disk = reduce._sealer._disk = reduce.log._disk = directory.index._disk = directory._folders._disk = disk
+    writer = Writer(SHUFFLE)
+    try:
+        for turn in range(9):
+            assert world.push(writer, [writer.batch(turn % 3, os.urandom(1_500))]) == {}
+            told[turn % 3] = told.get(turn % 3, 0) + 1
+        world.seal([(partition, 0) for partition in range(3)], final=False)
+        world.store.reduce.tick()
+        assert world.push(writer, [writer.batch(3, os.urandom(1_500))]) == {}
+        told[3] = 1
+        world.store.reduce.tick()
+    except KilledError:
+        return True
+    return False
+
+
+def test_a_log_that_is_killed_at_any_step_is_never_damaged(tmp_path: Path) -> None:
+    """Segments begin, fill, are used again and go: wherever a kill falls, the next start finds all that was
+    acknowledged and takes nothing for damage."""
+    step, killed = 0, True
+    while killed:
+        world = World(tmp_path / f"{step}", segment_bytes=2 * KIB)
+        told: dict[int, int] = {}
+        killed = push_killed(world, step, told)
+        after = tmp_path / f"{step}-after"
+        shutil.copytree(world.root, after)
+        (after / "0" / "lock").unlink()
+        world.store.close()
+        again = World(after)
+        answers = {answer.partition: answer for answer in again.seal([(p, 0) for p in range(5)])}
+        for partition in range(5):
+            answer = answers[PartitionId(partition)]
+            if partition in told:
+                assert (answer.status, answer.batches >= told[partition]) == (Status.OK, True), (step, told)
+            else:
+                assert answer.status in (Status.OK, Status.UNKNOWN_FILE), (step, told)
+        again.store.close()
+        shutil.rmtree(world.root)
+        shutil.rmtree(after)
+        step += 1
+    assert step > 40
 
 
 @pytest.mark.parametrize("earlier", [False, True], ids=["own", "left behind"])

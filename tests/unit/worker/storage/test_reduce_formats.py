@@ -17,7 +17,9 @@ from holdfast.worker.storage.reduce_layout import (
     segment_path,
 )
 from holdfast.worker.storage.reduce_records import (
+    SEGMENT_HEAD_BYTES,
     DataRecord,
+    SegmentNote,
     decode_data_footer,
     decode_data_key,
     decode_epoch,
@@ -25,6 +27,7 @@ from holdfast.worker.storage.reduce_records import (
     decode_file_head,
     decode_record_head,
     decode_segment_head,
+    decode_segment_note,
     encode_data_footer,
     encode_data_key,
     encode_epoch_key,
@@ -42,8 +45,12 @@ def test_any_flip_of_a_head_is_seen():
     assert decode_record_head(record, 0, 12) is None
     for at in range(len(golden["storage_log_record"])):
         assert decode_record_head(record[:at] + bytes([record[at] ^ 4]) + record[at + 1 :], 0, 11) is None
-    for name, decode in [("storage_file_head", decode_file_head), ("storage_segment_head", decode_segment_head)]:
-        data = golden[name]
+    segment = golden["storage_segment_head"]
+    for at in range(len(segment)):
+        assert decode_segment_note(segment[:at] + bytes([segment[at] ^ 4]) + segment[at + 1 :]) is None
+    assert decode_segment_note(segment) == SegmentNote(0x01020304, 9, True)
+    heads = [(golden["storage_file_head"], decode_file_head), (segment[:SEGMENT_HEAD_BYTES], decode_segment_head)]
+    for data, decode in heads:
         decode(data)
         for at in range(len(data)):
             with pytest.raises(CorruptError):

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from holdfast.common.ids import Epoch, PartitionId
 from holdfast.common.limits import KIB, MIB
+from holdfast.worker.storage.log_recovery import scan_log
 from holdfast.worker.storage.reduce_layout import EpochKey
-from holdfast.worker.storage.reduce_recovery import Recovered, find_left, find_segments, recover, scan_segment
+from holdfast.worker.storage.reduce_recovery import Recovered, find_left, recover
 from tests.support.reduce_data import Writer
 from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World
 
@@ -25,7 +26,7 @@ def test_many_small_batches_take_few_bytes_each(tmp_path: Path) -> None:
     (path,) = world.files("*.open")
     world.store.close()
     key = EpochKey(SHUFFLE, PartitionId(0), Epoch(0))
-    left = find_left([scan_segment(each) for each in find_segments(tmp_path / "0")], {key: path})[key]
+    left = find_left(scan_log(tmp_path / "0", b"", {}), {key: path})[key]
     assert 0 < len(left.pieces) < BATCHES
     tracemalloc.start()
     try:

@@ -1,0 +1,194 @@
+"""The push log after kill -9 in the same boot: whatever of it is damaged or gone is never taken for "never had it"."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.common.errors import Status
+from holdfast.common.limits import KIB
+from holdfast.common.messages import Ack
+from holdfast.worker.storage.reduce_records import (
+    RECORD_BYTES,
+    RECORD_MAGIC,
+    RECORDS_AT,
+    SEGMENT_HEAD_BYTES,
+)
+from holdfast.worker.storage.verify import Severity, verify_directory
+from tests.support.reduce_data import Writer
+from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World
+
+EPOCHS = [(partition, 0) for partition in range(4)]
+#: an epoch of which there was never a batch
+NEVER = (9, 0)
+
+
+def pushed(root: Path, segment_bytes: int = 256 * KIB) -> World:
+    """Four epochs, two batches each, every batch a record of its own, then killed."""
+    world = World(root, segment_bytes=segment_bytes)
+    writer = Writer(SHUFFLE)
+    for _ in range(2):
+        for partition, _ in EPOCHS:
+            assert world.push(writer, [writer.batch(partition, os.urandom(1_000))]) == {}
+    world.store.close()
+    return world
+
+
+def statuses(world: World, epochs: list[tuple[int, int]]) -> list[Status]:
+    """What a seal answers."""
+    return [Status(answer.status) for answer in world.seal(epochs, final=False)]
+
+
+def records(data: bytes) -> list[int]:
+    """Where records begin."""
+    return [at for at in range(len(data)) if data.startswith(RECORD_MAGIC, at)]
+
+
+def damage_told(world: World) -> bool:
+    """Whether verify calls anything damage."""
+    findings = verify_directory(str(world.root / "0")).findings
+    return any(one.severity is Severity.DAMAGE for one in findings)
+
+
+@pytest.mark.parametrize("where", ["head", "body", "rows"])
+def test_a_flipped_bit_of_the_last_record_loses_its_epoch(tmp_path: Path, where: str) -> None:
+    """The last record was acknowledged: a flip in it is damage and no incomplete end, of its epoch and no other."""
+    world = pushed(tmp_path)
+    (path,) = world.files("*.push")
+    data = bytearray(path.read_bytes())
+    last = records(bytes(data))[-1]
+    end = len(data.rstrip(b"\0"))
+    data[{"head": last + 20, "body": last + RECORD_BYTES + 200, "rows": end - 8}[where]] ^= 4
+    path.write_bytes(data)
+    assert damage_told(world)
+    world.start()
+    # Without its entries nobody knows the partition, only the shuffle.
+    others = Status.DATA_LOST if where == "rows" else Status.OK
+    assert statuses(world, EPOCHS) == [others] * 3 + [Status.DATA_LOST]
+
+
+def test_two_bad_records_hurt_the_epochs_of_both(tmp_path: Path) -> None:
+    """A bad record behind a bad one is found although only the first can be read."""
+    world = pushed(tmp_path)
+    (path,) = world.files("*.push")
+    data = bytearray(path.read_bytes())
+    starts = records(bytes(data))
+    for start in starts[4:6]:
+        data[start + RECORD_BYTES + 200] ^= 4
+    path.write_bytes(data)
+    world.start()
+    assert statuses(world, EPOCHS) == [Status.DATA_LOST] * 2 + [Status.OK] * 2
+
+
+def _zero_start(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(bytes(4 * KIB))
+
+
+def _zero_all(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def _flip_note(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[SEGMENT_HEAD_BYTES] ^= 1
+    path.write_bytes(data)
+
+
+def _cut_at_a_record(path: Path) -> None:
+    os.truncate(path, records(path.read_bytes())[-2])
+
+
+def _cut_all(path: Path) -> None:
+    os.truncate(path, RECORDS_AT)
+
+
+def _empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [_zero_start, _zero_all, _flip_note, _cut_at_a_record, _cut_all, _empty, Path.unlink],
+    ids=lambda one: one.__name__,
+)
+def test_what_may_have_been_in_a_segment_is_lost(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    """Zeroed, cut or removed: what was in the segment is DATA_LOST, and so is what nobody knows of; also after one
+    more start, when nothing of the segment is there any more."""
+    world = pushed(tmp_path)
+    (path,) = world.files("*.push")
+    damage(path)
+    assert damage_told(world)
+    world.start()
+    assert set(statuses(world, [*EPOCHS, NEVER])) == {Status.DATA_LOST}
+    world.store.reduce.tick()
+    world.store.reduce.tick()
+    world.restart()
+    assert set(statuses(world, [*EPOCHS, NEVER])) == {Status.DATA_LOST}
+
+
+@pytest.mark.parametrize("gone", ["first", "middle", "newest", "all", "folder"])
+def test_missing_segments_are_noticed(tmp_path: Path, gone: str) -> None:
+    """Whichever segments are missing, no epoch that had acknowledged batches is short or unknown."""
+    world = pushed(tmp_path, segment_bytes=4 * KIB)
+    paths = sorted(world.files("*.push"), key=lambda path: int(path.stem.split("-")[1]))
+    assert len(paths) == 3
+    for path in {"first": paths[:1], "middle": paths[1:2], "newest": paths[-1:]}.get(gone, paths):
+        path.unlink()
+    if gone == "folder":
+        shutil.rmtree(paths[0].parent)
+    assert damage_told(world)
+    world.start()
+    assert set(statuses(world, [*EPOCHS, NEVER])) == {Status.DATA_LOST}
+
+
+def test_what_was_let_go_of_is_no_damage(tmp_path: Path) -> None:
+    """Sealed, forgotten and rotated logs leave nothing to miss: an unknown epoch stays unknown, start after start."""
+    world = World(tmp_path, segment_bytes=3 * KIB)
+    writer = Writer(SHUFFLE)
+    for turn in range(12):
+        assert world.push(writer, [writer.batch(turn, os.urandom(2_000))]) == {}
+        assert statuses(world, [(turn, 0)]) == [Status.OK]
+        if turn % 5 == 0:
+            world.store.reduce.tick()
+    for _ in range(3):
+        world.restart()
+        assert statuses(world, [(turn, 0) for turn in range(12)]) == [Status.OK] * 12
+        assert statuses(world, [(99, 0)]) == [Status.UNKNOWN_FILE]
+        world.store.reduce.tick()
+        assert world.files("*.push") == []
+
+
+def test_a_raised_incarnation_in_the_middle_is_no_damage(tmp_path: Path) -> None:
+    """A worker that has to start above its number while its log has segments finds both logs whole later."""
+    world = World(tmp_path, segment_bytes=3 * KIB)
+    writer = Writer(SHUFFLE)
+    for partition, _ in EPOCHS:
+        assert world.push(writer, [writer.batch(partition, os.urandom(2_000))]) == {}
+    log = world.store._directories[0].reduce.log
+    log.restart(type(log.incarnation)(log.incarnation + 5))
+    world.core.seal(SHUFFLE, False, EPOCHS)
+    for partition in range(4, 8):
+        assert world.push(writer, [writer.batch(partition, os.urandom(2_000))]) == {}
+    world.restart()
+    assert statuses(world, [(partition, 0) for partition in range(8)]) == [Status.OK] * 8
+    assert statuses(world, [NEVER]) == [Status.UNKNOWN_FILE]
+
+
+def test_after_a_reboot_the_note_means_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page with the note may be on the disk without what it speaks of: synced epochs stand, whatever it says."""
+    world = World(tmp_path)
+    writer = Writer(SHUFFLE)
+    for partition, _ in EPOCHS:
+        assert world.push(writer, [writer.batch(partition, os.urandom(1_000))], Ack.SYNCED) == {}
+    path = world.files("*.push")[-1]
+    assert world.push(writer, [writer.batch(8, os.urandom(1_000))], Ack.SYNCED) == {}
+    world.store.close()
+    os.truncate(path, records(path.read_bytes())[-1])
+    boot = tmp_path / "boot"
+    boot.write_text("12345678-1234-1234-1234-123456789012\n")
+    monkeypatch.setattr("holdfast.worker.storage.store._BOOT_ID", boot)
+    world.start()
+    assert statuses(world, EPOCHS) == [Status.OK] * 4

@@ -1,0 +1,226 @@
+"""Reads the push logs of earlier starts: whole records, what is bad between them, and what is gone.
+
+Rules: in the boot that wrote it a segment is whole up to the end that it noted before each acknowledgement; behind that
+only what was cut while it was written may be bad. Of a log that the index has a record of, every segment from the lowest
+noted one to the newest must be there. After another boot the notes mean nothing, since they may have come to the disk
+before what they speak of: then a record is bad only if whole ones stand behind it. Reads only. Called by opening.py and
+by `verify`; reduce_recovery.py says which epochs are hurt.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.common.checksum import crc32c
+from holdfast.common.errors import CorruptError
+from holdfast.common.ids import Epoch, PartitionId
+from holdfast.common.limits import MIB
+from holdfast.common.reduce_messages import PUSH_ENTRY
+from holdfast.worker.storage import names
+from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.reduce_layout import EpochKey, parse_segment
+from holdfast.worker.storage.reduce_records import (
+    RECORD_BYTES,
+    RECORD_MAGIC,
+    RECORDS_AT,
+    SEGMENT_HEAD_BYTES,
+    RecordHead,
+    SegmentHead,
+    SegmentNote,
+    decode_record_head,
+    decode_segment_head,
+    decode_segment_note,
+    rows_of,
+)
+
+
+class Bad(NamedTuple):
+    """A damaged stretch of a segment, and what may have been in it."""
+
+    offset: int
+    why: str
+    #: the bytes, up to what is looked at next; None if they are the head of the segment, or the segment is gone
+    past: int | None = None
+    #: the head of the record, if that is whole
+    record: RecordHead | None = None
+    #: epochs that the record's entries name, if those are whole too
+    hurt: tuple[EpochKey, ...] = ()
+
+
+@dataclass(slots=True)
+class Segment:
+    """One segment of an earlier start, or what is known of those that are gone."""
+
+    path: Path
+    #: that wrote it, and its number, by its name
+    incarnation: int
+    number: int
+    head: SegmentHead | None = None
+    note: SegmentNote | None = None
+    #: (offset of the record, head) of every whole record
+    records: list[tuple[int, RecordHead]] = field(default_factory=list)
+    #: what is bad
+    bad: list[Bad] = field(default_factory=list)
+    #: something bad may have been of epochs that nothing else tells of; set by find_left
+    unnamed: bool = False
+
+
+def map_file(path: Path) -> memoryview:
+    """A file as it lies in the page cache, read-only; raises OSError."""
+    handle = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    size = os.fstat(handle.fd).st_size
+    if not size:
+        return memoryview(b"")
+    return memoryview(mmap.mmap(handle.fd, size, access=mmap.ACCESS_READ))
+
+
+def find_segments(root: Path) -> list[Path]:
+    """The log segments of a directory, oldest first."""
+    folder = root / names.LOG
+    found = [
+        (number, path) for path in (folder.iterdir() if folder.is_dir() else ()) if (number := parse_segment(path.name))
+    ]
+    return [path for _, path in sorted(found)]
+
+
+def scan_log(root: Path, boot_id: bytes, recorded: Mapping[int, bytes | None]) -> list[Segment]:
+    """Every segment of a directory, and one more for each incarnation that has less than it should.
+
+    `boot_id` is that of now; `recorded` has the incarnations whose logs must be there, with their boots (None where
+    that cannot be read: then it is taken for this one). Raises OSError.
+    """
+    segments = [scan_segment(path, boot_id, recorded) for path in find_segments(root)]
+    for incarnation, boot in sorted(recorded.items()):
+        if boot not in (None, boot_id):
+            continue
+        why = _find_gap([segment for segment in segments if segment.incarnation == incarnation])
+        if why:
+            segments.append(Segment(root / names.LOG, incarnation, 0, bad=[Bad(0, f"start {incarnation}: {why}")]))
+    return segments
+
+
+def _find_gap(segments: list[Segment]) -> str:
+    """What is missing of the log of an incarnation; "" if nothing is. What was let go of before is no damage."""
+    live = {segment.number: segment for segment in segments if segment.head is not None and segment.head.number}
+    if not live:
+        return "every segment of the push log is gone"
+    newest = live[max(live)]
+    if newest.note is None:
+        return ""  # that is damage already
+    lowest = newest.note.lowest
+    bad = {segment.number for segment in segments if segment.bad}
+    for segment in segments:
+        if segment.number < lowest:
+            segment.bad.clear()
+    if newest.note.closed:
+        return f"the segments of the push log behind number {newest.number} are gone"
+    if any(number not in live and number not in bad for number in range(lowest, newest.number)):
+        return f"segments of the push log between number {lowest} and {newest.number} are gone"
+    return ""
+
+
+def scan_segment(path: Path, boot_id: bytes, boots: Mapping[int, bytes | None]) -> Segment:
+    """Read a segment from its start: whole records, and what is bad in between. `boots` says in which boot an
+    incarnation wrote, where the head does not. Raises OSError."""
+    data = map_file(path)
+    name = parse_segment(path.name)
+    assert name is not None, "find_segments returns no other names"
+    segment = Segment(path, *name)
+    start = bytes(data[:RECORDS_AT])
+    try:
+        head = decode_segment_head(start[:SEGMENT_HEAD_BYTES])
+        if head.number and (head.incarnation, head.number) != name:
+            raise CorruptError("the head of the log segment is that of another one")
+    except CorruptError as error:
+        here = boots.get(segment.incarnation) in (None, boot_id)
+        if start[:SEGMENT_HEAD_BYTES].strip(b"\0") or (here and not _is_blank(path)):
+            segment.bad.append(Bad(0, str(error)))
+        return segment
+    segment.head = head
+    if not head.number:
+        return segment
+    segment.note = decode_segment_note(start)
+    acknowledged = 0
+    if head.boot_id == boot_id:
+        if segment.note is None:
+            segment.bad.append(Bad(SEGMENT_HEAD_BYTES, "the note of the log segment is damaged"))
+        else:
+            acknowledged = segment.note.end
+    _scan_records(segment, data, head.number, acknowledged)
+    return segment
+
+
+def _is_blank(path: Path) -> bool:
+    """Whether a file has no byte but zeros; its holes are not read."""
+    handle = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    at, size = 0, os.fstat(handle.fd).st_size
+    while at < size:
+        try:
+            at = os.lseek(handle.fd, at, os.SEEK_DATA)
+        except OSError:  # ENXIO: nothing but a hole
+            return True
+        part = os.pread(handle.fd, MIB, at)
+        if part.strip(b"\0"):
+            return False
+        at += len(part)
+    return True
+
+
+def _scan_records(segment: Segment, data: memoryview, number: int, acknowledged: int) -> None:
+    """Find the records; what is not whole before `acknowledged`, or before a whole one, is bad."""
+    at, behind = RECORDS_AT, -1
+    while at < max(len(data), acknowledged):
+        record = decode_record_head(data, at, number)
+        if record is not None and _is_whole(data, at, record):
+            segment.records.append((at, record))
+            at += record.size_bytes
+            continue
+        if behind <= at:
+            behind = _find_record(data, at + 1, number)
+        past = max(behind, acknowledged if behind < 0 else 0)
+        if past <= at:
+            break
+        why = "a record of the push log is damaged" if record else "the head of a record of the push log is damaged"
+        hurt: tuple[EpochKey, ...] = ()
+        if record is not None:
+            past = min(past, at + record.size_bytes)  # what stands behind it may be bad too, and of others
+            hurt = tuple(key for key, _, _ in pieces(data, at, record)) if _rows_whole(data, at, record) else ()
+        segment.bad.append(Bad(at, why, past, record, hurt))
+        at = past
+
+
+def _is_whole(data: memoryview, at: int, record: RecordHead) -> bool:
+    body = at + RECORD_BYTES
+    rows = body + record.body_bytes
+    return _rows_whole(data, at, record) and crc32c(data[body:rows]) == record.body_crc
+
+
+def _rows_whole(data: memoryview, at: int, record: RecordHead) -> bool:
+    rows = at + RECORD_BYTES + record.body_bytes
+    return crc32c(data[rows : at + record.size_bytes]) == record.entries_crc
+
+
+def _find_record(data: memoryview, start: int, number: int) -> int:
+    """The first whole record at or behind `start`; -1 if there is none."""
+    mapped = data.obj
+    at = start
+    while isinstance(mapped, mmap.mmap) and (at := mapped.find(RECORD_MAGIC, at)) >= 0:
+        record = decode_record_head(data, at, number)
+        if record is not None and _is_whole(data, at, record):
+            return at
+        at += 1
+    return -1
+
+
+def pieces(data: memoryview, at: int, record: RecordHead) -> Iterator[tuple[EpochKey, int, int]]:
+    """(epoch, offset, length) of every batch of a record."""
+    offset = at + RECORD_BYTES
+    rows = offset + record.body_bytes
+    for partition, epoch, _, size, _ in rows_of(data[rows : rows + record.entries * PUSH_ENTRY.size]):
+        yield EpochKey(record.shuffle, PartitionId(partition), Epoch(epoch)), offset, size
+        offset += size
