@@ -189,7 +189,7 @@ class ReduceDirectory:
     def tick(self) -> None:
         """Once a second: let go of the log as far as it is not needed."""
         try:
-            if not any([copy.pending for copy in list(self.copies.values())]):
+            if not any(copy.pending for copy in list(self.copies.values())):
                 self.log.rest()
             self.release()
             if not self.log.size_bytes:

@@ -1,6 +1,7 @@
 """The push log after kill -9 in the same boot: whatever of it is damaged or gone is never taken for "never had it"."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +44,7 @@ def statuses(world: World, epochs: list[tuple[int, int]]) -> list[Status]:
 
 def records(data: bytes) -> list[int]:
     """Where records begin."""
-    return [at for at in range(len(data)) if data.startswith(RECORD_MAGIC, at)]
+    return [found.start() for found in re.finditer(re.escape(RECORD_MAGIC), data)]
 
 
 def damage_told(world: World) -> bool:
@@ -109,11 +110,10 @@ def _empty(path: Path) -> None:
     os.truncate(path, 0)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [_zero_start, _zero_all, _flip_note, _cut_at_a_record, _cut_all, _empty, Path.unlink],
-    ids=lambda one: one.__name__,
-)
+DAMAGES = [_zero_start, _zero_all, _flip_note, _cut_at_a_record, _cut_all, _empty, Path.unlink]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__name__)
 def test_what_may_have_been_in_a_segment_is_lost(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     """Zeroed, cut or removed: what was in the segment is DATA_LOST, and so is what nobody knows of; also after one
     more start, when nothing of the segment is there any more."""

@@ -13,6 +13,7 @@ from holdfast.common.ids import PartitionId
 from holdfast.common.limits import KIB
 from holdfast.worker.storage.disk import Disk
 from tests.support.reduce_data import Writer, names
+from tests.support.storage_data import CheckHere
 from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World
 
 EPOCHS = [(partition, 0) for partition in range(5)]
@@ -122,9 +123,10 @@ def push_killed(world: World, step: int, told: dict[int, int]) -> bool:
     return False
 
 
-def test_a_log_that_is_killed_at_any_step_is_never_damaged(tmp_path: Path) -> None:
+def test_a_log_that_is_killed_at_any_step_is_never_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments begin, fill, are used again and go: wherever a kill falls, the next start finds all that was
     acknowledged and takes nothing for damage."""
+    monkeypatch.setattr("holdfast.worker.storage.prepare._check", CheckHere)
     step, killed = 0, True
     while killed:
         world = World(tmp_path / f"{step}", segment_bytes=2 * KIB)
