@@ -2,9 +2,9 @@
 
 Rules: in the boot that wrote it a segment is whole up to the end that it noted before each acknowledgement; behind
 that only what was cut while it was written may be bad. Of a log that the index has a record of, every segment from the
-lowest noted one to the newest must be there. After another boot the notes mean nothing, since they may have come to the disk
-before what they speak of: then a record is bad only if whole ones stand behind it. Reads only. Called by opening.py and
-by `verify`; reduce_recovery.py says which epochs are hurt.
+lowest noted one to the newest must be there. After another boot the notes mean nothing, since they may have come to
+the disk before what they speak of: then a record is bad only if whole ones stand behind it. Reads only. Called by
+opening.py and `verify`; reduce_recovery.py says which epochs are hurt.
 """
 
 from __future__ import annotations
