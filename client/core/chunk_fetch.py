@@ -158,11 +158,12 @@ class ChunkFetch:
         if len(read) > _EPOCHS_NAMED:
             read[_EPOCHS_NAMED:] = [f"{len(read) - _EPOCHS_NAMED} more epochs"]
         what = f"{missing} (read to the end: {', '.join(read) or 'nothing'})"
-        causes = [*self._lost.get(partition, ()), *self._unread_copies.get(partition, ())]
+        causes = self._lost.get(partition, []) + self._unread_copies.get(partition, [])
         if not causes:
             return CorruptError(f"{self._where}: partition {partition} was read to its end and is not whole: {what}")
         text = f"{str(causes[0]).rstrip('.')}. Without it the partition is not whole: {what}"
-        return type(causes[0])(text, status=causes[0].status)
+        error: HoldfastError = type(causes[0])(text, status=causes[0].status)
+        return error
 
     def _epochs_of(self, partition: PartitionId) -> list[EpochKey]:
         return sorted(key for key in self._unread if key[0] == partition)

@@ -1,8 +1,10 @@
 """Pushing against real masters and workers: what is pushed is read, exactly once, whoever is killed in between."""
 
+import os
 import pickle
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +12,14 @@ import pytest
 
 from holdfast.client import Ack, PushStatus, Session
 from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.push_reader import PartitionReader
 from holdfast.client.push_writer import BUFFER_BYTES_MIN
+from holdfast.client.reduce_shuffle import PushManifest
+from holdfast.client.server import wait_until
 from holdfast.common.errors import AbortedError, ConflictError, DataLostError, GiveUpError
+from holdfast.common.ids import PartitionId
 from holdfast.common.limits import MIB
+from holdfast.common.reduce_layouts import ReduceManifest
 from tests.support.reduce_client import PARTITIONS, contents, fill, push, read, records_of
 
 
@@ -228,3 +235,60 @@ def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path) -> None:
                     read(shuffle, [partition])
             else:
                 assert read(shuffle, [partition]) == {partition: contents(data)[partition]}
+
+
+@pytest.mark.parametrize("sizes_tell", [True, False])
+def test_a_copy_that_recovery_cut_is_not_the_last_word(tmp_path: Path, sizes_tell: bool) -> None:
+    """One of two copies lost the damaged ends of its files when its worker was killed; both are sealed and fine.
+    Everything is read, each record once, whether or not the manifest tells which copy is the longer."""
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="cut") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(PARTITIONS, copies=2)
+        data = {map_id: records_of(map_id, count=120, size_max=1_000_000) for map_id in range(2)}
+        statuses = [push(shuffle, map_id, map_id, records) for map_id, records in data.items()]
+        cluster.workers[0].kill()
+        files = [path for path in (cluster.directory / "w1").rglob("p-*.open") if path.stat().st_size > 1_000_000]
+        assert files, "nothing lies in a partition file"
+        for path in files:
+            os.truncate(path, path.stat().st_size - 100)
+        cluster.workers[0].start()
+        cluster.wait_ready()  # else the commit does without its copies
+        shuffle.commit(statuses)
+        manifest = shuffle.manifest()
+        cut = [each for each in manifest.epochs.epochs if each.primary.size_bytes != each.replica.size_bytes]
+        assert cut, "the copies are equal"
+        assert all(len(each.copies) == 2 for each in cut)
+        if sizes_tell:
+            assert read(shuffle) == contents(data)
+            return
+        shorter_first = tuple(
+            each._replace(
+                primary=each.primary._replace(size_bytes=each.replica.size_bytes),
+                replica=each.replica._replace(size_bytes=each.primary.size_bytes),
+            )
+            for each in manifest.epochs.epochs
+        )
+        array = ReduceManifest(PARTITIONS, shorter_first).encode()
+        misled = PushManifest(manifest.winners_array, array, manifest.addresses)
+        reader = PartitionReader(shuffle, misled, [PartitionId(each) for each in range(PARTITIONS)], None, 30.0)
+        found = Counter((record.partition, record.map, bytes(record.payload)) for record in reader)
+        assert found == Counter((partition, map_id, one) for map_id in data for partition, one in data[map_id])
+        assert reader.duplicates > 0, "the shorter copies were not read"
+
+
+def test_unregistered_while_it_is_read(session: Session) -> None:
+    """Files that are gone because the shuffle was unregistered are not called lost: GiveUp, as the masters say."""
+    shuffle, expected = fill(session, copies=2)
+    assert read(shuffle) == expected
+    shuffle.unregister()
+
+    def given_up() -> bool:
+        try:
+            read(shuffle)
+        except GiveUpError as error:
+            return "was dropped" in str(error)
+        return False
+
+    assert wait_until(given_up, 20.0), "the workers have not deleted it"
