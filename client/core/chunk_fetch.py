@@ -55,7 +55,7 @@ class ChunkFetch:
         self._read: dict[EpochKey, list[WorkerId]] = {}
         #: why epochs of a partition cannot be read, and why the second copies of epochs that were read cannot
         self._lost: dict[PartitionId, list[HoldfastError]] = {}
-        self._unread_copies: dict[PartitionId, list[HoldfastError]] = {}
+        self._other_errors: dict[PartitionId, list[HoldfastError]] = {}
         #: the chunk that comes next, by file and copy
         self._next: dict[tuple[EpochKey, WorkerId], int] = {}
         sources: dict[EpochKey, Source] = {}
@@ -126,7 +126,7 @@ class ChunkFetch:
     def _gave_up(self, key: EpochKey, error: HoldfastError) -> Verdict:
         """No copy of an epoch that was asked for can be read."""
         self._unread[key].clear()
-        kept = self._unread_copies if key in self._read else self._lost
+        kept = self._other_errors if key in self._read else self._lost
         kept.setdefault(key[0], []).append(error)
         return self._epoch_over(key)
 
@@ -158,7 +158,7 @@ class ChunkFetch:
         if len(read) > _EPOCHS_NAMED:
             read[_EPOCHS_NAMED:] = [f"{len(read) - _EPOCHS_NAMED} more epochs"]
         what = f"{missing} (read to the end: {', '.join(read) or 'nothing'})"
-        causes = self._lost.get(partition, []) + self._unread_copies.get(partition, [])
+        causes = self._lost.get(partition, []) + self._other_errors.get(partition, [])
         if not causes:
             return CorruptError(f"{self._where}: partition {partition} was read to its end and is not whole: {what}")
         text = f"{str(causes[0]).rstrip('.')}. Without it the partition is not whole: {what}"
