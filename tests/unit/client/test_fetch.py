@@ -270,6 +270,7 @@ def test_what_is_wanted_on_account_of_an_end_is_read_before_the_read_is_over() -
     assert core.file_complete(0, MapId(0), again) == [OpenStream(2, WorkerId(2), maps(0))]
     core.check()
     assert core.stream_ended(0) == []
+    effects: list[Any] = []
     for stream in (1, 3, 4)[:TRIES_MAX]:
         effects = core.file_bad(stream, MapId(1), "checksum")
     assert effects == [CloseStream(4), OpenStream(5, WorkerId(4), maps(1))]
