@@ -8,12 +8,15 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.client.cli.output import console, json_option, table
 from holdfast.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.client.server import Server
 
 _config_option = click.option(
     "--config", "file", required=True, type=click.Path(path_type=Path), help="The TOML file; see docs/configuration.md."
@@ -64,11 +67,12 @@ def local(masters: int, workers: int, directory: Path | None, as_json: bool) -> 
             for server in cluster.servers:
                 if not server.running and server.name not in gone:
                     gone.add(server.name)
-                    click.echo(
-                        f"holdfast: {server.role} {server.name} has ended; its log is {server.log}\n"
-                        f"          to start it again, in another shell: holdfast {server.role} --config {server.config}",
-                        err=True,
-                    )
+                    click.echo(_ended(server), err=True)
+
+
+def _ended(server: Server) -> str:
+    again = f"to start it again, in another shell: holdfast {server.role} --config {server.config}"
+    return f"holdfast: {server.role} {server.name} has ended; its log is {server.log}\n          {again}"
 
 
 def _announce(document: dict[str, Any], as_json: bool) -> None:

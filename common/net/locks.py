@@ -49,7 +49,7 @@ def is_held(path: Path) -> bool:
 
 
 def holder(path: Path) -> str:
-    """Words for who holds this lock file: "process 4711 (python -m holdfast.master …)", "another process" if unknown."""
+    """Words for who holds this lock file: "process 4711 (python -m …)", "another process" where it is not known."""
     try:
         found = path.stat()
         place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"

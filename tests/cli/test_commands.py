@@ -189,8 +189,19 @@ def test_unreachable_masters_are_bad_news():
     """Endpoints where nobody listens leave with 1 and a sentence, not with a stack of calls."""
     done = run("workers", "--masters", "127.0.0.1:1")
     assert done.returncode == 1
-    assert "127.0.0.1:1" in done.stderr
+    assert "127.0.0.1:1: connection refused" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_wrong_endpoints_are_told_by_what_they_are(cluster: LocalCluster):
+    """A worker's ports and an unknown host given as masters: each with its cause, in `workers` and in `status`."""
+    worker = cluster.workers[0]
+    done = run("workers", "--masters", f"{worker.http},256.256.256.256:1")
+    assert done.returncode == 1
+    assert f"{worker.http}: answers, but is no master: this is a worker" in done.stderr
+    assert "256.256.256.256:1: unknown host" in done.stderr
+    said = document(run("status", "--masters", worker.address, "--json"), 1)
+    assert any(worker.address in problem for problem in said["problems"])
 
 
 def test_inspect_and_verify_need_no_server(tmp_path: Path):
@@ -224,13 +235,19 @@ def test_inspect_and_verify_need_no_server(tmp_path: Path):
 def test_local_runs_until_it_is_told_to_stop(tmp_path: Path):
     """`local --json` prints one line when ready, answers `status`, ends with 0 on SIGTERM and leaves no process."""
     command = [*COMMAND, "local", "--masters", "1", "--workers", "1", "--dir", str(tmp_path), "--json"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert running.stdout is not None
         with running.stdout:
             said = json.loads(running.stdout.readline())
             assert [server["role"] for server in said["servers"]] == ["master", "worker"]
             assert run("status", masters=said["endpoints"]).returncode == 0
+            os.kill(said["servers"][1]["pid"], signal.SIGKILL)
+            assert running.stderr is not None
+            with running.stderr:
+                told = running.stderr.readline() + running.stderr.readline()
+            assert "worker w1 has ended" in told
+            assert f"holdfast worker --config {tmp_path / 'w1.toml'}" in told
             running.send_signal(signal.SIGTERM)
             assert running.stdout.read() == ""
         assert running.wait(SECONDS_MAX) == 0

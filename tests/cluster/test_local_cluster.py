@@ -97,7 +97,7 @@ def test_impossible_clusters_are_refused(masters: int, workers: int, sentence: s
 
 
 def test_a_directory_in_use_is_left_as_it_is(tmp_path: Path):
-    """A second cluster on the directory is refused, by the process that has it, and no file of the first has changed."""
+    """A second cluster there is refused, naming the process that is first, whose files have not changed."""
     with local_cluster(1, 1, dir=tmp_path):
         before = {path: path.read_bytes() for path in tmp_path.glob("*.toml")}
         with pytest.raises(ConfigError, match=f"in use by process {os.getpid()} "), local_cluster(1, 2, dir=tmp_path):
