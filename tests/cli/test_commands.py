@@ -232,6 +232,30 @@ def test_inspect_and_verify_need_no_server(tmp_path: Path):
     assert run("inspect", tmp_path / "empty").returncode == 2
 
 
+def test_inspect_shows_pushed_shuffles(tmp_path: Path):
+    """Sealed epochs, pack files and bytes of a pushed shuffle are in the text, each file with --files."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path) as cluster, Session(cluster.endpoints, app="cli") as session:
+        directory = cluster.directory / "w1"
+        shuffle = session.register_reduce_shuffle(4, 1)
+        with shuffle.writer(0, 0) as writer:
+            for partition in range(4):
+                writer.write(partition, b"some payload")
+            shuffle.commit([writer.close()])
+        cluster.workers[0].stop()
+    drawn = run("inspect", directory, "--files")
+    assert drawn.returncode == 0
+    (row,) = [
+        line.split() for line in drawn.stdout.splitlines() if line.lstrip().startswith(shuffle.key.instance.hex())
+    ]
+    assert row[1:8] == ["0", "0", "4", "0", "0", "1", "4"]
+    (pack,) = directory.rglob("*.pack")
+    assert drawn.stdout.count(pack.name) == 5, "four epochs are in it, and it is a file"
+    (pack).unlink()
+    missing = run("inspect", directory)
+    assert missing.returncode == 1
+    assert pack.name in missing.stdout
+
+
 def test_local_runs_until_it_is_told_to_stop(tmp_path: Path):
     """`local --json` prints one line when ready, answers `status`, ends with 0 on SIGTERM and leaves no process."""
     command = [*COMMAND, "local", "--masters", "1", "--workers", "1", "--dir", str(tmp_path), "--json"]
