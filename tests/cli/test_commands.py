@@ -1,6 +1,7 @@
 """The command line as people and scripts meet it: what it prints and returns, and what it says when misused."""
 
 import asyncio
+import io
 import json
 import os
 import signal
@@ -10,8 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from holdfast.client import Session
+from holdfast.client.cli.bench import draw
+from holdfast.client.cli.benches.figures import Figure
 from holdfast.client.cli.main import COMMANDS
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.net.control import ControlClient
@@ -286,6 +290,16 @@ def test_bench_measures_what_is_named(tmp_path: Path):
     said = document(run("bench", "latency", "--json", "--dir", tmp_path))
     assert {figure["section"] for figure in said["figures"]} == {"machine", "latency"}
     assert all(figure["value"] > 0 for figure in said["figures"])
+
+
+def test_the_table_of_bench_fits():
+    """However wide the screen and long the notes, no line has more than 120 columns, and nothing is cut off."""
+    out = io.StringIO()
+    note = "60 shuffles; median of " + ", ".join(f"step{number} {number}.5 ms" for number in range(12))
+    figure = Figure("small", "4 maps x 4 partitions, 2 copies, median", 0.03, "s", 0.025, note=note)
+    draw(figures=[figure], screen=Console(file=out, width=200))
+    assert max(map(len, out.getvalue().splitlines())) <= 120
+    assert all(word in out.getvalue() for word in note.split())
 
 
 def test_drill_reports_as_json(tmp_path: Path):
