@@ -140,7 +140,10 @@ def inspect_directory(path: str, *, regions: bool = True) -> DirectoryReport:
             _shuffle(shuffles, key.shuffle).files.append(_missing(key, record))
     _epochs(offline, shuffles)
     _data_files(offline, shuffles)
-    of_files = [each for shuffle in shuffles.values() for each in (*shuffle.files, *shuffle.data_files) if each.problem]
+    problems = [f"{where}: {sentence}" for where, sentence in offline.problems]
+    for shuffle in shuffles.values():
+        problems += [f"{each.path}: {each.problem}" for each in shuffle.files if each.problem]
+        problems += [f"{each.path}: {each.problem}" for each in shuffle.data_files if each.problem]
     identity, starts, index = offline.identity, offline.starts, offline.report
     return DirectoryReport(
         path=path,
@@ -154,8 +157,7 @@ def inspect_directory(path: str, *, regions: bool = True) -> DirectoryReport:
         index_free_pages=index.pages.free_pages if index else 0,
         shuffles=[shuffles[key] for key in sorted(shuffles)],
         unknown=unknown,
-        problems=[f"{where}: {sentence}" for where, sentence in offline.problems]
-        + [f"{each.path}: {each.problem}" for each in of_files],
+        problems=problems,
     )
 
 
