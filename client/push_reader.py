@@ -18,7 +18,7 @@ from holdfast.client.core.fetch import GaveUp
 from holdfast.client.stream_reader import CREDIT_BYTES, Reading, Record, Sink, StreamReader
 from holdfast.common.batch import MORE, parse_batches
 from holdfast.common.checksum import partition_seed
-from holdfast.common.errors import CorruptError, ProtocolError, Status
+from holdfast.common.errors import CorruptError, DataLostError, ProtocolError, Status
 from holdfast.common.ids import PartitionId
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_client import ClientStream, FrameClient
@@ -79,8 +79,15 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         return self._chunks.duplicates
 
     def __iter__(self) -> Iterator[Record]:
-        self._chunks.started()
-        yield from super().__iter__()
+        try:
+            self._chunks.started()
+            yield from super().__iter__()
+        except DataLostError as error:
+            # Data that is nowhere was lost, or dropped on purpose: only the masters know.
+            dropped = self._shuffle.why_dropped()
+            if dropped is None:
+                raise
+            raise dropped from error
 
     def _sink(self, number: int) -> Sink:
         return _Stream(number, self._events)

@@ -26,7 +26,7 @@ from holdfast.client.runtime import runtime
 from holdfast.client.status import PushStatus
 from holdfast.common.batch import Codec
 from holdfast.common.checksum import crc32c
-from holdfast.common.errors import ConfigError, GiveUpError, HoldfastError
+from holdfast.common.errors import ApplicationGoneError, ConfigError, GiveUpError, HoldfastError
 from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, Incarnation, MapId, PartitionId, WorkerId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -110,10 +110,13 @@ class PushWriter:
         self._hand_over()
         self._call(self._pusher.finish)
         try:
-            self._pusher.outcome.result()
-        except BaseException:
+            error = self._pusher.outcome.exception()
+        except BaseException:  # an interrupt of the waiting thread
             self.abort()
             raise
+        if error is not None:
+            self.abort()
+            self._raise_over()
         return PushStatus(self._shuffle.key, self._map, self._attempt, self._shuffle.partitions, bitmap)
 
     def abort(self) -> None:
@@ -156,8 +159,10 @@ class PushWriter:
             self._raise_over()
 
     def _raise_over(self) -> NoReturn:
-        """Raise what ended the attempt."""
+        """Raise what ended the attempt; where a worker says that all was forgotten the masters say why."""
         error = self._pusher.outcome.exception()
+        if isinstance(error, ApplicationGoneError):
+            error = self._shuffle.why_dropped() or error
         if isinstance(error, HoldfastError):
             raise type(error)(str(error), status=error.status)
         if error is not None:
