@@ -140,7 +140,7 @@ class Job:
         except RetryError:
             return False
         except HoldfastError as error:
-            if error.status is not Status.GENERATION_CLOSED:
+            if error.status not in (Status.GENERATION_CLOSED, Status.NO_ROOM):  # there may be no worker for a moment
                 raise
             return False
         if not self.world.shape.faults:

@@ -47,7 +47,7 @@ class Oracle:
         if self._loop.broken is None:
             self._loop.broken = Violation(text)
 
-    def acknowledged(self, worker: SimWorker, push: Push, body: bytes, meta: bytes) -> None:
+    def acknowledged(self, worker: SimWorker, push: Push, body: bytes, meta: bytes, *, to_client: bool) -> None:
         """What a worker acknowledges is there, on both copies, at the level that was asked for."""
         answer = PushAnswer.decode(meta)
         refused = {index for index, status in answer.statuses if status not in _KEPT}
@@ -61,7 +61,8 @@ class Oracle:
             self.acked_batches += 1
             key = EpochKey(push.shuffle, PartitionId(entry[0]), Epoch(entry[1]))
             name = name_of(key, batch)
-            self._used.add(key)
+            if to_client:  # what only a replica has acknowledged was promised to nobody
+                self._used.add(key)
             for copy in (worker, replica) if replica is not None else (worker,):
                 self._held.setdefault((copy.disk.directory, key), set()).add(name)
                 held = copy.disk.platter if push.ack is Ack.SYNCED else copy.disk.written

@@ -221,7 +221,8 @@ class _Watched:
         worker = self._worker
         if worker.life.alive:
             if header.type in (FrameType.PUSH, FrameType.REPLICATE):
-                worker._oracle.acknowledged(worker, Push.decode(self._meta), self._body, meta)
+                push, to_client = Push.decode(self._meta), header.type is FrameType.PUSH
+                worker._oracle.acknowledged(worker, push, self._body, meta, to_client=to_client)
             elif header.type is FrameType.SEAL:
                 worker._oracle.sealed(worker, Seal.decode(self._meta), meta)
         self._end.reply(header, meta)

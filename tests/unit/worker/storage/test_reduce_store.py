@@ -30,14 +30,23 @@ class FaultyDisk(Disk):
 
     def __init__(self) -> None:
         self.write_error = 0
+        #: half of what fails is written
+        self.torn = False
         self.sync_error = 0
         self.commit_error = 0
         self.remove_error = 0
 
     def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
         if self.write_error:
+            if self.torn:
+                super().write(fd, b"".join(parts)[: size // 2], offset)
             raise OSError(self.write_error, os.strerror(self.write_error))
         super().write_parts(fd, parts, size, offset)
+
+    def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
+        if self.write_error:
+            raise OSError(self.write_error, os.strerror(self.write_error))
+        super().write(fd, data, offset)
 
     def commit(self, transaction: Callable[[], None]) -> None:
         if self.commit_error:
@@ -376,6 +385,35 @@ def test_a_full_disk_splits_and_keeps_what_it_has(world: World, size: int) -> No
     assert world.push(writer, [refused]) == {0: Status.HARD_SPLIT}
     (answer,) = world.seal([(0, 0)])
     assert (answer.status, answer.batches) == (Status.OK, 1)
+
+
+def test_a_segment_that_could_not_be_begun_harms_nobody(world: World) -> None:
+    """No room for the head of a new log segment: batches are refused, time and again, and nothing is given up."""
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(partition, b"a" * 100) for partition in range(3)]) == {}
+    world.store.reduce._directories[0].reduce.log._current = None  # the segment is used up
+    world.disk.write_error = errno.ENOSPC
+    for partition in range(3):
+        assert world.push(writer, [writer.batch(partition, b"b" * 100)]) == {0: Status.HARD_SPLIT}
+    world.disk.write_error = 0
+    assert world.push(writer, [writer.batch(7, b"c" * 100)]) == {}
+    answers = world.seal([(partition, 0) for partition in (0, 1, 2, 7)])
+    assert [(answer.status, answer.batches) for answer in answers] == [(Status.OK, 1)] * 4
+
+
+def test_half_a_run_on_a_full_disk_is_no_damage(world: World) -> None:
+    """A run found no room in its middle, then what was pending went into the file: a later start finds no damage."""
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, b"a" * 60_000)]) == {}
+    assert world.push(writer, [writer.batch(0, b"b" * 100), writer.batch(1, b"-")]) == {}
+    world.disk.write_error, world.disk.torn = errno.ENOSPC, True
+    assert world.push(writer, [writer.batch(0, b"c" * 900_000)]) == {0: Status.HARD_SPLIT}
+    world.disk.write_error = 0
+    (copy,) = [one for key, one in world.store.reduce._directories[0].reduce.copies.items() if key.partition == 0]
+    world.store.reduce._directories[0].reduce.flush(copy)
+    world.restart()
+    (answer,) = world.seal([(0, 0)])
+    assert (answer.status, answer.batches) == (Status.OK, 2)
 
 
 def test_a_seal_that_met_a_full_disk_halfway_loses_nothing(world: World) -> None:
