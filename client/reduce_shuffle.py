@@ -52,7 +52,7 @@ class Routes:
     locations: Locations
     addresses: Addresses
     #: (map, attempt) of the writers that were made, where the caller chose the attempt
-    attempts: dict[tuple[int, int], object]
+    attempts: dict[tuple[int, int], object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class ReduceShuffle(Shuffle):
             incarnations = {worker: incarnation for worker, (incarnation, _) in self.workers.items()}
             locations = Locations(ReduceLocations.decode(self.locations_array).partitions, incarnations)
             addresses = Addresses(self.ticket.endpoints, self.ticket.cluster_id, self.addresses)
-            found = _keep(_routes, self.key, Routes(locations, addresses, {}))
+            found = _keep(_routes, self.key, Routes(locations, addresses))
         return found
 
     @property

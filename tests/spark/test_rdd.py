@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -14,7 +15,7 @@ def test_the_example_of_the_documentation_runs(spark: SparkSession, session: Ses
     page = (ROOT / "docs" / "python.md").read_text("utf-8")
     (code,) = re.findall(r"```python\n(from pyspark import TaskContext\n.*?)```", page, re.DOTALL)
     rdd = spark.sparkContext.parallelize([(number % 10, number) for number in range(1_000)], 4)
-    names = {"rdd": rdd, "session": session, "sc": spark.sparkContext}
+    names: dict[str, Any] = {"rdd": rdd, "session": session, "sc": spark.sparkContext}
     exec(code, names)
     expected = defaultdict(list)
     for key, value in rdd.collect():
