@@ -129,19 +129,3 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
 
 
 _MORE = "shuffle {} partition {}: a record of several batches, which this reader does not put together"
-
-
-def read_pushed(
-    shuffle: ReduceShuffle,
-    manifest: PushManifest,
-    partitions: Iterable[int],
-    maps: range | None,
-    return_grace: float,
-) -> Iterator[Record]:
-    """Yield the records of these partitions. Raises ValueError for partitions or maps that cannot be."""
-    wanted = sorted({PartitionId(each) for each in partitions})
-    if wanted and not 0 <= wanted[0] <= wanted[-1] < shuffle.partitions:
-        raise ValueError(f"partitions {wanted[0]} to {wanted[-1]} of a shuffle with {shuffle.partitions}")
-    if maps is not None and (maps.step != 1 or maps.start < 0 or not len(maps)):
-        raise ValueError(f"`maps` is a range with step 1, and not empty; this is {maps}")
-    return iter(PartitionReader(shuffle, manifest, wanted, maps, return_grace))

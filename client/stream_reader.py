@@ -367,7 +367,9 @@ class StreamReader(Generic[K, P]):
                 case Failed():
                     # Data that is nowhere was lost, or dropped on purpose: only the masters know.
                     dropped = self._shuffle.why_dropped() if isinstance(effect.error, DataLostError) else None
-                    raise dropped or effect.error
+                    if dropped is not None:
+                        raise dropped from effect.error
+                    raise effect.error
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         future = asyncio.run_coroutine_threadsafe(work, self._runtime.loop)

@@ -18,8 +18,8 @@ from holdfast.client.core.exact import PartitionCheck
 from holdfast.client.core.fetch import Effect, Fetch, Source
 from holdfast.common.batch import Batch
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError
-from holdfast.common.ids import Epoch, PartitionId, WorkerId
-from holdfast.common.reduce_layouts import EpochResult, ReduceManifest, ReduceWinners
+from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
+from holdfast.common.reduce_layouts import CopyResult, EpochResult, ReduceManifest, ReduceWinners
 
 #: (partition, epoch): a file.
 EpochKey = tuple[PartitionId, Epoch]
@@ -72,8 +72,11 @@ class ChunkFetch:
             self._unread[key] = {copy.worker for copy in longest}
             self._left[result.partition].add(result.epoch)
         elif result.lost:
-            copies = ", ".join(f"worker {copy.worker} {copy.status.name}" for copy in (result.primary, result.replica))
-            error = DataLostError(f"{self._where}: {_name(key)} is lost: no copy was sealed ({copies})")
+            copies = ", ".join(_said(copy) for copy in (result.primary, result.replica))
+            error = DataLostError(
+                f"{self._where}: {_name(key)} was recorded as lost at the commit ({copies}); run the maps again in "
+                "a new generation or shuffle"
+            )
             self._lost.setdefault(result.partition, []).append(error)
 
     # Chunks.
@@ -177,3 +180,7 @@ class ChunkFetch:
 
 def _name(key: EpochKey) -> str:
     return f"partition {key[0]} epoch {key[1]}"
+
+
+def _said(copy: CopyResult) -> str:
+    return "no second copy" if copy.worker == NO_WORKER else f"worker {copy.worker} {copy.status.name}"

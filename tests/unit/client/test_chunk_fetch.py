@@ -185,7 +185,9 @@ def test_a_lost_epoch_is_named() -> None:
     core.admit(PartitionId(0), batches(0, 3)[0])
     error = failure(core.epoch_complete(0, FIRST, WorkerId(1)))
     assert isinstance(error, DataLostError)
-    assert re.search(r"shuffle s: partition 0 epoch 1 is lost.*map 0 attempt 9", str(error))
+    assert re.search(
+        r"shuffle s: partition 0 epoch 1 was recorded as lost.*no second copy.*map 0 attempt 9", str(error)
+    )
 
 
 def test_a_partition_whose_only_epoch_is_lost() -> None:
