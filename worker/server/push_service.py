@@ -168,7 +168,7 @@ class PushService:
             return error_for(Status.CORRUPT, "the body does not match its checksum")
         if not self.reduce.knows(request.shuffle):
             final, closed = self._store.reduce.past(request.shuffle)
-            self.reduce.introduce(request.shuffle, request.ack, final, closed)
+            self.reduce.introduce(request, final, closed)
         refusal = self.reduce.refuse(request)
         return None if refusal is None else error_for(refusal.status, refusal.why)
 
