@@ -1,9 +1,9 @@
 """Remembers which batches of an attempt were seen, so that one sent twice is kept once.
 
 Rules: a lane is one partition of one (map, attempt) in its newest epoch here: the number that is due, and a few
-exceptions below it. An attempt of which nothing was taken is not remembered. What is forgotten only lets a duplicate in, which readers drop; so everything here is bounded and
-the attempts that were silent longest go first. A batch whose first arrival is still on its way waits for that one's
-outcome. Pure. Called by reduce.py.
+exceptions below it. An attempt of which nothing was taken is not remembered. What is forgotten only lets a duplicate
+in, which readers drop; so everything here is bounded and the attempts that were silent longest go first. A batch whose
+first arrival is still on its way waits for that one's outcome. Pure. Called by reduce.py.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Places:
             return place
         place = SealedPlace(key, record, path)
         if self.rows + place.rows > ROWS_MAX:
-            why = f"streams hold {self.rows} chunks of all that are allowed at a time; read on or close some, then try again"
+            why = f"the open streams of this worker read {self.rows} chunks; try again when some have ended"
             raise RetryError(why, status=Status.BUSY)
         size = place.rows
 
