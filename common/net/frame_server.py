@@ -1,9 +1,9 @@
 """The worker side of framed connections: a listening server, and what it asks of the one who answers.
 
 Rules: the first frame is HELLO, within a time limit; a connection that stops in the middle of a frame is closed, since
-it holds memory of the pool, and so is one that goes on too slowly while others wait; connections are bounded. A body is received once the handler has admitted it. Whatever a
-handler raises as a HoldfastError while it takes a frame closes that connection with its status. Called by
-worker/server and tests.
+it holds memory of the pool, and so is one that goes on too slowly while others wait; connections are bounded. A body is
+received once the handler has admitted it. Whatever a handler raises as a HoldfastError while it takes a frame closes
+that connection with its status. Called by worker/server and tests.
 """
 
 from __future__ import annotations
