@@ -54,16 +54,16 @@ class Places:
         if self.rows + place.rows > ROWS_MAX:
             why = f"the open streams of this worker read {self.rows} chunks; try again when some have ended"
             raise RetryError(why, status=Status.BUSY)
-        size = place.rows
-
-        def gone(was: weakref.ref[SealedPlace]) -> None:
-            self.rows -= size
-            if self._known.get(key) is was:
-                del self._known[key]
-
-        self.rows += size
-        self._known[key] = weakref.ref(place, gone)
+        self.rows += place.rows
+        self._known[key] = weakref.ref(place)
+        weakref.finalize(place, self._gone, key, place.rows).atexit = False
         return place
+
+    def _gone(self, key: EpochKey, rows: int) -> None:
+        self.rows -= rows
+        known = self._known.get(key)
+        if known is not None and known() is None:
+            del self._known[key]
 
     def __len__(self) -> int:
         return len(self._known)

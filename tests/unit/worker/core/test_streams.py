@@ -37,7 +37,7 @@ def test_nothing_is_sent_without_credit(streams: Streams) -> None:
 
 
 def test_what_the_streams_of_a_connection_read_is_bounded(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past the bound a stream is BUSY until another one is closed; a request that is too long by itself is TOO_LARGE."""
+    """Past the bound a stream is BUSY until another one is closed; one too long by itself is TOO_LARGE."""
     monkeypatch.setattr(module, "ROWS_PER_CONNECTION_MAX", 10)
     first = streams.open(1, 0, 6)
     with pytest.raises(RetryError) as busy:
