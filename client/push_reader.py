@@ -18,7 +18,7 @@ from holdfast.client.core.fetch import GaveUp
 from holdfast.client.stream_reader import CREDIT_BYTES, Reading, Record, Sink, StreamReader
 from holdfast.common.batch import MORE, parse_batches
 from holdfast.common.checksum import partition_seed
-from holdfast.common.errors import CorruptError, ProtocolError, Status
+from holdfast.common.errors import CorruptError, DataLostError, ProtocolError, Status
 from holdfast.common.ids import PartitionId
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_client import ClientStream, FrameClient
@@ -79,8 +79,15 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         return self._chunks.duplicates
 
     def __iter__(self) -> Iterator[Record]:
-        self._chunks.started()
-        yield from super().__iter__()
+        try:
+            self._chunks.started()
+            yield from super().__iter__()
+        except DataLostError as error:
+            # Data that is nowhere was lost, or dropped on purpose: only the masters know.
+            dropped = self._shuffle.why_dropped()
+            if dropped is None:
+                raise
+            raise dropped from error
 
     def _sink(self, number: int) -> Sink:
         return _Stream(number, self._events)
@@ -133,19 +140,3 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
 
 
 _MORE = "shuffle {} partition {}: a record of several batches, which this reader does not put together"
-
-
-def read_pushed(
-    shuffle: ReduceShuffle,
-    manifest: PushManifest,
-    partitions: Iterable[int],
-    maps: range | None,
-    return_grace: float,
-) -> Iterator[Record]:
-    """Yield the records of these partitions. Raises ValueError for partitions or maps that cannot be."""
-    wanted = sorted({PartitionId(each) for each in partitions})
-    if wanted and not 0 <= wanted[0] <= wanted[-1] < shuffle.partitions:
-        raise ValueError(f"partitions {wanted[0]} to {wanted[-1]} of a shuffle with {shuffle.partitions}")
-    if maps is not None and (maps.step != 1 or maps.start < 0 or not len(maps)):
-        raise ValueError(f"`maps` is a range with step 1, and not empty; this is {maps}")
-    return iter(PartitionReader(shuffle, manifest, wanted, maps, return_grace))

@@ -16,8 +16,8 @@ from holdfast.client.core.exact import PartitionCheck
 from holdfast.client.core.fetch import Fetch, Source
 from holdfast.common.batch import Batch
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError
-from holdfast.common.ids import Epoch, PartitionId, WorkerId
-from holdfast.common.reduce_layouts import EpochResult, ReduceManifest, ReduceWinners
+from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
+from holdfast.common.reduce_layouts import CopyResult, EpochResult, ReduceManifest, ReduceWinners
 
 #: (partition, epoch): a file.
 EpochKey = tuple[PartitionId, Epoch]
@@ -61,8 +61,11 @@ class ChunkFetch:
             sources[result.partition, result.epoch] = Source(workers, name)
             self._left[result.partition].add(result.epoch)
         elif result.lost:
-            copies = ", ".join(f"worker {copy.worker} {copy.status.name}" for copy in (result.primary, result.replica))
-            error = DataLostError(f"{self._where}: {name} is lost: no copy was sealed ({copies})")
+            copies = ", ".join(_said(copy) for copy in (result.primary, result.replica))
+            error = DataLostError(
+                f"{self._where}: {name} was recorded as lost at the commit ({copies}); run the maps again in a new "
+                "generation or shuffle"
+            )
             self._lost.setdefault(result.partition, []).append(error)
 
     # Chunks.
@@ -128,3 +131,7 @@ class ChunkFetch:
         """Raise AssertionError if the books disagree."""
         self.fetch.check()
         assert self._left.keys() <= self._checks.keys()
+
+
+def _said(copy: CopyResult) -> str:
+    return "no second copy" if copy.worker == NO_WORKER else f"worker {copy.worker} {copy.status.name}"

@@ -11,7 +11,7 @@ import pytest
 from holdfast.client import Ack, PushStatus, Session
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.push_writer import BUFFER_BYTES_MIN
-from holdfast.common.errors import AbortedError, ConflictError, DataLostError, GiveUpError
+from holdfast.common.errors import AbortedError, ConfigError, ConflictError, DataLostError, GiveUpError
 from holdfast.common.limits import MIB
 from tests.support.reduce_client import PARTITIONS, contents, fill, push, read, records_of
 
@@ -47,7 +47,7 @@ def test_a_shuffle_without_data(session: Session) -> None:
     empty, _ = session.register_reduce_shuffle(PARTITIONS), None
     empty.commit([push(empty, 0, 1, [])])
     assert read(empty) == {}
-    none = session.register_reduce_shuffle(PARTITIONS)
+    none = session.register_reduce_shuffle(PARTITIONS, maps=0)
     none.commit([])
     assert read(none) == {}
 
@@ -83,7 +83,7 @@ def test_an_attempt_after_the_commit_is_aborted(session: Session) -> None:
 def test_an_aborted_attempt_leaves_nothing(session: Session) -> None:
     """An error in the caller's code, or no close, aborts the attempt; another one of the map is read alone."""
     shuffle = session.register_reduce_shuffle(PARTITIONS)
-    with pytest.raises(ValueError, match="partition 99"):
+    with pytest.raises(ConfigError, match="0 to 3, not 99"):
         push(shuffle, 0, 1, [*records_of(1, count=300), (99, b"no such partition")])
     with shuffle.writer(0, 3) as writer:
         writer.write(0, b"never closed")
@@ -206,7 +206,7 @@ def test_the_leader_and_a_worker_die_together(tmp_path: Path) -> None:
         assert read(shuffle) == contents(data)
 
 
-def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path) -> None:
+def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The only copy of an epoch is on a worker that does not come back: the commit goes on without it after the grace,
     readers of its partitions get DataLost, and the others read on."""
     with (
@@ -220,11 +220,13 @@ def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path) -> None:
         status = push(shuffle, 0, 1, data[0])
         cluster.workers[0].kill()
         shuffle.commit([status])
-        lost = {epoch.partition for epoch in shuffle.manifest().epochs.epochs if epoch.lost}
+        assert "epochs lost: partition" in caplog.text
+        lost = {partition for partition, _ in shuffle.lost()}
         assert 0 < len(lost) < PARTITIONS
         for partition in range(PARTITIONS):
             if partition in lost:
-                with pytest.raises(DataLostError, match=rf"shuffle {shuffle.key}: partition {partition} epoch 0"):
+                where = rf"shuffle {shuffle.key}: partition {partition} epoch 0"
+                with pytest.raises(DataLostError, match=rf"{where} was recorded as lost .*no second copy.*new gener"):
                     read(shuffle, [partition])
             else:
                 assert read(shuffle, [partition]) == {partition: contents(data)[partition]}

@@ -188,7 +188,13 @@ class PartitionCopy:
     def _write(self, disk: Disk, files: OpenFiles, parts: Sequence[memoryview], size_bytes: int) -> None:
         """Write at the end of the file, which is made with its first bytes. Raises OSError."""
         if self.file_bytes:
-            disk.write_parts(files.open(self.path_text).fd, parts, size_bytes, self.file_bytes)
+            try:
+                disk.write_parts(files.open(self.path_text).fd, parts, size_bytes, self.file_bytes)
+            except OSError:
+                # Part of it may be there. Whatever is written next is shorter maybe, and what sticks out behind it
+                # would look like damage to a later start. If this fails, too, its error gives the copy up.
+                disk.truncate(self.path, self.file_bytes)
+                raise
             return
         if self.path.exists():  # of a try to make it that failed
             disk.remove(self.path)

@@ -121,6 +121,8 @@ class PushLog:
             self._disk.rename(spare, path)
         else:
             self._disk.make_folder(self.folder)
+            if path.exists():  # of a try to begin it that failed
+                self._disk.remove(path)
             handle = Handle(self._disk.create(path))
             os.ftruncate(handle.fd, SEGMENT_BYTES_MAX)  # a hole: takes no room, and lets the mapping be made once
             mapped = mmap.mmap(handle.fd, SEGMENT_BYTES_MAX, access=mmap.ACCESS_READ)

@@ -175,7 +175,9 @@ def test_a_lost_epoch_is_named() -> None:
     core = read(epoch(0, sealed(1)), epoch(1, lost), found=winners(9, bits="1"))
     core.started()
     core.admit(PartitionId(0), batches(0, 3)[0])
-    with pytest.raises(DataLostError, match=r"shuffle s: partition 0 epoch 1 is lost.*map 0 attempt 9"):
+    with pytest.raises(
+        DataLostError, match=r"s: partition 0 epoch 1 was recorded as lost.*no second copy.*map 0 attempt 9"
+    ):
         core.epoch_complete(FIRST)
 
 

@@ -17,6 +17,7 @@ from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
 from holdfast.worker.core.reduce import Decision, Reduce
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.inspect import inspect_directory
 from holdfast.worker.storage.reduce_records import RECORD_BYTES, RECORD_MAGIC
 from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
 from holdfast.worker.storage.verify import Severity, verify_directory
@@ -30,14 +31,23 @@ class FaultyDisk(Disk):
 
     def __init__(self) -> None:
         self.write_error = 0
+        #: half of what fails is written
+        self.torn = False
         self.sync_error = 0
         self.commit_error = 0
         self.remove_error = 0
 
     def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
         if self.write_error:
+            if self.torn:
+                super().write(fd, b"".join(parts)[: size // 2], offset)
             raise OSError(self.write_error, os.strerror(self.write_error))
         super().write_parts(fd, parts, size, offset)
+
+    def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
+        if self.write_error:
+            raise OSError(self.write_error, os.strerror(self.write_error))
+        super().write(fd, data, offset)
 
     def commit(self, transaction: Callable[[], None]) -> None:
         if self.commit_error:
@@ -220,6 +230,31 @@ def test_the_progress_of_verify_counts_every_file(world: World) -> None:
     assert told[-1] == (sum(path.stat().st_size for path in files),) * 2
 
 
+def test_inspect_and_verify_count_the_same(world: World) -> None:
+    """Epochs by state, those in the log alone included, and sealed files; a file that is gone is a problem."""
+    writer = Writer(SHUFFLE)
+    fill(world, writer)
+    world.seal([(partition, 0) for partition in range(6)], final=False)
+    world.push(writer, [writer.batch(9, os.urandom(50_000))])
+    world.push(writer, [writer.batch(10, b"small")])
+    world.store.close()
+    files = [path for path in (world.root / "0" / "data").rglob("*") if path.is_file()]
+    report = inspect_directory(str(world.root / "0"))
+    (shuffle,) = report.shuffles
+    states = [(each.state, each.partition) for each in shuffle.epochs]
+    assert states == [*(("sealed", partition) for partition in range(6)), ("open", 9), ("open", 10)]
+    assert all(each.size_bytes for each in shuffle.epochs)
+    assert report.problems == []
+    verified = verify_directory(str(world.root / "0"))
+    assert (verified.files, verified.sealed_files) == (len(files), len(shuffle.data_files))
+    assert verified.log_segments == len(world.files("*.push"))
+    assert sorted(each.kind for each in shuffle.data_files) == ["pack", "partition"]
+    assert all(each.indexed and each.file_bytes for each in shuffle.data_files)
+    (pack,) = world.files("*.pack")
+    pack.unlink()
+    assert any(pack.name in problem for problem in inspect_directory(str(world.root / "0")).problems)
+
+
 @pytest.mark.parametrize("pattern", ["*.open", "*.push"])
 def test_a_flipped_byte_of_an_open_epoch_is_lost_by_name(world: World, pattern: str) -> None:
     """What earlier starts left is sealed as DATA_LOST where a byte is wrong, and only there."""
@@ -376,6 +411,35 @@ def test_a_full_disk_splits_and_keeps_what_it_has(world: World, size: int) -> No
     assert world.push(writer, [refused]) == {0: Status.HARD_SPLIT}
     (answer,) = world.seal([(0, 0)])
     assert (answer.status, answer.batches) == (Status.OK, 1)
+
+
+def test_a_segment_that_could_not_be_begun_harms_nobody(world: World) -> None:
+    """No room for the head of a new log segment: batches are refused, time and again, and nothing is given up."""
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(partition, b"a" * 100) for partition in range(3)]) == {}
+    world.store.reduce._directories[0].reduce.log._current = None  # the segment is used up
+    world.disk.write_error = errno.ENOSPC
+    for partition in range(3):
+        assert world.push(writer, [writer.batch(partition, b"b" * 100)]) == {0: Status.HARD_SPLIT}
+    world.disk.write_error = 0
+    assert world.push(writer, [writer.batch(7, b"c" * 100)]) == {}
+    answers = world.seal([(partition, 0) for partition in (0, 1, 2, 7)])
+    assert [(answer.status, answer.batches) for answer in answers] == [(Status.OK, 1)] * 4
+
+
+def test_half_a_run_on_a_full_disk_is_no_damage(world: World) -> None:
+    """A run found no room in its middle, then what was pending went into the file: a later start finds no damage."""
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, b"a" * 60_000)]) == {}
+    assert world.push(writer, [writer.batch(0, b"b" * 100), writer.batch(1, b"-")]) == {}
+    world.disk.write_error, world.disk.torn = errno.ENOSPC, True
+    assert world.push(writer, [writer.batch(0, b"c" * 900_000)]) == {0: Status.HARD_SPLIT}
+    world.disk.write_error = 0
+    (copy,) = [one for key, one in world.store.reduce._directories[0].reduce.copies.items() if key.partition == 0]
+    world.store.reduce._directories[0].reduce.flush(copy)
+    world.restart()
+    (answer,) = world.seal([(0, 0)])
+    assert (answer.status, answer.batches) == (Status.OK, 2)
 
 
 def test_a_seal_that_met_a_full_disk_halfway_loses_nothing(world: World) -> None:
