@@ -96,7 +96,7 @@ class World:
         meta, body = writer.push(batches, self.store.incarnation, ack)
         request = Push.decode(meta)
         if not self.core.knows(request.shuffle):
-            self.core.introduce(request.shuffle, request.ack, *self.store.reduce.past(request.shuffle))
+            self.core.introduce(request, *self.store.reduce.past(request.shuffle))
         assert self.core.refuse(request) is None
         decision = self.core.decide(request)
         for state in decision.opened:
