@@ -130,6 +130,10 @@ def _job(
         f"maps recomputed: [bold]{again}[/] (the workers held {files} sealed map files before the read, and after)"
     )
     story.times()
+    story.say(
+        "not a comparison: the queries with Spark's own shuffle include writing and reading it, "
+        "the read back from Holdfast excludes the writing, which has lines of its own above"
+    )
     story.say("[bold green]all is as it should be[/]" if good and not again else "[bold red]something is wrong[/]")
     return good and not again
 

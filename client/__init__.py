@@ -14,29 +14,73 @@ if TYPE_CHECKING:
     from holdfast.client.session import Session
     from holdfast.client.shuffle import MapShuffle
     from holdfast.client.status import MapStatus, PushStatus
+    from holdfast.client.stream_reader import Record
     from holdfast.common.batch import Codec
+    from holdfast.common.errors import (
+        AbortedError,
+        ApplicationGoneError,
+        ConfigError,
+        ConflictError,
+        CorruptError,
+        DataError,
+        DataLostError,
+        GiveUpError,
+        HoldfastError,
+        NoRoomError,
+        OutcomeUnknownError,
+        ProtocolError,
+        RetryError,
+    )
     from holdfast.common.messages import Ack
 
 __all__ = [
+    "AbortedError",
     "Ack",
+    "ApplicationGoneError",
     "Codec",
+    "ConfigError",
+    "ConflictError",
+    "CorruptError",
+    "DataError",
+    "DataLostError",
+    "GiveUpError",
+    "HoldfastError",
     "LocalCluster",
     "MapShuffle",
     "MapStatus",
+    "NoRoomError",
+    "OutcomeUnknownError",
+    "ProtocolError",
     "PushStatus",
+    "Record",
     "ReduceShuffle",
+    "RetryError",
     "Session",
     "local_cluster",
 ]
 
 _HOMES = {
+    "AbortedError": "holdfast.common.errors",
     "Ack": "holdfast.common.messages",
+    "ApplicationGoneError": "holdfast.common.errors",
     "Codec": "holdfast.common.batch",
+    "ConfigError": "holdfast.common.errors",
+    "ConflictError": "holdfast.common.errors",
+    "CorruptError": "holdfast.common.errors",
+    "DataError": "holdfast.common.errors",
+    "DataLostError": "holdfast.common.errors",
+    "GiveUpError": "holdfast.common.errors",
+    "HoldfastError": "holdfast.common.errors",
     "LocalCluster": "holdfast.client.cluster",
     "MapShuffle": "holdfast.client.shuffle",
     "MapStatus": "holdfast.client.status",
+    "NoRoomError": "holdfast.common.errors",
+    "OutcomeUnknownError": "holdfast.common.errors",
+    "ProtocolError": "holdfast.common.errors",
     "PushStatus": "holdfast.client.status",
+    "Record": "holdfast.client.stream_reader",
     "ReduceShuffle": "holdfast.client.reduce_shuffle",
+    "RetryError": "holdfast.common.errors",
     "Session": "holdfast.client.session",
     "local_cluster": "holdfast.client.cluster",
 }
@@ -47,3 +91,7 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from holdfast.client.checks import payload_view, whole
 from holdfast.client.compress import Buffer, Compressor
 from holdfast.common.batch import PAYLOAD_BYTES_MAX, TOTALS, BatchWriter, Codec
 from holdfast.common.checksum import partition_seed
+from holdfast.common.errors import ConfigError
 from holdfast.common.ids import AttemptId, MapId, PartitionId, ShuffleKey
 from holdfast.common.layouts import bitmap_bytes
 from holdfast.common.limits import KIB, MIB
@@ -49,14 +51,14 @@ class PushBatches:
         self._held_bytes = 0
 
     def add(self, partition: int, payload: Buffer) -> list[PushBatch]:
-        """Take a payload; return the batches that are ready. Raises ValueError for what cannot be written."""
-        if not 0 <= partition < self._partitions:
-            raise ValueError(f"partition {partition} of a shuffle with {self._partitions}")
+        """Take a payload; return the batches that are ready. Raises ConfigError for what cannot be written."""
+        if type(partition) is not int or not 0 <= partition < self._partitions:
+            partition = whole("partition", partition, 0, self._partitions - 1)
         if not isinstance(payload, bytes):
-            payload = memoryview(payload).cast("B")
+            payload = payload_view(payload)
         size = len(payload)
         if size > RECORD_BYTES_MAX:
-            raise ValueError(f"a payload has at most {RECORD_BYTES_MAX} bytes, not {size}; write it in parts")
+            raise ConfigError(f"a payload has at most {RECORD_BYTES_MAX} bytes, not {size}; write it in parts")
         if not size:
             return []
         ready = []

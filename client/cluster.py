@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from holdfast.client.direct import ask, worker_status
 from holdfast.client.server import START_SECONDS_MAX, Server, StartError, wait_until
 from holdfast.common import config
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError
+from holdfast.common.net.locks import HeldError, holder, is_held, locked
 from holdfast.common.net.ports import free_ports
 from holdfast.common.proto import holdfast_pb2 as pb
 
@@ -34,6 +35,7 @@ LEADER_SECONDS_MAX = 20.0
 _LOOPBACK = "127.0.0.1"
 _MASTER_PORTS = 3  # HTTP, gRPC, Raft
 _WORKER_PORTS = 2  # data plane, HTTP
+_LOCK = "lock"  # of the whole cluster, and of every server in its own directory
 
 Sections = Mapping[str, Mapping[str, object]]
 
@@ -126,33 +128,65 @@ def local_cluster(
 
     `dir` keeps state, configuration and logs (a cluster started there again continues with the same data); without it
     they live in a temporary directory that is removed. `settings` holds configuration sections that go into every
-    server's file, values as in TOML: {"lease": {"worker": "3s", "heartbeat": "1s"}}. Raises ConfigError for what
-    cannot be, StartError with the end of a log when a server does not start.
+    server's file, values as in TOML: {"lease": {"worker": "3s", "heartbeat": "1s"}}. `workers` may be 0: masters
+    alone. Raises ConfigError for what cannot be and for a directory in use, StartError with the end of a log when a
+    server does not start.
     """
-    if masters not in (1, 3):
-        raise ConfigError(f"a cluster has 1 or 3 masters, not {masters}")
-    if workers < 0:
-        raise ConfigError(f"a cluster cannot have {workers} workers: give 0 or more")
+    _check_numbers(masters, workers)
     root = Path(tempfile.mkdtemp(prefix="holdfast-")) if dir is None else Path(dir).absolute()
     launcher = ThreadPoolExecutor(1, thread_name_prefix="holdfast-launcher")
     servers: list[Server] = []
     try:
-        try:
-            cluster = _lay_out(root, masters, workers, settings or {}, launcher)
-        except OSError as error:
-            raise ConfigError(f"no cluster can be kept in {root}: {error}") from error
-        servers = cluster.servers
-        for server in servers:
-            server.start(wait=False)
-        for server in servers:
-            server.wait_ready()
-        cluster.wait_ready()
-        yield cluster
+        with _held(root):
+            try:
+                cluster = _lay_out(root, masters, workers, settings or {}, launcher)
+            except OSError as error:
+                raise ConfigError(f"no cluster can be kept in {root}: {error}") from error
+            servers = cluster.servers
+            try:
+                for server in servers:
+                    server.start(wait=False)
+                for server in servers:
+                    server.wait_ready()
+                cluster.wait_ready()
+                yield cluster
+            finally:
+                _end(servers)
     finally:
-        _end(servers)
         launcher.shutdown()
         if dir is None:
             shutil.rmtree(root, ignore_errors=True)
+
+
+def _check_numbers(masters: object, workers: object) -> None:
+    for what, number in (("masters", masters), ("workers", workers)):
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise ConfigError(f"{what} is a number, not {number!r}: write {what}=3")
+    if masters not in (1, 3):
+        raise ConfigError(f"a cluster has 1 or 3 masters, not {masters}")
+    if isinstance(workers, int) and workers < 0:
+        raise ConfigError(f"a cluster cannot have {workers} workers: give 0 or more")
+
+
+@contextmanager
+def _held(root: Path) -> Iterator[None]:
+    """Keep the directory for this cluster; nothing in it is changed before it is known that nobody else uses it.
+
+    A server may have been started by hand on its own directory there, so the servers' locks are looked at, too.
+    Raises ConfigError naming the process that is in the way.
+    """
+    with ExitStack() as stack:
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(root / _LOCK))
+        except HeldError as error:
+            raise ConfigError(f"{root} is in use by {error}: stop that one first, or give another directory") from None
+        except OSError as error:
+            raise ConfigError(f"no cluster can be kept in {root}: {error}") from error
+        for lock in sorted(root.glob(f"[mw][0-9]*/{_LOCK}")):
+            if is_held(lock):
+                raise ConfigError(f"{lock.parent} is in use by {holder(lock)}: stop that one first")
+        yield
 
 
 def _end(servers: list[Server]) -> None:

@@ -14,7 +14,7 @@ from holdfast.client.addresses import Addresses
 from holdfast.client.compress import decompress
 from holdfast.client.core.check import IncompleteError
 from holdfast.client.core.chunk_fetch import ChunkFetch, EpochKey
-from holdfast.client.core.fetch import GaveUp
+from holdfast.client.core.fetch import Effect
 from holdfast.client.stream_reader import CREDIT_BYTES, Reading, Record, Sink, StreamReader
 from holdfast.common.batch import MORE, parse_batches
 from holdfast.common.checksum import partition_seed
@@ -78,9 +78,8 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         """Batches that came more than once so far, resent or read from both copies, and were dropped."""
         return self._chunks.duplicates
 
-    def __iter__(self) -> Iterator[Record]:
-        self._chunks.started()
-        yield from super().__iter__()
+    def _first(self) -> list[Effect[EpochKey]]:
+        return self._chunks.started()
 
     def _sink(self, number: int) -> Sink:
         return _Stream(number, self._events)
@@ -123,29 +122,10 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         except (CorruptError, IncompleteError) as error:
             raise CorruptError(f"chunk {piece.chunk} from worker {reading.worker}: {error}") from error
 
-    def _finish(self, reading: Reading[EpochKey], key: EpochKey) -> None:
+    def _finish(self, stream: int, reading: Reading[EpochKey], key: EpochKey) -> list[Effect[EpochKey]]:
         assert isinstance(reading.opened, ChunksOpened), "pieces come behind the answer"
         self._chunks.file_sent(key, reading.worker, reading.opened.chunks[reading.file])
-        self._chunks.epoch_complete(key)
-
-    def _gave_up(self, effect: GaveUp[EpochKey]) -> None:
-        self._chunks.gave_up(effect.file, effect.error)
+        return self._chunks.epoch_complete(stream, key, reading.worker)
 
 
 _MORE = "shuffle {} partition {}: a record of several batches, which this reader does not put together"
-
-
-def read_pushed(
-    shuffle: ReduceShuffle,
-    manifest: PushManifest,
-    partitions: Iterable[int],
-    maps: range | None,
-    return_grace: float,
-) -> Iterator[Record]:
-    """Yield the records of these partitions. Raises ValueError for partitions or maps that cannot be."""
-    wanted = sorted({PartitionId(each) for each in partitions})
-    if wanted and not 0 <= wanted[0] <= wanted[-1] < shuffle.partitions:
-        raise ValueError(f"partitions {wanted[0]} to {wanted[-1]} of a shuffle with {shuffle.partitions}")
-    if maps is not None and (maps.step != 1 or maps.start < 0 or not len(maps)):
-        raise ValueError(f"`maps` is a range with step 1, and not empty; this is {maps}")
-    return iter(PartitionReader(shuffle, manifest, wanted, maps, return_grace))

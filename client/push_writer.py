@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from holdfast.client.addresses import known_addresses
 from holdfast.client.batches import PushBatch, PushBatches
@@ -26,9 +26,9 @@ from holdfast.client.runtime import runtime
 from holdfast.client.status import PushStatus
 from holdfast.common.batch import Codec
 from holdfast.common.checksum import crc32c
-from holdfast.common.errors import ConfigError, GiveUpError, HoldfastError
+from holdfast.common.errors import ApplicationGoneError, ConfigError, GiveUpError, HoldfastError
 from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, Incarnation, MapId, PartitionId, WorkerId
-from holdfast.common.limits import KIB, MAPS_MAX, MIB
+from holdfast.common.limits import KIB, MIB
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import Location
 from holdfast.common.reduce_messages import Push, ReplicaPlace
@@ -46,7 +46,7 @@ HAND_OVER_BYTES = 256 * KIB
 PIECES_MAX = 64
 #: Masters that elect a leader need about a second; the session asks again if they do not answer.
 REVIVE_SECONDS = 10.0
-_ATTEMPT_MAX = (1 << 64) - 1
+_OVER = "shuffle {} map {} attempt {} was closed or aborted; nothing more can be written through this writer"
 
 
 class PushWriter:
@@ -64,11 +64,7 @@ class PushWriter:
         codec: Codec = Codec.NONE,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
-        """Raises ConfigError for numbers that no worker would take."""
-        if not 0 <= map_id < MAPS_MAX or not 0 <= attempt <= _ATTEMPT_MAX:
-            raise ConfigError(f"`map_id` is 0 to {MAPS_MAX - 1} and `attempt` 0 to 2^64 - 1, not {map_id}, {attempt}")
-        if buffer_bytes < BUFFER_BYTES_MIN:
-            raise ConfigError(f"`buffer_bytes` is at least {BUFFER_BYTES_MIN}, not {buffer_bytes}")
+        """Numbers were checked by ReduceShuffle.writer. Raises ConfigError for a codec that is not installed."""
         self._shuffle = shuffle
         self._map = map_id
         self._attempt = attempt
@@ -83,10 +79,12 @@ class PushWriter:
     def write(self, partition: int, payload: Buffer) -> None:
         """Write one record for a partition; waits while too much is unacknowledged.
 
-        The payload must not change before `close` or `abort`. Raises ValueError for one that cannot be written, and
+        The payload must not change before `close` or `abort`. Raises ConfigError for one that cannot be written, and
         what ended the attempt if it is over: AbortedError if another attempt of the map won, NoRoomError if no worker
-        takes it, ApplicationGoneError.
+        takes it, ApplicationGoneError; GiveUpError after `close` or `abort`.
         """
+        if self._pusher.outcome.done():
+            self._raise_over()
         self._hold(self._batches.add(partition, payload))
         if self._fresh_bytes >= HAND_OVER_BYTES:
             self._hand_over()
@@ -101,16 +99,24 @@ class PushWriter:
         return self._pusher.settled_bytes
 
     def close(self) -> PushStatus:
-        """Push the LAST batches, wait until all are acknowledged and return the status for the commit."""
+        """Push the LAST batches, wait until all are acknowledged and return the status for the commit.
+
+        Raises as `write`.
+        """
+        if self._pusher.outcome.done():
+            self._raise_over()
         bitmap = self._batches.bitmap()
         self._hold(self._batches.end())
         self._hand_over()
         self._call(self._pusher.finish)
         try:
-            self._pusher.outcome.result()
-        except BaseException:
+            error = self._pusher.outcome.exception()
+        except BaseException:  # an interrupt of the waiting thread
             self.abort()
             raise
+        if error is not None:
+            self.abort()
+            self._raise_over()
         return PushStatus(self._shuffle.key, self._map, self._attempt, self._shuffle.partitions, bitmap)
 
     def abort(self) -> None:
@@ -150,8 +156,18 @@ class PushWriter:
             self._pusher.settled.wait()
             self._pusher.settled.clear()
         if outcome.done():
-            outcome.result()
-            raise GiveUpError(f"map {self._map} attempt {self._attempt} was closed or aborted")
+            self._raise_over()
+
+    def _raise_over(self) -> NoReturn:
+        """Raise what ended the attempt; where a worker says that all was forgotten the masters say why."""
+        error = self._pusher.outcome.exception()
+        if isinstance(error, ApplicationGoneError):
+            error = self._shuffle.why_dropped() or error
+        if isinstance(error, HoldfastError):
+            raise type(error)(str(error), status=error.status)
+        if error is not None:
+            raise error
+        raise GiveUpError(_OVER.format(self._shuffle.key, self._map, self._attempt))
 
     def _call(self, work: Callable[..., object], *values: object) -> None:
         self._runtime.loop.call_soon_threadsafe(self._pusher.guarded, partial(work, *values))
@@ -206,7 +222,7 @@ class _Pusher:
 
     def abort(self) -> None:
         self._core.aborted()
-        self._settle_outcome(GiveUpError("the attempt was aborted"))
+        self._settle_outcome(GiveUpError(_OVER.format(self._shuffle.key, self._map, self._attempt)))
 
     # Effects.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.client.addresses import Addresses
 from holdfast.client.compress import Buffer, decompress
 from holdfast.client.core.check import FileCheck, IncompleteError, writes_to
-from holdfast.client.core.fetch import RETURN_GRACE_NS, Fetch, Source
+from holdfast.client.core.fetch import RETURN_GRACE_NS, Effect, Fetch, Source
 from holdfast.client.stream_reader import CREDIT_BYTES, Reading, Record, Sink, StreamReader
 from holdfast.common.batch import MORE, Batch, parse_batches
 from holdfast.common.checksum import partition_seed
@@ -115,9 +115,10 @@ class RangeReader(StreamReader[MapId, _Data]):
             where = f"partition {partition} region {piece.region} from worker {reading.worker}"
             raise CorruptError(f"{where}: {error}") from error
 
-    def _finish(self, reading: Reading[MapId], key: MapId) -> None:
+    def _finish(self, stream: int, reading: Reading[MapId], key: MapId) -> list[Effect[MapId]]:
         self._file(key).check.finish()
         self._files.pop(key)
+        return self._core.file_complete(stream, key)
 
     def _file(self, map_id: MapId) -> _File:
         file = self._files.get(map_id)

@@ -6,31 +6,43 @@ process and shared by its attempts. Called by users, drills and benchmarks.
 
 from __future__ import annotations
 
+import logging
+import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.client.addresses import Addresses, known_addresses
+from holdfast.client.checks import codec_of, map_range, partition_list, whole
 from holdfast.client.core.locations import Locations
-from holdfast.client.push_reader import read_pushed
-from holdfast.client.push_writer import BUFFER_BYTES, PushWriter
+from holdfast.client.push_reader import PartitionReader
+from holdfast.client.push_writer import BUFFER_BYTES, BUFFER_BYTES_MIN, PushWriter
 from holdfast.client.runtime import runtime
 from holdfast.client.shuffle import MANIFEST_CARRIED_BYTES_MAX, RETURN_GRACE_SECONDS, Shuffle
 from holdfast.client.status import PushStatus, push_winners_of
 from holdfast.client.stream_reader import Record
 from holdfast.common.batch import Codec
-from holdfast.common.errors import ConflictError, HoldfastError, Status
-from holdfast.common.ids import AttemptId, Incarnation, MapId, RaftIndex, ShuffleKey, WorkerId
+from holdfast.common.errors import ConfigError, ConflictError, HoldfastError, Status
+from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapId, PartitionId, RaftIndex, ShuffleKey, WorkerId
+from holdfast.common.limits import MAPS_MAX
 from holdfast.common.messages import NO_INDEX, Ack
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
+from holdfast.common.reduce_layouts import NO_ATTEMPT, ReduceLocations, ReduceManifest, ReduceWinners
+
+_log = logging.getLogger(__name__)
 
 #: The masters answer when all workers have sealed: they may wait the return grace for one, and then move on.
 COMMIT_SECONDS = 180.0
 #: Shuffles of which a process keeps the places and the manifest.
 _KEPT_MAX = 16
+#: Larger buffers than this are a mistake.
+_BUFFER_BYTES_MAX = 1 << 40
+#: Bits of an attempt number that is drawn at random: two of an application will not be the same.
+_RANDOM_BITS = 63
+#: Lost partitions that a warning names; there may be many.
+_NAMED_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,8 @@ class Routes:
 
     locations: Locations
     addresses: Addresses
+    #: (map, attempt) of the writers that were made, where the caller chose the attempt
+    attempts: dict[tuple[int, int], object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,34 +83,74 @@ class ReduceShuffle(Shuffle):
     #: (incarnation, data address) of every worker that was named
     workers: Mapping[WorkerId, tuple[Incarnation, str]]
     copies: int = 1
+    #: how many, None where it was not said
+    maps: int | None = None
     ack: Ack = Ack.WRITTEN
     raft_index: RaftIndex = NO_INDEX
     #: what this object would commit if nobody did (REDUCE_WINNERS)
     _winners: bytes = field(default=b"", repr=False)
     _manifest: PushManifest | None = field(default=None, repr=False)
 
-    def writer(
-        self, map_id: int, attempt: int, *, codec: Codec = Codec.NONE, buffer_bytes: int = BUFFER_BYTES
-    ) -> PushWriter:
-        """Begin the output of one attempt of one map; `attempt` is unique in the application.
+    def __repr__(self) -> str:
+        """Without what only writers and readers need."""
+        maps = "not said" if self.maps is None else self.maps
+        shape = f"partitions={self.partitions}, maps={maps}, copies={self.copies}, ack={self.ack.name}"
+        return f"ReduceShuffle({self.key}, {shape})" if self.locations_array else f"ReduceShuffle({self.key}, to read)"
 
+    def writer(
+        self,
+        map_id: int,
+        attempt: int | None = None,
+        *,
+        codec: Codec | str = Codec.NONE,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> PushWriter:
+        """Begin the output of one attempt of one map.
+
+        attempt: unique in the application, 0 to 2^64 - 2; drawn at random if it is not given.
         buffer_bytes: what may be unacknowledged before `write` waits.
+        Raises ConfigError for numbers that cannot be, or if this process had a writer of this map and attempt.
         """
         if not self.locations_array:
             raise ConflictError(f"shuffle {self.key} was opened to be read")
+        map_id = whole("map_id", map_id, 0, (MAPS_MAX if self.maps is None else self.maps) - 1)
+        buffer_bytes = whole("buffer_bytes", buffer_bytes, BUFFER_BYTES_MIN, _BUFFER_BYTES_MAX)
+        codec = codec_of(codec)
+        if attempt is None:
+            attempt = secrets.randbits(_RANDOM_BITS)
+        else:
+            attempt = whole("attempt", attempt, 0, NO_ATTEMPT - 1)
+            self._claim(map_id, attempt)
         return PushWriter(self, MapId(map_id), AttemptId(attempt), codec=codec, buffer_bytes=buffer_bytes)
 
     def commit(self, statuses: Iterable[PushStatus]) -> None:
         """Say which attempt of every map counts: the masters' final word. Returns when the workers have sealed.
 
-        Maps are 0 to m-1. The same winners again are fine. Raises ConflictError for others or for a gap.
+        Maps are 0 to m-1. The same winners again are fine. What the workers could not seal any more is logged, and
+        told by `lost`. Raises ConflictError for others or for a gap, ConfigError for anything that is no status.
         """
-        self.offer(statuses)
-        self._commit()
+        winners = self._winners_of(statuses)
+        self._commit(winners)
+        self._winners = winners
+        lost = self.lost()
+        if lost:
+            named = ", ".join(f"partition {partition} epoch {epoch}" for partition, epoch in lost[:_NAMED_MAX])
+            _log.warning(
+                "shuffle %s was committed with %d epochs lost: %s%s. Readers of these partitions get DataLostError "
+                "unless all that won is elsewhere; if so run the maps again in a new generation or shuffle",
+                self.key,
+                len(lost),
+                named,
+                " and more" if len(lost) > _NAMED_MAX else "",
+            )
 
     def offer(self, statuses: Iterable[PushStatus]) -> None:
         """Remember the winners without saying so: whoever reads through this object commits them if nobody has."""
-        self._winners = push_winners_of(statuses, self.key, self.partitions).encode()
+        self._winners = self._winners_of(statuses)
+
+    def lost(self) -> list[tuple[PartitionId, Epoch]]:
+        """Return the (partition, epoch) that were recorded as lost at the commit, for which it waits as readers do."""
+        return [(epoch.partition, epoch.epoch) for epoch in self.manifest().epochs.epochs if epoch.lost]
 
     def reader(
         self,
@@ -108,17 +162,21 @@ class ReduceShuffle(Shuffle):
         """Yield every record of these partitions as (partition, map, payload), verified, each once, in any order.
 
         maps: only records of these maps, a range with step 1. return_grace: seconds that the last worker with an
-        epoch may be gone before the epoch is called lost. Raises CorruptError or DataLostError, naming shuffle,
-        partition, epoch and chunk, where the data is not exactly what was pushed.
+        epoch may be gone before the epoch is called lost. Raises ConfigError for partitions or maps that cannot be,
+        CorruptError or DataLostError, naming shuffle, partition, epoch and chunk, where the data is not exactly what
+        was pushed.
         """
-        return read_pushed(self, self.manifest(), partitions, maps, return_grace)
+        wanted = partition_list(partitions, self.partitions)
+        map_range(maps, self.maps)
+        manifest = self.manifest()
+        maps = map_range(maps, len(manifest.winners.attempts))
+        return iter(PartitionReader(self, manifest, wanted, maps, return_grace))
 
     def manifest(self) -> PushManifest:
         """Return what was committed, waiting up to COMMIT_WAIT_SECONDS for it; kept in this process."""
         found = _manifests.get(self.key)
         if found is None:
-            found = self._manifest or self._fetch_manifest()
-            _keep(_manifests, self.key, found)
+            found = _keep(_manifests, self.key, self._manifest or self._fetch_manifest())
         self._manifest = found
         return found
 
@@ -128,8 +186,8 @@ class ReduceShuffle(Shuffle):
         if found is None:
             incarnations = {worker: incarnation for worker, (incarnation, _) in self.workers.items()}
             locations = Locations(ReduceLocations.decode(self.locations_array).partitions, incarnations)
-            found = Routes(locations, Addresses(self.ticket.endpoints, self.ticket.cluster_id, self.addresses))
-            _keep(_routes, self.key, found)
+            addresses = Addresses(self.ticket.endpoints, self.ticket.cluster_id, self.addresses)
+            found = _keep(_routes, self.key, Routes(locations, addresses))
         return found
 
     @property
@@ -137,9 +195,22 @@ class ReduceShuffle(Shuffle):
         """Data addresses of the workers that were named at registration."""
         return {worker: address for worker, (_, address) in self.workers.items()}
 
-    def _commit(self) -> None:
-        request = pb.CommitRequest(key=self.key_message(), winners_array=self._winners, holder=self.ticket.holder)
-        self._call("Shuffles/Commit", request, COMMIT_SECONDS)
+    def _claim(self, map_id: int, attempt: int) -> None:
+        """Two writers with one number would mix their batches, and what came of that would be nobody's output."""
+        mine = object()
+        if self.routes().attempts.setdefault((map_id, attempt), mine) is not mine:
+            raise ConfigError(
+                f"shuffle {self.key} had a writer of map {map_id} attempt {attempt} in this process already; "
+                "give every attempt a number of its own, or leave `attempt` out"
+            )
+
+    def _winners_of(self, statuses: Iterable[PushStatus]) -> bytes:
+        return push_winners_of(statuses, self.key, self.partitions, self.maps).encode()
+
+    def _commit(self, winners: bytes) -> None:
+        request = pb.CommitRequest(key=self.key_message(), winners_array=winners, holder=self.ticket.holder)
+        waiting = f"the commit of shuffle {self.key} is still waiting for the workers to seal"
+        self._call("Shuffles/Commit", request, COMMIT_SECONDS, waiting)
 
     def _fetch_manifest(self) -> PushManifest:
         try:
@@ -147,7 +218,7 @@ class ReduceShuffle(Shuffle):
         except HoldfastError as error:
             if error.status is not Status.NEED_WINNERS or not self._winners:
                 raise
-            self._commit()
+            self._commit(self._winners)
             reply = runtime().run(self._poll_manifest())
         return PushManifest(reply.winners_array, reply.manifest_array, known_addresses(reply.workers))
 
@@ -165,10 +236,15 @@ _routes: OrderedDict[ShuffleKey, Routes] = OrderedDict()
 _manifests: OrderedDict[ShuffleKey, PushManifest] = OrderedDict()
 
 
-def _keep(kept: OrderedDict[ShuffleKey, Any], key: ShuffleKey, value: object) -> None:
-    kept[key] = value
+_Kept = TypeVar("_Kept")
+
+
+def _keep(kept: OrderedDict[ShuffleKey, _Kept], key: ShuffleKey, value: _Kept) -> _Kept:
+    """Return what is kept now: of several threads that come at once one wins."""
+    found = kept.setdefault(key, value)
     while len(kept) > _KEPT_MAX:
         kept.popitem(last=False)
+    return found
 
 
 def workers_of(workers: Iterable[pb.WorkerAddress]) -> dict[WorkerId, tuple[Incarnation, str]]:

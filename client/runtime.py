@@ -101,12 +101,17 @@ class Runtime:
         return client
 
     async def _close(self) -> None:
+        links = set(self._links.values())
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task() and task not in links]
+        for task in left:  # of writers and readers that were left behind
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         for control in self._controls.values():
             await control.close()
-        for task in self._links.values():
-            task.cancel()
+        for link in links:
+            link.cancel()
             try:
-                (await task).close()
+                (await link).close()
             except (asyncio.CancelledError, HoldfastError):
                 continue  # never connected, or gone already
 

@@ -34,7 +34,8 @@ class StartError(HoldfastError):
 class Server:
     """A handle on one master or worker process; it survives the process, which may be killed and started again.
 
-    `address` is "host:port" of HTTP for a master and of the data plane for a worker; `http` is HTTP for both.
+    `address` is "host:port" of HTTP for a master and of the data plane for a worker; `http` is HTTP for both. `config`
+    and `log` are its files.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Server:
         self.address = address
         self.http = http
         self.log = log
-        self._config = config
+        self.config = config
         self._launcher = launcher
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
@@ -128,7 +129,7 @@ class Server:
     def _launch(self) -> None:
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         # -P: the directory the user stands in may have folders called `common` or `client`.
-        command = [sys.executable, "-P", "-m", f"holdfast.{self.role}", "--config", str(self._config)]
+        command = [sys.executable, "-P", "-m", f"holdfast.{self.role}", "--config", str(self.config)]
         self._process = process.spawn(command, log=self.log)
 
     def _readiness(self) -> dict[str, Any]:

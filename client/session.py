@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.client.addresses import known_addresses
+from holdfast.client.checks import text, whole
 from holdfast.client.reduce_shuffle import ReduceShuffle, workers_of
 from holdfast.client.runtime import runtime
 from holdfast.client.shuffle import MapShuffle, Ticket, explain, key_message
@@ -61,6 +62,8 @@ class Session:
         lease_seconds: how long the masters keep the shuffles without hearing of us; by default the cluster's setting.
         Raises ConfigError, RetryError if no master answers, ApplicationGoneError if there is nothing to attach to.
         """
+        endpoints = text("endpoints", endpoints, "the masters' HTTP addresses, host:port,host:port,host:port, in one")
+        app = text("app", app, "the application's name")
         instance = _instance(instance)
         if instance is not None and (not attach or len(instance) != INSTANCE_BYTES):
             raise ConfigError(
@@ -68,7 +71,7 @@ class Session:
                 "as `holdfast shuffles --json` shows them"
             )
         if len(app.encode()) > NAME_BYTES_MAX or not (app or instance):
-            raise ConfigError(f"`app` is the application's name, 1 to {NAME_BYTES_MAX} bytes")
+            raise ConfigError(f"`app` is the application's name, 1 to {NAME_BYTES_MAX} bytes, not {app!r}")
         if lease_seconds is not None and not isinstance(lease_seconds, int | float):
             raise ConfigError(f"`lease_seconds` is a number of seconds, not {lease_seconds!r}")
         if lease_seconds is not None and not 0.001 <= lease_seconds <= _LEASE_SECONDS_MAX:
@@ -85,6 +88,10 @@ class Session:
         #: numbers that the caller chose; counting passes them by, or two shuffles would be one
         self._chosen: set[int] = set()
         self._renewal = runtime().run(self._start_renewal())
+
+    def __repr__(self) -> str:
+        """Application, instance as messages name it, and whether it is closed."""
+        return f"Session(app={self.app!r}, instance={self.instance.hex()[:8]}{', closed' if self.closed else ''})"
 
     @property
     def ticket(self) -> Ticket:
@@ -125,14 +132,15 @@ class Session:
     ) -> tuple[ShuffleKey, pb.RegisterShuffleReply]:
         if not isinstance(ack, Ack):
             raise ConfigError(f"`ack` is one of {', '.join(f'Ack.{each.name}' for each in Ack)}, not {ack!r}")
-        _check_range("partitions", partitions, 1, PARTITIONS_MAX)
-        _check_range("maps", maps or 0, 0, MAPS_MAX)
-        _check_range("copies", copies, 1, COPIES_MAX)
-        _check_range("shuffle_id", shuffle_id or 0, 0, U32_MAX)
-        _check_range("generation", generation, 0, U32_MAX)
-        if shuffle_id is not None:
-            self._chosen.add(shuffle_id)
-        number = self._next_number() if shuffle_id is None else shuffle_id
+        partitions = whole("partitions", partitions, 1, PARTITIONS_MAX)
+        maps = 0 if maps is None else whole("maps", maps, 0, MAPS_MAX)
+        copies = whole("copies", copies, 1, COPIES_MAX)
+        generation = whole("generation", generation, 0, U32_MAX)
+        if shuffle_id is None:
+            number = self._next_number()
+        else:
+            number = whole("shuffle_id", shuffle_id, 0, U32_MAX)
+            self._chosen.add(number)
         key = ShuffleKey(self.instance, ShuffleId(number), Generation(generation))
         reply: pb.RegisterShuffleReply = self._call(
             "Shuffles/RegisterShuffle",
@@ -140,7 +148,7 @@ class Session:
                 key=key_message(key),
                 kind=kind,
                 partitions=partitions,
-                maps=maps or 0,
+                maps=maps,
                 copies=copies,
                 ack=ack,
                 holder=self._holder,
@@ -156,13 +164,15 @@ class Session:
     def _open_shuffle(
         self, shuffle_id: int, generation: int, kind: pb.PartitionKind
     ) -> tuple[ShuffleKey, pb.GetManifestReply]:
-        _check_range("shuffle_id", shuffle_id, 0, U32_MAX)
-        _check_range("generation", generation, 0, U32_MAX)
-        key = ShuffleKey(self.instance, ShuffleId(shuffle_id), Generation(generation))
+        number = ShuffleId(whole("shuffle_id", shuffle_id, 0, U32_MAX))
+        key = ShuffleKey(self.instance, number, Generation(whole("generation", generation, 0, U32_MAX)))
         request = pb.GetManifestRequest(key=key_message(key), holder=self._holder)
         reply: pb.GetManifestReply = self._call("Shuffles/GetManifest", request)
         if reply.kind != kind:
-            raise ConflictError(f"shuffle {key} has partitions of another kind; open it with the other method")
+            held, method = (
+                ("REDUCE", "open_reduce_shuffle") if reply.kind == pb.PARTITION_KIND_REDUCE else ("MAP", "open_shuffle")
+            )
+            raise ConflictError(f"shuffle {key} has {held} partitions; open it with Session.{method}")
         return key, reply
 
     def register_reduce_shuffle(
@@ -177,6 +187,7 @@ class Session:
     ) -> ReduceShuffle:
         """Register a shuffle of REDUCE partitions, to which maps push; idempotent as register_map_shuffle.
 
+        maps: how many, if known; a commit then needs a status of each. 0 says that there are none.
         ack: how safe a batch is when it is acknowledged. Raises as register_map_shuffle.
         """
         key, reply = self._register_shuffle(
@@ -189,6 +200,7 @@ class Session:
             reply.assignment_array,
             workers_of(reply.workers),
             copies=reply.copies,
+            maps=maps,
             ack=ack,
             raft_index=RaftIndex(reply.raft_index),
         )
@@ -293,13 +305,6 @@ def _instance(given: bytes | str | None) -> bytes | None:
         return bytes.fromhex(given)
     except ValueError:
         return b""
-
-
-def _check_range(name: str, value: int, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"`{name}` is a number, not {value!r}")
-    if not least <= value <= most:
-        raise ConfigError(f"`{name}` is {least} to {most}, not {value}")
 
 
 def _user() -> str:

@@ -8,8 +8,9 @@ Spark API, the demo, drills and benchmarks.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -30,6 +31,8 @@ from holdfast.common.limits import KIB, LONG_POLL_MS_MAX
 from holdfast.common.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
 
+_log = logging.getLogger(__name__)
+
 #: Manifests up to this size travel with the shuffle to its tasks; larger ones are fetched once per process.
 MANIFEST_CARRIED_BYTES_MAX = 256 * KIB
 #: Manifests that a process keeps.
@@ -39,6 +42,8 @@ RETURN_GRACE_SECONDS = 30.0
 #: How long reader() waits for the commit.
 COMMIT_WAIT_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
+#: A call that takes longer says what it waits for.
+TELL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +119,11 @@ class Shuffle:
                 raise GiveUpError(f"shuffle {self.key} has {reply.partitions} partitions, not {self.partitions}")
             return reply
 
-    def _call(self, method: str, request: Any, deadline_s: float = 30.0) -> Any:
+    def _call(self, method: str, request: Any, deadline_s: float = 30.0, waiting: str = "") -> Any:
+        """`waiting` is logged now and then while there is no answer."""
         try:
-            control = runtime().control(self.ticket.endpoints)
-            return runtime().run(control.call(method, request, deadline_s=deadline_s))
+            call = runtime().control(self.ticket.endpoints).call(method, request, deadline_s=deadline_s)
+            return runtime().run(_telling(call, waiting) if waiting else call)
         except HoldfastError as error:
             raise type(error)(explain(error, self.ticket.endpoints), status=error.status) from error
 
@@ -193,6 +199,20 @@ class MapShuffle(Shuffle):
 
 
 _manifests: OrderedDict[ShuffleKey, Manifest] = OrderedDict()
+
+
+async def _telling(call: Coroutine[Any, Any, Any], waiting: str) -> Any:
+    """Await the call and log what is waited for, more and more seldom."""
+    task = asyncio.create_task(call)
+    pause = TELL_SECONDS
+    began = asyncio.get_running_loop().time()
+    try:
+        while not (await asyncio.wait([task], timeout=pause))[0]:
+            _log.warning("%s, for %.0f s now", waiting, asyncio.get_running_loop().time() - began)
+            pause *= 2
+        return task.result()
+    finally:
+        task.cancel()
 
 
 def key_message(key: ShuffleKey) -> pb.ShuffleKey:

@@ -20,6 +20,8 @@ from holdfast.common.reduce_layouts import ReduceWinners
 
 _HEAD = struct.Struct("<16sIII")
 _PUSHED = struct.Struct("<16sIIIQI")
+#: Maps that an error names; there may be many.
+_NAMED_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,14 @@ class PushStatus:
     partitions: int
     bitmap: bytes
 
+    def __repr__(self) -> str:
+        """Without the bitmap, which may be long."""
+        wrote = int.from_bytes(self.bitmap, "little").bit_count()
+        return (
+            f"PushStatus(shuffle {self.shuffle}, map {self.map}, attempt {self.attempt}, "
+            f"wrote for {wrote} of {self.partitions} partitions)"
+        )
+
     def to_bytes(self) -> bytes:
         """The shuffle (instance, number, generation), u32 map, u64 attempt, u32 partitions, then the bitmap."""
         key = self.shuffle
@@ -89,18 +99,39 @@ def winners_of(statuses: Iterable[MapStatus], shuffle: ShuffleKey, partitions: i
     return MapWinners(partitions, tuple(status.winner for status in by_map))
 
 
-def push_winners_of(statuses: Iterable[PushStatus], shuffle: ShuffleKey, partitions: int) -> ReduceWinners:
-    """The same for maps that pushed."""
-    by_map = _by_map(PushStatus, statuses, shuffle, partitions)
+def push_winners_of(
+    statuses: Iterable[PushStatus], shuffle: ShuffleKey, partitions: int, maps: int | None = None
+) -> ReduceWinners:
+    """The same for maps that pushed; `maps`: how many there are, if that is known. Raises ConfigError where it is not
+    known and there is no status at all: a commit is final, and nobody ever means that one."""
+    by_map = _by_map(PushStatus, statuses, shuffle, partitions, maps)
+    if maps is None and not by_map:
+        raise ConfigError(
+            f"no status for shuffle {shuffle}: give what the writers' `close` returned, and register the shuffle with "
+            "`maps=` so that none can be missing; maps=0 if it has no map at all"
+        )
     return ReduceWinners(
         partitions, tuple(status.attempt for status in by_map), tuple(status.bitmap for status in by_map)
     )
 
 
+def _not_the_maps(given: Iterable[int], maps: int) -> str:
+    """What is wrong with the statuses of a shuffle that was registered with so many maps, "" if nothing is."""
+    there = set(given)
+    said = f"{len(there)} status{'' if len(there) == 1 else 'es'} for {maps} map{'' if maps == 1 else 's'}"
+    missing = [f"map {number}" for number in range(maps) if number not in there]
+    if missing:
+        more = f" and {len(missing) - _NAMED_MAX} more" if len(missing) > _NAMED_MAX else ""
+        return f"{said}; missing: {', '.join(missing[:_NAMED_MAX])}{more}"
+    return "" if len(there) == maps else f"{said}; there is no map {max(there)}, they are numbered from 0"
+
+
 Either = TypeVar("Either", MapStatus, PushStatus)
 
 
-def _by_map(kind: type[Either], statuses: Iterable[Either], shuffle: ShuffleKey, partitions: int) -> list[Either]:
+def _by_map(
+    kind: type[Either], statuses: Iterable[Either], shuffle: ShuffleKey, partitions: int, maps: int | None = None
+) -> list[Either]:
     by_map: dict[MapId, Either] = {}
     if not isinstance(statuses, Iterable):
         raise ConfigError(f"commit takes the statuses that the writers' `close` returned, not {statuses!r}")
@@ -115,6 +146,9 @@ def _by_map(kind: type[Either], statuses: Iterable[Either], shuffle: ShuffleKey,
             raise ConflictError(f"map {status.map} was written for shuffle {status.shuffle}, not for {shuffle}")
         if status.partitions != partitions:
             raise ConflictError(f"map {status.map} wrote {status.partitions} partitions, the shuffle has {partitions}")
+    wrong = "" if maps is None else _not_the_maps(by_map, maps)
+    if wrong:
+        raise ConflictError(f"shuffle {shuffle}: {wrong}")
     missing = [number for number in range(len(by_map)) if number not in by_map]
     if missing:
         raise ConflictError(f"maps are numbered from 0 without gaps; no status for map {missing[0]}")

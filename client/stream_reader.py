@@ -28,7 +28,6 @@ from holdfast.client.core.fetch import (
     Effect,
     Failed,
     Fetch,
-    GaveUp,
     K,
     OpenStream,
     WorkerState,
@@ -229,17 +228,17 @@ class StreamReader(Generic[K, P]):
         """Yield what a piece brings. Raises CorruptError or IncompleteError, naming what is wrong where."""
         raise NotImplementedError
 
-    def _finish(self, reading: Reading[K], key: K) -> None:
-        """A file was sent in full: raises IncompleteError unless it is whole."""
+    def _finish(self, stream: int, reading: Reading[K], key: K) -> list[Effect[K]]:
+        """A file was sent in full: raises IncompleteError unless it is whole; returns what the core makes of it."""
         raise NotImplementedError
 
-    def _gave_up(self, effect: GaveUp[K]) -> None:
-        """A file has no copy left."""
-        raise effect.error
+    def _first(self) -> list[Effect[K]]:
+        """Return what to do first."""
+        return self._core.started()
 
     def __iter__(self) -> Iterator[Record]:
         try:
-            self._do(self._core.started())
+            self._do(self._first())
             while not self._complete:
                 event = self._next_event()
                 if event is None:
@@ -308,13 +307,13 @@ class StreamReader(Generic[K, P]):
         while reading.file < file:
             key = reading.files[reading.file]
             try:
-                self._finish(reading, key)
+                effects = self._finish(stream, reading, key)
             except IncompleteError as error:
                 what = f"partition {error.partition} from worker {reading.worker}: {error}"
                 self._on_damage(stream, reading.file, what)
                 return False
             reading.file += 1
-            self._do(self._core.file_complete(stream, key))
+            self._do(effects)
         return True
 
     def _on_end(self, stream: int) -> None:
@@ -363,14 +362,14 @@ class StreamReader(Generic[K, P]):
                     self._close(effect.stream)
                 case AskMasters():
                     self._spawn(self._ask_masters(effect))
-                case GaveUp():
-                    self._gave_up(effect)
                 case Complete():
                     self._complete = True
                 case Failed():
                     # Data that is nowhere was lost, or dropped on purpose: only the masters know.
                     dropped = self._shuffle.why_dropped() if isinstance(effect.error, DataLostError) else None
-                    raise dropped or effect.error
+                    if dropped is not None:
+                        raise dropped from effect.error
+                    raise effect.error
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         future = asyncio.run_coroutine_threadsafe(work, self._runtime.loop)

@@ -258,7 +258,7 @@ class ChunksOpen:
     map_begin: int = 0
     map_end: int = U32_MAX
     credit_bytes: int
-    #: (partition, epoch, first chunk to send)
+    #: (partition, epoch, first chunk to send); each epoch once
     files: list[tuple[int, int, int]]
 
     def encode(self) -> bytes:
@@ -275,6 +275,8 @@ class ChunksOpen:
         reader.end()
         if begin >= end or not files:
             raise ProtocolError(f"CHUNKS_OPEN: {len(files)} files, maps [{begin}, {end})")
+        if len({(partition, epoch) for partition, epoch, _ in files}) < len(files):
+            raise ProtocolError("CHUNKS_OPEN: an epoch is named twice; name each once, with the first chunk to send")
         return cls(shuffle=shuffle, map_begin=begin, map_end=end, credit_bytes=credit, files=files)
 
 

@@ -13,10 +13,14 @@ from holdfast.client.cli.output import json_option, progress, show, table
 from holdfast.common.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from holdfast.client.cli.benches.figures import Figure
     from holdfast.client.cluster import LocalCluster
 
 SECTIONS = ("latency", "rate", "small", "data", "restart", "idle", "failover")
+
+_COLUMNS_MAX = 120
 
 #: Workers of a section's cluster, where it is not one.
 WORKERS = {"small": 2}
@@ -44,8 +48,14 @@ def bench(sections: tuple[str, ...], partitions: int, directory: Path | None, as
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as scratch:
         figures = _measure(chosen, Path(scratch), partitions)
     document = {"figures": [figure.document() for figure in figures]}
+    show(document, as_json, lambda screen: draw(figures, screen))
+
+
+def draw(figures: list[Figure], screen: Console) -> None:
+    """Print the table, with notes in several lines where it would be wider than the screen or than 120 columns."""
     columns = ("section", "measured", "#value", "wanted", "note")
-    show(document, as_json, lambda screen: screen.print(table(columns, [figure.row() for figure in figures])))
+    made = table(columns, [figure.row() for figure in figures])
+    screen.print(made, width=min(screen.width, _COLUMNS_MAX))
 
 
 def _measure(chosen: list[str], scratch: Path, partitions: int) -> list[Figure]:

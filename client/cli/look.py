@@ -49,8 +49,8 @@ def status(masters: str, as_json: bool) -> int:
 async def _status(client: ControlClient) -> dict[str, Any]:
     answers = await asyncio.gather(*(_one_status(client, address) for address in client.endpoints))
     masters = [_master(address, answer) for address, answer in zip(client.endpoints, answers, strict=True)]
-    leading = [answer for answer in answers if answer is not None and answer.role == "leader"]
-    problems = [f"master {master['address']} is not reachable" for master in masters if not master["reachable"]]
+    leading = [answer for answer in answers if isinstance(answer, pb.StatusReply) and answer.role == "leader"]
+    problems = [f"a master is not reachable: {answer}" for answer in answers if isinstance(answer, HoldfastError)]
     document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters}
     if leading:
         # A deposed leader that has not heard of it yet has the lower term.
@@ -74,18 +74,18 @@ def _differences(masters: list[dict[str, Any]]) -> list[str]:
     return [f"masters differ in state at applied index {index}" for index, seen in hashes.items() if len(seen) > 1]
 
 
-async def _one_status(client: ControlClient, address: str) -> pb.StatusReply | None:
+async def _one_status(client: ControlClient, address: str) -> pb.StatusReply | HoldfastError:
     try:
         reply: pb.StatusReply = await client.ask(
             address, "Admin/Status", pb.StatusRequest(), timeout_s=_MASTER_SECONDS_MAX
         )
-    except HoldfastError:
-        return None
+    except HoldfastError as error:
+        return error
     return reply
 
 
-def _master(address: str, answer: pb.StatusReply | None) -> dict[str, Any]:
-    if answer is None:
+def _master(address: str, answer: pb.StatusReply | HoldfastError) -> dict[str, Any]:
+    if isinstance(answer, HoldfastError):
         return {"address": address, "reachable": False}
     numbers = ("term", "commit_index", "applied_index", "snapshot_index", "log_entries")
     return {

@@ -22,10 +22,13 @@ _directory = click.argument("directory", metavar="DIR", type=click.Path(path_typ
 
 @click.command()
 @_directory
-@click.option("--files", is_flag=True, help="Show every file, not only the shuffles; --json always has all.")
+@click.option("--files", is_flag=True, help="Show every file and epoch, not only the shuffles; --json always has all.")
 @json_option
 def inspect(directory: Path, files: bool, as_json: bool) -> int:
-    """Show what the storage directory DIR of a stopped worker holds. Exit 1 if it has problems."""
+    """Show what the storage directory DIR of a stopped worker holds.
+
+    Exit 1 if identity, index, or a sealed file's footer is damaged or missing; `verify` reads every byte instead.
+    """
     _need(directory)
     from holdfast.worker.storage.inspect import inspect_directory
 
@@ -83,33 +86,65 @@ def _draw_fields(document: dict[str, Any], screen: Console) -> None:
             screen.print(f"{key.removesuffix('_bytes').replace('_', ' '):<17} {shown}")
 
 
+#: What --files lists of every shuffle, and which columns: files of MAP, epochs and sealed files of REDUCE partitions.
+_LISTS = {
+    "files": (
+        "path",
+        "state",
+        "#map",
+        "#attempt",
+        "#epoch",
+        "#partitions",
+        "#batches",
+        "#file_bytes",
+        "ack",
+        "problem",
+    ),
+    "epochs": ("path", "state", "#partition", "#epoch", "#batches", "#size_bytes", "ack"),
+    "data_files": ("path", "kind", "#file_bytes", "indexed", "problem"),
+}
+
+
+def _shuffle_row(shuffle: dict[str, Any]) -> tuple[object, ...]:
+    """One shuffle: its MAP files, its REDUCE epochs by state, and what all of it takes on the disk."""
+    files, epochs, data_files = shuffle["files"], shuffle["epochs"], shuffle["data_files"]
+    sealed = sum(one["state"] == "sealed" for one in files)
+    states = [one["state"] for one in epochs]
+    stored = sum(one["file_bytes"] for one in (*files, *data_files))
+    stored += sum(one["size_bytes"] for one in epochs if one["state"] == "open")
+    return (
+        f"{shuffle['instance']}/{shuffle['shuffle']}.{shuffle['generation']}",
+        sealed,
+        len(files) - sealed,
+        states.count("sealed"),
+        states.count("open"),
+        len(states) - states.count("sealed") - states.count("open"),
+        sum(one["kind"] == "pack" for one in data_files),
+        sum(one["batches"] for one in (*files, *epochs)),
+        in_bytes(stored),
+    )
+
+
 def _draw_inspect(document: dict[str, Any], files: bool, screen: Console) -> None:
     _draw_fields(document, screen)
-    rows = []
-    for shuffle in document["shuffles"]:
-        found = shuffle["files"]
-        sealed = [one for one in found if one["state"] == "sealed"]
-        name = f"{shuffle['instance']}/{shuffle['shuffle']}.{shuffle['generation']}"
-        stored = sum(one["file_bytes"] for one in found)
-        rows.append(
-            (name, len(sealed), len(found) - len(sealed), sum(one["batches"] for one in found), in_bytes(stored))
-        )
-    screen.print(table(("shuffle", "#sealed files", "#others", "#batches", "#bytes"), rows))
+    columns = (
+        "shuffle",
+        "#map files",
+        "#unsealed",
+        "#sealed epochs",
+        "#open",
+        "#other",
+        "#packs",
+        "#batches",
+        "#bytes",
+    )
+    screen.print(table(columns, [_shuffle_row(shuffle) for shuffle in document["shuffles"]]))
     if files:
-        keys = (
-            "path",
-            "state",
-            "#map",
-            "#attempt",
-            "#epoch",
-            "#partitions",
-            "#batches",
-            "#file_bytes",
-            "ack",
-            "problem",
-        )
-        listed = [one for shuffle in document["shuffles"] for one in shuffle["files"]]
-        screen.print(table(keys, [[one[key.lstrip("#")] for key in keys] for one in listed]))
+        for kind, keys in _LISTS.items():
+            listed = [one for shuffle in document["shuffles"] for one in shuffle[kind]]
+            if listed:
+                rows = [[one[key.lstrip("#")] for key in keys] for one in listed]
+                screen.print(table(keys, rows, title=kind.replace("_", " ")))
     for path in document["unknown"]:
         screen.print(f"not ours: {path}", soft_wrap=True)
     for problem in document["problems"]:

@@ -98,7 +98,7 @@ def _lines(what: str, total: int) -> Callable[[str], None]:
         nonlocal done
         done += 1
         if done % every == 0 or done == total:
-            click.echo(f"{what}: {done} of {total} {note}".rstrip(), err=True)
+            click.echo(f"{what}: {done} of {total}" + (f", {note}" if note else ""), err=True)
 
     return step
 

@@ -8,12 +8,15 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.client.cli.output import console, json_option, table
 from holdfast.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.client.server import Server
 
 _config_option = click.option(
     "--config", "file", required=True, type=click.Path(path_type=Path), help="The TOML file; see docs/configuration.md."
@@ -64,7 +67,12 @@ def local(masters: int, workers: int, directory: Path | None, as_json: bool) -> 
             for server in cluster.servers:
                 if not server.running and server.name not in gone:
                     gone.add(server.name)
-                    click.echo(f"holdfast: {server.role} {server.name} has ended; its log is {server.log}", err=True)
+                    click.echo(_ended(server), err=True)
+
+
+def _ended(server: Server) -> str:
+    again = f"to start it again, in another shell: holdfast {server.role} --config {server.config}"
+    return f"holdfast: {server.role} {server.name} has ended; its log is {server.log}\n          {again}"
 
 
 def _announce(document: dict[str, Any], as_json: bool) -> None:
@@ -73,8 +81,17 @@ def _announce(document: dict[str, Any], as_json: bool) -> None:
         sys.stdout.flush()
         return
     screen = console()
-    columns = ("name", "role", "address", "http", "#pid")
-    screen.print(table(columns, [[server[key.lstrip("#")] for key in columns] for server in document["servers"]]))
+    rows = [
+        (
+            server["name"],
+            server["role"],
+            server["http"],
+            server["address"] if server["role"] == "worker" else "",
+            server["pid"],
+        )
+        for server in document["servers"]
+    ]
+    screen.print(table(("name", "role", "http", "data plane", "#pid"), rows))
     screen.print(f"state and logs   {document['directory']}")
     screen.print(f"in this shell    export HOLDFAST_MASTERS={document['endpoints']}", soft_wrap=True)
     screen.print(f'in Python        Session("{document["endpoints"]}", app="first try")', soft_wrap=True)

@@ -4,23 +4,29 @@ Rules: pure. Every epoch that has a sealed copy is a file of core/fetch.py, whic
 copies. Chunks of one copy are asked for once: a stream that is opened again goes on with the first chunk that was not
 complete. Another copy has other chunk boundaries and begins with its first one; what comes twice is dropped by number.
 An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
-whether anything is missing. Called by push_reader.py.
+whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter than
+the other (recovery cut a damaged end); the longer of two is read first, so that this is rarely needed. Called by
+push_reader.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from holdfast.client.core.check import IncompleteError
 from holdfast.client.core.exact import PartitionCheck
-from holdfast.client.core.fetch import Fetch, Source
+from holdfast.client.core.fetch import Effect, Fetch, Source
 from holdfast.common.batch import Batch
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError
-from holdfast.common.ids import Epoch, PartitionId, WorkerId
-from holdfast.common.reduce_layouts import EpochResult, ReduceManifest, ReduceWinners
+from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
+from holdfast.common.reduce_layouts import CopyResult, EpochResult, ReduceManifest, ReduceWinners
 
 #: (partition, epoch): a file.
 EpochKey = tuple[PartitionId, Epoch]
+#: What follows from the end of an epoch: files to read now, or the error that ends the read.
+Verdict = Mapping[EpochKey, Source] | HoldfastError
+#: Epochs that an error names.
+_EPOCHS_NAMED = 8
 
 
 class ChunkFetch:
@@ -44,25 +50,33 @@ class ChunkFetch:
         self._checks = {each: PartitionCheck(winners, each, self.maps) for each in partitions}
         #: epochs of each partition that were not read to their end
         self._left: dict[PartitionId, set[Epoch]] = {each: set() for each in self._checks}
-        #: why epochs of a partition cannot be read
+        #: copies that were not read to their end, and may be tried; and those that were
+        self._unread: dict[EpochKey, set[WorkerId]] = {}
+        self._read: dict[EpochKey, list[WorkerId]] = {}
+        #: why epochs of a partition cannot be read, and why the second copies of epochs that were read cannot
         self._lost: dict[PartitionId, list[HoldfastError]] = {}
+        self._other_errors: dict[PartitionId, list[HoldfastError]] = {}
         #: the chunk that comes next, by file and copy
         self._next: dict[tuple[EpochKey, WorkerId], int] = {}
         sources: dict[EpochKey, Source] = {}
         for result in manifest.epochs:
             if result.partition in self._checks:
                 self._add(result, sources)
-        self.fetch: Fetch[EpochKey] = Fetch(sources, where=where, goes_on=True, grace_ns=grace_ns)
+        self.fetch: Fetch[EpochKey] = Fetch(sources, where=where, gave_up=self._gave_up, grace_ns=grace_ns)
 
     def _add(self, result: EpochResult, sources: dict[EpochKey, Source]) -> None:
-        name = f"partition {result.partition} epoch {result.epoch}"
+        key = (result.partition, result.epoch)
         if result.copies:
-            workers = tuple(copy.worker for copy in result.copies)
-            sources[result.partition, result.epoch] = Source(workers, name)
+            longest = sorted(result.copies, key=lambda copy: -copy.size_bytes)
+            sources[key] = Source(tuple(copy.worker for copy in longest), _name(key))
+            self._unread[key] = {copy.worker for copy in longest}
             self._left[result.partition].add(result.epoch)
         elif result.lost:
-            copies = ", ".join(f"worker {copy.worker} {copy.status.name}" for copy in (result.primary, result.replica))
-            error = DataLostError(f"{self._where}: {name} is lost: no copy was sealed ({copies})")
+            copies = ", ".join(_said(copy) for copy in (result.primary, result.replica))
+            error = DataLostError(
+                f"{self._where}: {_name(key)} was recorded as lost at the commit ({copies}); run the maps again in "
+                "a new generation or shuffle"
+            )
             self._lost.setdefault(result.partition, []).append(error)
 
     # Chunks.
@@ -95,36 +109,78 @@ class ChunkFetch:
 
     # Completeness.
 
-    def started(self) -> None:
-        """Nothing was read yet: partitions without any epoch are judged now. Raises as `epoch_complete`."""
+    def started(self) -> list[Effect[EpochKey]]:
+        """Nothing was read yet: judge the partitions without any epoch, and open the first streams."""
         for partition in [each for each, left in self._left.items() if not left]:
-            self._judge(partition)
+            verdict = self._judge(partition)
+            if isinstance(verdict, HoldfastError):
+                return self.fetch.stop(verdict)
+        return self.fetch.started()
 
-    def epoch_complete(self, key: EpochKey) -> None:
-        """An epoch was read to its end. Raises DataLostError or CorruptError if its partition is not whole now."""
+    def epoch_complete(self, stream: int, key: EpochKey, worker: WorkerId) -> list[Effect[EpochKey]]:
+        """This worker's copy of an epoch was read to its end."""
+        self._read.setdefault(key, []).append(worker)
+        self._unread[key].discard(worker)
+        verdict = self._epoch_over(key)
+        if isinstance(verdict, HoldfastError):
+            return self.fetch.stop(verdict)
+        return self.fetch.file_complete(stream, key, verdict)
+
+    def _gave_up(self, key: EpochKey, error: HoldfastError) -> Verdict:
+        """No copy of an epoch that was asked for can be read."""
+        self._unread[key].clear()
+        kept = self._other_errors if key in self._read else self._lost
+        kept.setdefault(key[0], []).append(error)
+        return self._epoch_over(key)
+
+    def _epoch_over(self, key: EpochKey) -> Verdict:
         self._left[key[0]].discard(key[1])
-        if not self._left[key[0]]:
-            self._judge(key[0])
+        return {} if self._left[key[0]] else self._judge(key[0])
 
-    def gave_up(self, key: EpochKey, error: HoldfastError) -> None:
-        """No copy of an epoch can be read. Raises as `epoch_complete`."""
-        self._lost.setdefault(key[0], []).append(error)
-        self.epoch_complete(key)
-
-    def _judge(self, partition: PartitionId) -> None:
-        lost = self._lost.pop(partition, [])
+    def _judge(self, partition: PartitionId) -> Verdict:
+        lost = self._lost.get(partition, [])
         missing = self._checks[partition].missing(all_read=not lost)
-        if missing and lost:
-            first = lost[0]
-            raise type(first)(
-                f"{str(first).rstrip('.')}. Without it the partition is not whole: {missing}", status=first.status
-            )
-        if missing:
-            raise CorruptError(f"{self._where}: partition {partition} was read to its end and is not whole: {missing}")
-        del self._left[partition]
-        self._checks[partition].close()
+        if not missing:
+            del self._left[partition]
+            self._checks[partition].close()
+            return {}
+        return self._other_copies(partition) or self._not_whole(partition, missing)
+
+    def _other_copies(self, partition: PartitionId) -> dict[EpochKey, Source]:
+        """What is sealed on two workers can be cut short on one: the copies that were not read may have the rest."""
+        keys = [key for key in self._epochs_of(partition) if self._unread[key]]
+        self._left[partition].update(epoch for _, epoch in keys)
+        return {key: Source(tuple(sorted(self._unread[key])), _name(key)) for key in keys}
+
+    def _not_whole(self, partition: PartitionId, missing: str) -> HoldfastError:
+        read = [
+            f"epoch {key[1]} of worker {' and '.join(map(str, self._read[key]))}"
+            for key in self._epochs_of(partition)
+            if key in self._read
+        ]
+        if len(read) > _EPOCHS_NAMED:
+            read[_EPOCHS_NAMED:] = [f"{len(read) - _EPOCHS_NAMED} more epochs"]
+        what = f"{missing} (read to the end: {', '.join(read) or 'nothing'})"
+        causes = self._lost.get(partition, []) + self._other_errors.get(partition, [])
+        if not causes:
+            return CorruptError(f"{self._where}: partition {partition} was read to its end and is not whole: {what}")
+        text = f"{str(causes[0]).rstrip('.')}. Without it the partition is not whole: {what}"
+        error: HoldfastError = type(causes[0])(text, status=causes[0].status)
+        return error
+
+    def _epochs_of(self, partition: PartitionId) -> list[EpochKey]:
+        return sorted(key for key in self._unread if key[0] == partition)
 
     def check(self) -> None:
         """Raise AssertionError if the books disagree."""
         self.fetch.check()
         assert self._left.keys() <= self._checks.keys()
+        assert not any(self._unread[key].intersection(workers) for key, workers in self._read.items())
+
+
+def _name(key: EpochKey) -> str:
+    return f"partition {key[0]} epoch {key[1]}"
+
+
+def _said(copy: CopyResult) -> str:
+    return "no second copy" if copy.worker == NO_WORKER else f"worker {copy.worker} {copy.status.name}"

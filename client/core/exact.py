@@ -16,6 +16,7 @@ from holdfast.common.ids import MapId, PartitionId
 from holdfast.common.reduce_layouts import NO_ATTEMPT, ReduceWinners
 
 _U64 = 0xFFFF_FFFF_FFFF_FFFF
+_MIXED = "damage, or two writers had this attempt number, which has to be unique in the application"
 
 
 @dataclass(slots=True)
@@ -110,6 +111,11 @@ class PartitionCheck:
         if seen.totals is None:
             return f"has {seen.below + len(seen.above)} batches and no LAST"
         count, crc_sum = seen.totals
+        came = seen.below + len(seen.above)
+        if came > count:
+            return f"has {came} batches, and its LAST counts {count}; {_MIXED}"
         if seen.above or seen.below != count:
-            return f"has {seen.below + len(seen.above)} batches of {count}; number {seen.below} is missing"
-        return "" if crc_sum == seen.crc_sum else "has batches whose checksums do not add up to what its LAST says"
+            return f"has {came} batches of {count}; number {seen.below} is missing"
+        if crc_sum != seen.crc_sum:
+            return f"has batches whose checksums do not add up to what its LAST says; {_MIXED}"
+        return ""

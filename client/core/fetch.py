@@ -5,14 +5,15 @@ whose winner wrote it, or (partition, epoch) of one that was pushed to. Files th
 again. Per copy of a file three *answers* that do not help are the end of it (a refusal, a checksum mismatch, missing
 batches); refused and lost connections are no answers: they are tried again while the masters call the worker alive or
 it has not been gone for the return grace. A copy whose worker is gone is given up at once if another copy is left, and
-one whose worker is merely silent is left for another one that may answer.
+one whose worker is merely silent is left for another one that may answer. A file may be wanted again from other workers
+when it is complete, or when all copies of another one are given up: core/chunk_fetch.py decides that.
 Events of a stream that is over are ignored. Called by stream_reader.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -98,16 +99,8 @@ class AskMasters:
 
 
 @dataclass(frozen=True, slots=True)
-class GaveUp(Generic[K]):
-    """No copy of this file is left; the others are read all the same (`goes_on`)."""
-
-    file: K
-    error: HoldfastError
-
-
-@dataclass(frozen=True, slots=True)
 class Complete:
-    """Every file is complete, or given up."""
+    """Every file is complete, or was given up without harm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +110,7 @@ class Failed:
     error: HoldfastError
 
 
-Effect = OpenStream[K] | CloseStream | AskMasters | GaveUp[K] | Complete | Failed
+Effect = OpenStream[K] | CloseStream | AskMasters | Complete | Failed
 
 
 @dataclass(slots=True)
@@ -146,20 +139,18 @@ class Fetch(Generic[K]):
         files: Mapping[K, Source],
         *,
         where: str,
-        goes_on: bool = False,
+        gave_up: Callable[[K, HoldfastError], Mapping[K, Source] | HoldfastError] | None = None,
         prefer: Sequence[WorkerId] = (),
         grace_ns: int = RETURN_GRACE_NS,
         streams_max: int = STREAMS_MAX,
     ) -> None:
-        rank = {worker: index for index, worker in enumerate(prefer)}
-        self._files = {
-            key: _File(source.name, sorted(source.workers, key=lambda worker: rank.get(worker, len(rank))))
-            for key, source in files.items()
-        }
-        #: names the shuffle and the partitions in errors
+        """`where` names shuffle and partitions in errors. gave_up: asked when no copy of a file is left; returns
+        files to read on account of that, or the error that ends the read. By default the first such file ends it."""
+        self._rank = {worker: index for index, worker in enumerate(prefer)}
+        self._files: dict[K, _File] = {}
+        self._want(files)
         self._where = where
-        self._goes_on = goes_on
-        self._given_up: list[Effect[K]] = []
+        self._gave_up = gave_up
         self._grace_ns = grace_ns
         self._streams_max = streams_max
         self._streams: dict[int, _Stream[K]] = {}
@@ -179,15 +170,16 @@ class Fetch(Generic[K]):
         """Open the first streams."""
         return self._continue()
 
-    def file_complete(self, stream: int, key: K) -> list[Effect[K]]:
-        """A file was read to its end and checked."""
+    def file_complete(self, stream: int, key: K, more: Mapping[K, Source] | None = None) -> list[Effect[K]]:
+        """A file was read to its end and checked. `more`: files to read on account of that, maybe this one again."""
         state = self._streams.get(stream)
         if state is None or self.over:
             return []
         state.owed.discard(key)
         self._files.pop(key, None)
         self._reached(state.worker)
-        return self._continue() if not self._files else []
+        self._want(more or {})
+        return self._continue() if more or not self._files else []
 
     def stream_ended(self, stream: int) -> list[Effect[K]]:
         """A stream came to its END."""
@@ -250,6 +242,10 @@ class Fetch(Generic[K]):
         self._waiting.clear()
         return self._continue()
 
+    def stop(self, error: HoldfastError) -> list[Effect[K]]:
+        """What was read cannot be helped by reading more: the read is over."""
+        return [] if self.over else self._stop(error)
+
     def may_switch(self, stream: int) -> bool:
         """Whether everything that a stream owes has another copy, on a worker that answers as far as we know."""
         state = self._streams.get(stream)
@@ -260,12 +256,17 @@ class Fetch(Generic[K]):
 
     # Decisions.
 
+    def _want(self, files: Mapping[K, Source]) -> None:
+        for key, source in files.items():
+            copies = sorted(source.workers, key=lambda worker: self._rank.get(worker, len(self._rank)))
+            self._files[key] = _File(source.name, copies)
+
     def _continue(self) -> list[Effect[K]]:
         """Open what can be opened."""
-        effects, self._given_up = self._given_up, []
         if not self._files:
             self.over = True
-            return [*effects, *(CloseStream(stream) for stream in self._streams), Complete()]
+            return [*(CloseStream(stream) for stream in self._streams), Complete()]
+        effects: list[Effect[K]] = []
         owed = {key for state in self._streams.values() for key in state.owed}
         wanted: dict[WorkerId, list[K]] = {}
         for key, file in self._files.items():
@@ -338,10 +339,11 @@ class Fetch(Generic[K]):
 
     def _no_copy(self, key: K, error: HoldfastError) -> list[Effect[K]] | None:
         """The last copy of a file is given up; returns how the read ends, if it does."""
-        if not self._goes_on:
-            return self._stop(error)
+        verdict = error if self._gave_up is None else self._gave_up(key, error)
+        if isinstance(verdict, HoldfastError):
+            return self._stop(verdict)
         del self._files[key]
-        self._given_up.append(GaveUp(key, error))
+        self._want(verdict)
         return None
 
     def _is_out_of_reach(self, worker: WorkerId, now_ns: int, limit_ns: int) -> bool:

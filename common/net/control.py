@@ -6,8 +6,8 @@ Rules
 * A command keeps its call number over all its tries, so that it is applied once.
 * A try ends when the master answers, when its connection fails, or when another master says that it leads by now, which
   is asked in the background while an answer is awaited; so neither a killed nor a paused leader is waited for.
-* While no leader is known all masters are asked, every 50 ms at first and slower later, until the deadline.
-
+* While no leader is known all masters are asked, every 50 ms at first and slower later, until the deadline; not where
+  every endpoint is an unknown host or answers as something else than a master, which ends the call at once.
 * Calls go over HTTP unless gRPC is asked for: the same methods at a third of the CPU (docs/adr/0004-control-plane.md).
 
 Used by workers, sessions, drills and the CLI. Endpoints name the masters' HTTP ports; gRPC addresses are learnt there.
@@ -28,7 +28,7 @@ from google.protobuf.message import DecodeError, Message
 
 from holdfast.common.errors import ConfigError, HoldfastError, NotLeaderError, ProtocolError, RetryError, Status
 from holdfast.common.net.methods import METHODS, Method
-from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport
+from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport, UnknownHostError
 from holdfast.common.proto import holdfast_pb2 as pb
 
 #: How far the numbers of calls under way may be apart; the answer table remembers twice as many calls of a client.
@@ -73,6 +73,8 @@ class ControlClient:
         self._transport: Transport = GrpcTransport() if self._kind == "grpc" else self._http
         self._leader = ""  # its HTTP address
         self._known = dict.fromkeys(self.endpoints, "")  # HTTP address -> gRPC address
+        #: why each of them was not found to lead when it was asked last
+        self._causes: dict[str, HoldfastError] = {}
         self._search: asyncio.Task[str] | None = None
         #: tries under way: at which master, since when
         self._waiting: dict[asyncio.Future[bytes], tuple[str, float]] = {}
@@ -193,7 +195,7 @@ class ControlClient:
         if not address:
             reply = await self._discover(leader, _PROBE_TIMEOUT_S)
             if reply is None:
-                raise RetryError(f"master {leader} cannot be reached")
+                raise RetryError(f"master {self._causes[leader]}")
             address = self._known[leader]
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -246,10 +248,16 @@ class ControlClient:
             if search.done() and not search.cancelled() and search.result():
                 self._leader = search.result()
                 return self._leader
-            if loop.time() + pause >= end:
-                raise RetryError(f"no master of {', '.join(self.endpoints)} leads; are they running?")
+            if loop.time() + pause >= end or self._hopeless():
+                causes = (str(self._causes.get(each, f"{each}: not asked yet")) for each in self._known)
+                raise RetryError(f"no master leads: {'; '.join(causes)}")
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))
             pause = min(pause * 1.1, _PAUSE_MAX_S)
+
+    def _hopeless(self) -> bool:
+        """Whether no endpoint names a master, nor ever did: neither an election nor a start would change that."""
+        causes = [self._causes.get(each) for each in self._known]
+        return not self.cluster_id and all(isinstance(each, UnknownHostError | ProtocolError) for each in causes)
 
     async def _ask_all(self) -> str:
         """Ask all masters at once; return the first that says of itself that it leads, "" if none does."""
@@ -271,11 +279,14 @@ class ControlClient:
     async def _discover(self, address: str, timeout_s: float) -> pb.DiscoverReply | None:
         try:
             reply: pb.DiscoverReply = await self.ask(address, "Shuffles/Discover", pb.DiscoverRequest(), timeout_s)
-        except HoldfastError:
-            return None  # what matters is only whether it can be asked
+        except HoldfastError as error:
+            self._causes[address] = error
+            return None
         if self.cluster_id and reply.cluster_id != self.cluster_id:
+            self._causes[address] = RetryError(f"{address}: is a master of another cluster, {reply.cluster_id}")
             return None
         self.cluster_id = reply.cluster_id
+        self._causes[address] = RetryError(f"{address}: answers, but knows of no leader")
         for master in reply.masters:
             if master.name == reply.name and master.http:
                 self._known[master.http] = self._known[address] = master.grpc

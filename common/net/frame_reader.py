@@ -51,6 +51,8 @@ class FrameReader:
         self._body: Body | None = None
         #: set once HELLO was accepted; before, only that one small frame is allowed
         self.greeted = False
+        #: frames whose header is here
+        self.begun = 0
         #: bytes that the pool could not give; reading pauses until supply()
         self.starved = 0
         #: asked before memory is taken for a body; False throws the body away, and the frame is not yielded
@@ -116,6 +118,7 @@ class FrameReader:
             _check_greeting(header)
         self._start += HEADER_BYTES
         self._header, self._raw = header, raw
+        self.begun += 1
         return True
 
     def _finish_meta(self) -> bool:

@@ -1,9 +1,9 @@
 """The worker side of framed connections: a listening server, and what it asks of the one who answers.
 
 Rules: the first frame is HELLO, within a time limit; a connection that stops in the middle of a frame is closed, since
-it holds memory of the pool; connections are bounded. A body is received once the handler has admitted it. Whatever a
-handler raises as a HoldfastError while it takes a frame closes that connection with its status. Called by
-worker/server and tests.
+it holds memory of the pool, and so is one that goes on too slowly while others wait; connections are bounded. A body is
+received once the handler has admitted it. Whatever a handler raises as a HoldfastError while it takes a frame closes
+that connection with its status. Called by worker/server and tests.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
 from holdfast.common.frame import FrameHeader, FrameType
-from holdfast.common.limits import FRAME_META_BYTES_MAX
+from holdfast.common.limits import FRAME_META_BYTES_MAX, KIB
 from holdfast.common.messages import Hello, HelloOk
 from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.frame_reader import Frame
@@ -25,6 +25,8 @@ from holdfast.common.net.frames import SOCKET_BUFFER_BYTES, Buffer, FrameConnect
 HELLO_SECONDS = 5.0
 #: A connection that stopped in the middle of a frame is closed after two of these.
 SWEEP_SECONDS = 10.0
+#: While others wait, a frame that takes longer than that has to come at least this fast.
+FRAME_BYTES_PER_SECOND_MIN = 256 * KIB
 #: Connections at a time; an executor has a handful.
 CONNECTIONS_MAX = 4_096
 
@@ -44,8 +46,19 @@ class Handler(Protocol):
     def writable(self, connection: ServerConnection) -> None:
         """What was queued is nearly sent."""
 
+    def hurried(self) -> bool:
+        """Whether others wait for what is reserved for a body on its way."""
+
     def lost(self, connection: ServerConnection) -> None:
         """The connection is gone. Called once for each that said HELLO."""
+
+
+class _Mark(NamedTuple):
+    """How far a connection has come."""
+
+    frames: int
+    pauses: int
+    bytes_in: int
 
 
 class ServerConnection(FrameConnection):
@@ -59,13 +72,29 @@ class ServerConnection(FrameConnection):
         self._greeting: asyncio.TimerHandle | None = None
         #: counts connections, for who wants a small name of this one
         self.number = server.next_number()
-        #: bytes_in at the last sweep, if a frame was unfinished then
-        self.stalled_at = -1
+        #: at the last sweep, if a frame was unfinished then
+        self._mark: _Mark | None = None
 
     @property
     def greeted(self) -> bool:
         """HELLO was said and accepted."""
         return self._reader.greeted
+
+    def why_too_slow(self, hurried: bool) -> str | None:
+        """What is wrong with how its frame comes, by what came since the last time this was asked."""
+        mark, self._mark = self._mark, None
+        if not self.receiving:
+            return None
+        self._mark = now = _Mark(self._reader.begun, self.pauses, self.bytes_in)
+        if mark is None:
+            return None
+        if now.bytes_in == mark.bytes_in:
+            return "the connection stopped in the middle of a frame"
+        slow = now.bytes_in - mark.bytes_in < FRAME_BYTES_PER_SECOND_MIN * SWEEP_SECONDS
+        if hurried and slow and now[:2] == mark[:2]:
+            rate = f"{FRAME_BYTES_PER_SECOND_MIN // KIB} KiB/s"
+            return f"a frame comes more slowly than {rate} while others wait; send smaller ones"
+        return None
 
     def reply(self, header: FrameHeader, meta: bytes = b"", *body: Buffer) -> None:
         """Answer a request with OK."""
@@ -168,14 +197,12 @@ class FrameServer:
         self._sweeper = loop.call_later(SWEEP_SECONDS, self.sweep)
 
     def sweep(self) -> None:
-        """Close connections that stopped in the middle of a frame since the last sweep."""
+        """Close connections that stopped in the middle of a frame since the last sweep, or came too slowly."""
+        hurried = self.pool.waiting > 0 or self.handler.hurried()
         for connection in list(self.connections):
-            if not connection.receiving:
-                connection.stalled_at = -1
-            elif connection.stalled_at == connection.bytes_in:
-                connection.close_because(ProtocolError("the connection stopped in the middle of a frame"))
-            else:
-                connection.stalled_at = connection.bytes_in
+            why = connection.why_too_slow(hurried)
+            if why is not None:
+                connection.close_because(ProtocolError(why))
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self.sweep)
 
     def forget(self, connection: ServerConnection) -> None:

@@ -101,6 +101,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.held_bytes = 0
         #: frame bytes received and sent since the connection began
         self.bytes_in = 0
+        #: how often reading was stopped
+        self.pauses = 0
         self.bytes_out = 0
 
     # What subclasses act on.
@@ -344,6 +346,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _pause(self, why: int) -> None:
         if not self._paused and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
+            self.pauses += 1
         self._paused |= why
 
     def _resume(self, why: int) -> None:

@@ -1,8 +1,9 @@
 """Carries one control call to one master: over gRPC, or as HTTP/1.1 POST with a protobuf body (Connect unary).
 
 Rules: one try, no policy; whatever goes wrong is a typed error: the master's own refusal by its status number,
-everything that says nothing about the call (refused, reset, timed out) as RetryError with UNAVAILABLE. Connections are
-kept and shared by concurrent calls. gRPC is imported when first used, so that a process that only reads does not pay
+everything that says nothing about the call (refused, reset, timed out) as RetryError with UNAVAILABLE, an answer that
+no master gives as ProtocolError. The messages of the latter two begin with the address. Connections are kept and shared
+by concurrent calls. gRPC is imported when first used, so that a process that only reads does not pay
 for it. Called by control.py only.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -27,6 +29,8 @@ from holdfast.common.net.methods import LEADER_KEY, LOWEST_KEY, STATUS_KEY
 
 _HEAD_BYTES_MAX = 16 * KIB
 _OK = 200
+#: What a resolver says of a name that is not there, and not of a moment in which nobody knows.
+_UNKNOWN_HOST = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 #: Idle HTTP connections kept per master.
 _IDLE_MAX = 32
 
@@ -45,6 +49,10 @@ _GRPC_OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
 )
+
+
+class UnknownHostError(RetryError):
+    """No host has the name in the address."""
 
 
 class Transport(Protocol):
@@ -147,8 +155,8 @@ class HttpTransport:
             _, connection = await loop.create_connection(
                 lambda: _Connection(address, idle.setdefault(address, [])), host.strip("[]"), int(port)
             )
-        except OSError as error:
-            _fail(answered, RetryError(f"master {address} cannot be reached: {error}"))
+        except (OSError, UnicodeError) as error:
+            _fail(answered, _unreachable(address, error))
             return
         if answered.done():
             connection.close()
@@ -188,7 +196,12 @@ class _Connection(asyncio.Protocol):
         if self in self._idle:
             self._idle.remove(self)
         if self._answered is not None:
-            _fail(self._answered, RetryError(f"master {self._address} cannot be reached: {error or 'it hung up'}"))
+            _fail(
+                self._answered,
+                RetryError(
+                    f"{self._address}: {error or 'hung up without an answer (is this the HTTP port of a master?)'}"
+                ),
+            )
 
     def data_received(self, data: bytes) -> None:
         """Hear from asyncio."""
@@ -200,7 +213,7 @@ class _Connection(asyncio.Protocol):
             if not self._body[1] and not self._read_head():
                 return
         except (ProtocolError, ValueError) as error:
-            _fail(self._answered, ProtocolError(f"{self._address} does not answer like a Holdfast master: {error}"))
+            _fail(self._answered, ProtocolError(f"{self._address}: answers, but is no master: {error}"))
             return
         start, end = self._body
         if len(self._received) >= end:
@@ -233,7 +246,13 @@ class _Connection(asyncio.Protocol):
         if self._status == _OK:
             answered.set_result(body)
         else:
-            answered.set_exception(refusal(self._headers, _message(body) or f"HTTP status {self._status}"))
+            answered.set_exception(self._refusal(_message(body).strip() or f"HTTP status {self._status}"))
+
+    def _refusal(self, message: str) -> HoldfastError:
+        """What an answer that is no success means: masters give a status, others' words are shown."""
+        if STATUS_KEY not in self._headers:
+            return ProtocolError(f"{self._address}: answers, but is no master: {message[:200]}")
+        return refusal(self._headers, message)
 
     def _ended(self, answered: asyncio.Future[bytes]) -> None:
         """The call was given up before its answer came: what comes now would be taken for the next one's."""
@@ -242,13 +261,21 @@ class _Connection(asyncio.Protocol):
             self.close()
 
 
+def _unreachable(address: str, error: OSError | UnicodeError) -> HoldfastError:
+    if isinstance(error, UnicodeError) or (isinstance(error, socket.gaierror) and error.errno in _UNKNOWN_HOST):
+        return UnknownHostError(f"{address}: unknown host")
+    if isinstance(error, ConnectionRefusedError):
+        return RetryError(f"{address}: connection refused")
+    return RetryError(f"{address}: cannot be reached: {error}")
+
+
 def _fail(answered: asyncio.Future[bytes], error: HoldfastError) -> None:
     if not answered.done():
         answered.set_exception(error)
 
 
 def _time_out(answered: asyncio.Future[bytes], address: str, seconds: float) -> None:
-    _fail(answered, RetryError(f"master {address} did not answer within {seconds:.2f} s"))
+    _fail(answered, RetryError(f"{address}: did not answer within {seconds:.2f} s"))
 
 
 def refusal(told: Mapping[str, str], message: str) -> HoldfastError:
@@ -279,7 +306,7 @@ def _parse_head(head: bytes) -> tuple[int, dict[str, str]]:
     lines = head.decode("latin-1").split("\r\n")
     parts = lines[0].split(" ", 2)
     if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdigit():
-        raise ProtocolError("what answers there does not speak HTTP/1.1; endpoints name the masters' HTTP ports")
+        raise ProtocolError("it does not speak HTTP/1.1; endpoints name the masters' HTTP ports")
     pairs = (line.partition(":") for line in lines[1:] if line)
     return int(parts[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
 

@@ -1,6 +1,7 @@
 """The command line as people and scripts meet it: what it prints and returns, and what it says when misused."""
 
 import asyncio
+import io
 import json
 import os
 import signal
@@ -10,8 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from holdfast.client import Session
+from holdfast.client.cli.bench import draw
+from holdfast.client.cli.benches.figures import Figure
 from holdfast.client.cli.main import COMMANDS
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.net.control import ControlClient
@@ -189,8 +193,19 @@ def test_unreachable_masters_are_bad_news():
     """Endpoints where nobody listens leave with 1 and a sentence, not with a stack of calls."""
     done = run("workers", "--masters", "127.0.0.1:1")
     assert done.returncode == 1
-    assert "127.0.0.1:1" in done.stderr
+    assert "127.0.0.1:1: connection refused" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_wrong_endpoints_are_told_by_what_they_are(cluster: LocalCluster):
+    """A worker's ports and an unknown host given as masters: each with its cause, in `workers` and in `status`."""
+    worker = cluster.workers[0]
+    done = run("workers", "--masters", f"{worker.http},256.256.256.256:1")
+    assert done.returncode == 1
+    assert f"{worker.http}: answers, but is no master: this is a worker" in done.stderr
+    assert "256.256.256.256:1: unknown host" in done.stderr
+    said = document(run("status", "--masters", worker.address, "--json"), 1)
+    assert any(worker.address in problem for problem in said["problems"])
 
 
 def test_inspect_and_verify_need_no_server(tmp_path: Path):
@@ -221,16 +236,46 @@ def test_inspect_and_verify_need_no_server(tmp_path: Path):
     assert run("inspect", tmp_path / "empty").returncode == 2
 
 
+def test_inspect_shows_pushed_shuffles(tmp_path: Path):
+    """Sealed epochs, pack files and bytes of a pushed shuffle are in the text, each file with --files."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path) as cluster, Session(cluster.endpoints, app="cli") as session:
+        directory = cluster.directory / "w1"
+        shuffle = session.register_reduce_shuffle(4, 1)
+        with shuffle.writer(0, 0) as writer:
+            for partition in range(4):
+                writer.write(partition, b"some payload")
+            shuffle.commit([writer.close()])
+        cluster.workers[0].stop()
+    drawn = run("inspect", directory, "--files")
+    assert drawn.returncode == 0
+    (row,) = [
+        line.split() for line in drawn.stdout.splitlines() if line.lstrip().startswith(shuffle.key.instance.hex())
+    ]
+    assert row[1:8] == ["0", "0", "4", "0", "0", "1", "4"]
+    (pack,) = directory.rglob("*.pack")
+    assert drawn.stdout.count(pack.name) == 5, "four epochs are in it, and it is a file"
+    (pack).unlink()
+    missing = run("inspect", directory)
+    assert missing.returncode == 1
+    assert pack.name in missing.stdout
+
+
 def test_local_runs_until_it_is_told_to_stop(tmp_path: Path):
     """`local --json` prints one line when ready, answers `status`, ends with 0 on SIGTERM and leaves no process."""
     command = [*COMMAND, "local", "--masters", "1", "--workers", "1", "--dir", str(tmp_path), "--json"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert running.stdout is not None
         with running.stdout:
             said = json.loads(running.stdout.readline())
             assert [server["role"] for server in said["servers"]] == ["master", "worker"]
             assert run("status", masters=said["endpoints"]).returncode == 0
+            os.kill(said["servers"][1]["pid"], signal.SIGKILL)
+            assert running.stderr is not None
+            with running.stderr:
+                told = running.stderr.readline() + running.stderr.readline()
+            assert "worker w1 has ended" in told
+            assert f"holdfast worker --config {tmp_path / 'w1.toml'}" in told
             running.send_signal(signal.SIGTERM)
             assert running.stdout.read() == ""
         assert running.wait(SECONDS_MAX) == 0
@@ -245,6 +290,16 @@ def test_bench_measures_what_is_named(tmp_path: Path):
     said = document(run("bench", "latency", "--json", "--dir", tmp_path))
     assert {figure["section"] for figure in said["figures"]} == {"machine", "latency"}
     assert all(figure["value"] > 0 for figure in said["figures"])
+
+
+def test_the_table_of_bench_fits():
+    """However wide the screen and long the notes, no line has more than 120 columns, and nothing is cut off."""
+    out = io.StringIO()
+    note = "60 shuffles; median of " + ", ".join(f"step{number} {number}.5 ms" for number in range(12))
+    figure = Figure("small", "4 maps x 4 partitions, 2 copies, median", 0.03, "s", 0.025, note=note)
+    draw(figures=[figure], screen=Console(file=out, width=200))
+    assert max(map(len, out.getvalue().splitlines())) <= 120
+    assert all(word in out.getvalue() for word in note.split())
 
 
 def test_drill_reports_as_json(tmp_path: Path):

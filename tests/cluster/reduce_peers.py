@@ -109,6 +109,9 @@ class Peer:
     def writable(self, connection: ServerConnection) -> None:
         """Nothing is queued here."""
 
+    def hurried(self) -> bool:
+        return False
+
     def lost(self, connection: ServerConnection) -> None:
         """Nothing is kept here."""
 

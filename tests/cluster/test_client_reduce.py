@@ -1,8 +1,10 @@
 """Pushing against real masters and workers: what is pushed is read, exactly once, whoever is killed in between."""
 
+import os
 import pickle
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +12,14 @@ import pytest
 
 from holdfast.client import Ack, PushStatus, Session
 from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.push_reader import PartitionReader
 from holdfast.client.push_writer import BUFFER_BYTES_MIN
-from holdfast.common.errors import AbortedError, ConflictError, DataLostError, GiveUpError
+from holdfast.client.reduce_shuffle import PushManifest
+from holdfast.client.server import wait_until
+from holdfast.common.errors import AbortedError, ConfigError, ConflictError, DataLostError, GiveUpError
+from holdfast.common.ids import PartitionId
 from holdfast.common.limits import MIB
+from holdfast.common.reduce_layouts import ReduceManifest
 from tests.support.reduce_client import PARTITIONS, contents, fill, push, read, records_of
 
 
@@ -47,7 +54,7 @@ def test_a_shuffle_without_data(session: Session) -> None:
     empty, _ = session.register_reduce_shuffle(PARTITIONS), None
     empty.commit([push(empty, 0, 1, [])])
     assert read(empty) == {}
-    none = session.register_reduce_shuffle(PARTITIONS)
+    none = session.register_reduce_shuffle(PARTITIONS, maps=0)
     none.commit([])
     assert read(none) == {}
 
@@ -83,7 +90,7 @@ def test_an_attempt_after_the_commit_is_aborted(session: Session) -> None:
 def test_an_aborted_attempt_leaves_nothing(session: Session) -> None:
     """An error in the caller's code, or no close, aborts the attempt; another one of the map is read alone."""
     shuffle = session.register_reduce_shuffle(PARTITIONS)
-    with pytest.raises(ValueError, match="partition 99"):
+    with pytest.raises(ConfigError, match="0 to 3, not 99"):
         push(shuffle, 0, 1, [*records_of(1, count=300), (99, b"no such partition")])
     with shuffle.writer(0, 3) as writer:
         writer.write(0, b"never closed")
@@ -206,7 +213,7 @@ def test_the_leader_and_a_worker_die_together(tmp_path: Path) -> None:
         assert read(shuffle) == contents(data)
 
 
-def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path) -> None:
+def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The only copy of an epoch is on a worker that does not come back: the commit goes on without it after the grace,
     readers of its partitions get DataLost, and the others read on."""
     with (
@@ -220,11 +227,70 @@ def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path) -> None:
         status = push(shuffle, 0, 1, data[0])
         cluster.workers[0].kill()
         shuffle.commit([status])
-        lost = {epoch.partition for epoch in shuffle.manifest().epochs.epochs if epoch.lost}
+        assert "epochs lost: partition" in caplog.text
+        lost = {partition for partition, _ in shuffle.lost()}
         assert 0 < len(lost) < PARTITIONS
         for partition in range(PARTITIONS):
             if partition in lost:
-                with pytest.raises(DataLostError, match=rf"shuffle {shuffle.key}: partition {partition} epoch 0"):
+                where = rf"shuffle {shuffle.key}: partition {partition} epoch 0"
+                with pytest.raises(DataLostError, match=rf"{where} was recorded as lost .*no second copy.*new gener"):
                     read(shuffle, [partition])
             else:
                 assert read(shuffle, [partition]) == {partition: contents(data)[partition]}
+
+
+@pytest.mark.parametrize("sizes_tell", [True, False])
+def test_a_copy_that_recovery_cut_is_not_the_last_word(tmp_path: Path, sizes_tell: bool) -> None:
+    """One of two copies lost the damaged ends of its files when its worker was killed; both are sealed and fine.
+    Everything is read, each record once, whether or not the manifest tells which copy is the longer."""
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="cut") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(PARTITIONS, copies=2)
+        data = {map_id: records_of(map_id, count=120, size_max=1_000_000) for map_id in range(2)}
+        statuses = [push(shuffle, map_id, map_id, records) for map_id, records in data.items()]
+        cluster.workers[0].kill()
+        files = [path for path in (cluster.directory / "w1").rglob("p-*.open") if path.stat().st_size > 1_000_000]
+        assert files, "nothing lies in a partition file"
+        for path in files:
+            os.truncate(path, path.stat().st_size - 100)
+        cluster.workers[0].start()
+        cluster.wait_ready()  # else the commit does without its copies
+        shuffle.commit(statuses)
+        manifest = shuffle.manifest()
+        cut = [each for each in manifest.epochs.epochs if each.primary.size_bytes != each.replica.size_bytes]
+        assert cut, "the copies are equal"
+        assert all(len(each.copies) == 2 for each in cut)
+        if sizes_tell:
+            assert read(shuffle) == contents(data)
+            return
+        shorter_first = tuple(
+            each._replace(
+                primary=each.primary._replace(size_bytes=each.replica.size_bytes),
+                replica=each.replica._replace(size_bytes=each.primary.size_bytes),
+            )
+            for each in manifest.epochs.epochs
+        )
+        array = ReduceManifest(PARTITIONS, shorter_first).encode()
+        misled = PushManifest(manifest.winners_array, array, manifest.addresses)
+        reader = PartitionReader(shuffle, misled, [PartitionId(each) for each in range(PARTITIONS)], None, 30.0)
+        found = Counter((record.partition, record.map, bytes(record.payload)) for record in reader)
+        assert found == Counter((partition, map_id, one) for map_id in data for partition, one in data[map_id])
+        assert reader.duplicates > 0, "the shorter copies were not read"
+
+
+def test_unregistered_while_it_is_read(session: Session) -> None:
+    """Files that are gone because the shuffle was unregistered are not called lost: GiveUp, as the masters say."""
+    shuffle, expected = fill(session, copies=2)
+    assert read(shuffle) == expected
+    shuffle.unregister()
+
+    def given_up() -> bool:
+        try:
+            read(shuffle)
+        except GiveUpError as error:
+            return "was dropped" in str(error)
+        return False
+
+    assert wait_until(given_up, 20.0), "the workers have not deleted it"

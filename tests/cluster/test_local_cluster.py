@@ -13,6 +13,7 @@ from holdfast.client import cluster as module
 from holdfast.client.cluster import LocalCluster, StartError, local_cluster
 from holdfast.client.direct import ask, worker_status
 from holdfast.common.errors import ConfigError
+from holdfast.common.net.locks import is_held
 from holdfast.common.net.ports import free_ports
 from holdfast.common.proto import holdfast_pb2 as pb
 from tests.support.waiting import wait_until
@@ -85,11 +86,42 @@ def test_wrong_settings_are_refused_before_anything_starts(tmp_path: Path):
     assert list((tmp_path / "logs").iterdir()) == []
 
 
-@pytest.mark.parametrize(("masters", "workers"), [(2, 1), (0, 1), (3, -1)])
-def test_impossible_clusters_are_refused(masters: int, workers: int):
-    """Numbers of servers that make no cluster are a ConfigError."""
-    with pytest.raises(ConfigError), local_cluster(masters, workers):
+@pytest.mark.parametrize(
+    ("masters", "workers", "sentence"),
+    [(2, 1, "1 or 3"), (0, 1, "1 or 3"), (3, -1, "0 or more"), ("3", 1, "not '3'"), (3, 1.0, "1.0"), (True, 1, "True")],
+)
+def test_impossible_clusters_are_refused(masters: int, workers: int, sentence: str):
+    """Numbers of servers that make no cluster, and what is no whole number, are a ConfigError."""
+    with pytest.raises(ConfigError, match=sentence), local_cluster(masters, workers):
         pass
+
+
+def test_a_directory_in_use_is_left_as_it_is(tmp_path: Path):
+    """A second cluster there is refused, naming the process that is first, whose files have not changed."""
+    with local_cluster(1, 1, dir=tmp_path):
+        before = {path: path.read_bytes() for path in tmp_path.glob("*.toml")}
+        with pytest.raises(ConfigError, match=f"in use by process {os.getpid()} "), local_cluster(1, 2, dir=tmp_path):
+            pass
+        assert {path: path.read_bytes() for path in tmp_path.glob("*.toml")} == before
+
+
+def test_a_server_started_by_hand_keeps_its_directory(tmp_path: Path):
+    """A worker that runs on its own on a directory of an earlier cluster is in the way of a new one, and is named."""
+    with local_cluster(1, 1, dir=tmp_path) as cluster:
+        file = tmp_path / f"{cluster.workers[0].name}.toml"
+    before = file.read_bytes()
+    worker = subprocess.Popen(
+        [sys.executable, "-P", "-m", "holdfast.worker", "--config", str(file)], stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_until(lambda: is_held(tmp_path / "w1" / "lock"), "the worker to have its directory")
+        refused = pytest.raises(ConfigError, match=f"w1 is in use by process {worker.pid} ")
+        with refused, local_cluster(1, 1, dir=tmp_path):
+            pass
+    finally:
+        worker.kill()
+        worker.wait()
+    assert file.read_bytes() == before
 
 
 def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ from holdfast.common.errors import Status
 from holdfast.common.frame import FrameType
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.messages import Ack, Role
-from holdfast.common.reduce_messages import PushAnswer, PushCredit
+from holdfast.common.reduce_messages import ChunksOpen, PushAnswer, PushCredit
 from tests.support.reduce_data import Made, WorkerProcess, Writer, names, refused, shuffle_of
 from tests.support.waiting import wait_until
 
@@ -322,6 +322,36 @@ def test_slices_of_a_skewed_partition_come_from_a_sorted_copy(worker: WorkerProc
             assert [await read(number, number + 2) for number in range(0, 8, 2)] == before
             assert await read(0, 8) == sorted(name for each in before for name in each)
             assert await read(2, 4, first=1) == rest
+
+    run(story())
+
+
+def test_a_range_that_takes_long_to_find_keeps_nobody_waiting(worker: WorkerProcess) -> None:
+    """A range of maps in the middle of an epoch of tiny batches: while it is looked for, the loop takes other requests.
+    The range is exact, also where nothing is in it, and an epoch named twice is refused."""
+
+    async def story() -> None:
+        shuffle = shuffle_of()
+        writers = [Writer(shuffle, map=number, attempt=number) for number in (0, 5, 9)]
+        async with worker.client() as client, worker.client(Role.MASTER) as master, worker.client() as other:
+            for turn in range(20):
+                for writer in writers[:: 1 if turn == 10 else 2]:
+                    batches = [writer.batch(0, b"z" * 12) for _ in range(8_000)]
+                    assert await client.push(writer, batches) == {}
+            await master.seal(shuffle, [(0, 0)])
+            for maps, found in [((5, 6), 8_000), ((6, 9), 0)]:
+                reading = asyncio.create_task(client.read(shuffle, [(0, 0, 0)], maps))
+                pings = 0
+                while not reading.done():
+                    await other.ask(FrameType.PING)
+                    pings += 1
+                read = (await reading).batches(shuffle, [(0, 0, 0)])
+                assert names(read.get(0, [])) == [(5, 5, number) for number in range(found)]
+                assert pings > 10, "steps of 512 KiB in 13 MB"
+            request = ChunksOpen(shuffle=shuffle, credit_bytes=0, files=[(0, 0, 0), (0, 0, 1)])
+            await client.send(FrameType.CHUNKS_OPEN, request.encode())
+            raw = await client.reader.read()
+            assert b"named twice" in raw
 
     run(story())
 

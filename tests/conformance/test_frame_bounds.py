@@ -165,6 +165,39 @@ def test_who_leaves_the_line_does_not_stop_it() -> None:
     run(story)
 
 
+def test_who_drips_a_body_loses_its_connection_once_others_wait() -> None:
+    """A byte now and then is no progress: it is borne while nobody waits, and ends with a reason when somebody does; a
+    frame that is another one than at the last sweep is judged anew."""
+
+    async def story() -> None:
+        async with world() as it:
+            reader, writer = await it.raw()
+            writer.write(GREETING + encode_frame(FrameType.MAP_PUSH, 2, b"", MIB) + bytes(1_000))
+            await next_frame(reader)
+
+            async def drip(data: bytes) -> None:
+                connection = it.echo.connection
+                before = connection.bytes_in
+                writer.write(data)
+                await wait_until_async(lambda: connection.bytes_in >= before + len(data), "the drip to come")
+                it.server.sweep()
+
+            for _ in range(3):
+                await drip(b"x")
+            it.echo.hurry = True
+            await drip(bytes(MIB - 1_003) + encode_frame(FrameType.MAP_PUSH, 3, b"", MIB) + b"x")
+            assert (await next_frame(reader))[0].status == Status.OK
+            assert not it.echo.connection.closed
+            await drip(b"x")
+            header, reason = await next_frame(reader)
+            assert header.type == FrameType.CLOSING
+            assert b"256 KiB/s while others wait" in reason
+            assert it.pool.used_bytes == 0
+            writer.close()
+
+    run(story)
+
+
 def test_who_stops_in_the_middle_of_a_body_loses_its_connection() -> None:
     """Two sweeps without a byte end a connection that holds memory; one that is merely idle stays."""
 

@@ -21,7 +21,7 @@ from holdfast.client.addresses import Addresses, known_addresses
 from holdfast.client.batches import PushBatches
 from holdfast.client.core.check import IncompleteError
 from holdfast.client.core.chunk_fetch import ChunkFetch, EpochKey
-from holdfast.client.core.fetch import AskMasters, CloseStream, Complete, Effect, Failed, GaveUp, OpenStream
+from holdfast.client.core.fetch import AskMasters, CloseStream, Complete, Effect, Failed, OpenStream
 from holdfast.client.core.locations import Locations
 from holdfast.client.reduce_shuffle import Routes
 from holdfast.client.status import PushStatus
@@ -251,8 +251,7 @@ class Reader:
 
     async def read(self) -> None:
         """Read to the end. Raises DataLostError, CorruptError and what else ends a read."""
-        self._core.started()
-        self._do(self._core.fetch.started())
+        self._do(self._core.started())
         while not self._complete:
             act = await self._events.get()
             act()
@@ -271,8 +270,6 @@ class Reader:
                     self._open.pop(effect.stream, None)
                 case AskMasters():
                     self._spawn(self._ask(effect.after_ns))
-                case GaveUp():
-                    self._core.gave_up(effect.file, effect.error)
                 case Complete():
                     self._complete = True
                 case Failed():
@@ -336,36 +333,36 @@ class Reader:
         key = effect.files[file]
         partition = key[0]
         core = self._core
+        if not self._finish(effect, file, counts):
+            return
         try:
-            self._finish(effect, file, counts)
             core.chunk_came(key, effect.worker, chunk, complete=False)
             for batch in parse_batches(memoryview(data), partition_seed(self._shuffle.key, partition)):
                 if core.admit(partition, batch) and len(batch.payload):
                     self.records[partition][bytes(batch.payload)] += 1
             core.chunk_came(key, effect.worker, chunk, complete=True)
         except (CorruptError, IncompleteError) as error:
-            if isinstance(error, CorruptError) and "was read to its end" in str(error):
-                raise
             self._open.pop(effect.stream, None)
             self._do(core.fetch.file_bad(effect.stream, key, str(error)))
 
-    def _finish(self, effect: OpenStream[EpochKey], file: int, counts: list[int]) -> None:
-        """The files before this one were sent in full."""
+    def _finish(self, effect: OpenStream[EpochKey], file: int, counts: list[int]) -> bool:
+        """The files before this one were sent in full; return whether all of their chunks came."""
         for index in range(file):
             key = effect.files[index]
             if (effect.stream, index) in self._done:
                 continue
-            self._core.file_sent(key, effect.worker, counts[index])
-            self._core.epoch_complete(key)
+            try:
+                self._core.file_sent(key, effect.worker, counts[index])
+            except IncompleteError as error:
+                self._open.pop(effect.stream, None)
+                self._do(self._core.fetch.file_bad(effect.stream, key, str(error)))
+                return False
             self._done.add((effect.stream, index))
-            self._do(self._core.fetch.file_complete(effect.stream, key))
+            self._do(self._core.epoch_complete(effect.stream, key, effect.worker))
+        return True
 
     def _ended(self, effect: OpenStream[EpochKey], counts: list[int]) -> None:
-        try:
-            self._finish(effect, len(effect.files), counts)
-        except IncompleteError as error:
-            self._open.pop(effect.stream, None)
-            self._do(self._core.fetch.file_bad(effect.stream, effect.files[-1], str(error)))
+        if not self._finish(effect, len(effect.files), counts):
             return
         self._open.pop(effect.stream, None)
         self._do(self._core.fetch.stream_ended(effect.stream))

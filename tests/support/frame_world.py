@@ -34,6 +34,8 @@ class Echo:
         self.mute = False
         #: larger bodies are refused before they are received
         self.body_bytes_max = FRAME_BODY_BYTES_MAX
+        #: others wait
+        self.hurry = False
         self.lost_connections = 0
         self.writable_calls = 0
         self.seen = 0
@@ -80,6 +82,10 @@ class Echo:
     def writable(self, connection: ServerConnection) -> None:
         """Count."""
         self.writable_calls += 1
+
+    def hurried(self) -> bool:
+        """As it is set."""
+        return self.hurry
 
     def lost(self, connection: ServerConnection) -> None:
         """Count."""

@@ -1,9 +1,9 @@
 """Remembers which batches of an attempt were seen, so that one sent twice is kept once.
 
 Rules: a lane is one partition of one (map, attempt) in its newest epoch here: the number that is due, and a few
-exceptions below it. What is forgotten only lets a duplicate in, which readers drop; so everything here is bounded and
-the attempts that were silent longest go first. A batch whose first arrival is still on its way waits for that one's
-outcome. Pure. Called by reduce.py.
+exceptions below it. An attempt of which nothing was taken is not remembered. What is forgotten only lets a duplicate
+in, which readers drop; so everything here is bounded and the attempts that were silent longest go first. A batch whose
+first arrival is still on its way waits for that one's outcome. Pure. Called by reduce.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Lanes of all attempts together; one takes some 200 bytes.
 LANES_MAX = 262_144
+#: Attempts; one takes some 600 bytes.
+ATTEMPTS_MAX = 65_536
 #: Numbers below the one that is due that a lane remembers as missing.
 HOLES_MAX = 64
 
@@ -102,10 +104,12 @@ class Attempts:
             self._attempts.move_to_end(key)
         return attempt
 
-    def grown(self, count: int) -> None:
-        """The attempt pushed to last has `count` lanes more; forget those silent longest past the bound."""
+    def pushed(self, attempt: Attempt, count: int) -> None:
+        """A push of the attempt was decided and `count` lanes began; forget those silent longest past the bounds."""
+        if not attempt.lanes:
+            del self._attempts[attempt.key]
         self.lanes += count
-        while self.lanes > LANES_MAX and len(self._attempts) > 1:
+        while (self.lanes > LANES_MAX or len(self._attempts) > ATTEMPTS_MAX) and len(self._attempts) > 1:
             _, oldest = self._attempts.popitem(last=False)
             self.lanes -= len(oldest.lanes)
 
@@ -122,8 +126,10 @@ class Attempts:
         """Re-derive everything redundant; an AssertionError is a bug."""
         assert self.lanes == sum(len(attempt.lanes) for attempt in self._attempts.values())
         assert self.lanes <= LANES_MAX or len(self._attempts) == 1
+        assert len(self._attempts) <= ATTEMPTS_MAX
         for key, attempt in self._attempts.items():
             assert attempt.key == key
+            assert attempt.lanes
             for lane in attempt.lanes.values():
                 assert lane.base <= lane.next
                 assert len(lane.holes) <= HOLES_MAX

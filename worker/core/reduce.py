@@ -106,7 +106,8 @@ class Shuffle:
     """What this worker knows of one generation of a shuffle."""
 
     key: ShuffleKey
-    ack: Ack
+    #: the level of the first push of which something was taken
+    ack: Ack | None = None
     #: by (partition << 32 | epoch)
     epochs: dict[int, EpochState] = field(default_factory=dict)
     #: epochs that never accept again: sealed, or of an earlier incarnation
@@ -177,13 +178,16 @@ class Reduce:
         """Whether the masters have said that they do not know it."""
         return shuffle in self._forgotten
 
-    def introduce(self, shuffle: ShuffleKey, ack: Ack, final: bool, closed: Iterable[tuple[int, int]]) -> None:
-        """Begin to take pushes of a shuffle; `final` and `closed` (partition, epoch) are what storage remembers."""
-        earlier = self._drop_sealed_first(shuffle)
+    def introduce(self, push: Push, final: bool, closed: Iterable[tuple[int, int]]) -> None:
+        """Begin to take pushes of the shuffle of `push`; `final` and `closed` (partition, epoch) are what storage
+        remembers. A push that will be refused for its incarnation introduces nothing."""
+        key = push.shuffle
         if final:
-            _remember(self._committed, shuffle)
-        else:
-            self.shuffles[shuffle] = Shuffle(shuffle, ack, closed={epoch_key(*one) for one in closed} | earlier)
+            self._drop_sealed_first(key)
+            _remember(self._committed, key)
+        elif push.incarnation == self.incarnation and not self.closed_because:
+            earlier = self._drop_sealed_first(key)
+            self.shuffles[key] = Shuffle(key, closed={epoch_key(*one) for one in closed} | earlier)
 
     def refuse(self, push: Push) -> Refusal | None:
         """The questions about the frame, in their order."""
@@ -197,7 +201,7 @@ class Reduce:
         if push.incarnation != self.incarnation:
             return Refusal(Status.STALE_INCARNATION, f"this is incarnation {self.incarnation}, not {push.incarnation}")
         shuffle = self.shuffles[key]
-        if push.ack != shuffle.ack:
+        if shuffle.ack is not None and push.ack != shuffle.ack:
             return Refusal(Status.CONFLICT, f"{key} is pushed at level {shuffle.ack.name}, not {push.ack.name}")
         return None
 
@@ -221,8 +225,10 @@ class Reduce:
                     keep(state)
                     continue
             keep(self._odd(shuffle, decision, (partition, epoch, number, size, hint)))
-        if len(lanes) > before:
-            self.attempts.grown(len(lanes) - before)
+        if len(lanes) > before or not before:
+            self.attempts.pushed(attempt, len(lanes) - before)
+            if not shuffle.epochs and not shuffle.closed:
+                del self.shuffles[shuffle.key]  # nothing of it was taken: the next push introduces it again
         for state in marked:
             self._look_at(state)
         return decision
@@ -272,7 +278,8 @@ class Reduce:
         if directory is None or self.epochs >= EPOCHS_MAX:
             return None
         mark = min(FLUSH_BYTES, self.limits.soft_bytes)
-        state = EpochState(shuffle.key, PartitionId(partition), Epoch(epoch), shuffle.ack, directory, mark)
+        shuffle.ack = ack = decision.push.ack
+        state = EpochState(shuffle.key, PartitionId(partition), Epoch(epoch), ack, directory, mark)
         shuffle.epochs[epoch_key(partition, epoch)] = state
         self.epochs += 1
         decision.opened.append(state)
@@ -374,8 +381,8 @@ class Reduce:
         return sealed
 
     def sealed_only(self) -> list[ShuffleKey]:
-        """Shuffles of which nothing came here but seals; they, too, may have been dropped meanwhile."""
-        return list(self._sealed_first)
+        """Shuffles of which nothing is here but seals; they, too, may have been dropped meanwhile."""
+        return [*self._sealed_first, *[key for key, shuffle in self.shuffles.items() if not shuffle.epochs]]
 
     def sealed(self, state: EpochState) -> None:
         """The answer for this epoch is kept by storage: the state is of no more use."""

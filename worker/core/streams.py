@@ -19,6 +19,8 @@ from holdfast.common.limits import READ_FRAME_BYTES, STREAM_CREDIT_BYTES_MAX
 #: Streams of one connection, and of the whole worker.
 STREAMS_PER_CONNECTION_MAX = 4_096
 STREAMS_MAX = 65_536
+#: Epochs and chunks that the streams of one connection read; what all hold together is bounded in storage/places.py.
+ROWS_PER_CONNECTION_MAX = 262_144
 #: A reader that does nothing for so long opens its stream again if it still lives.
 IDLE_NS_MAX = 10 * 60 * 10**9
 
@@ -43,6 +45,8 @@ class _Stream:
     #: credit given or bytes sent since the last tick that looked
     active: bool = True
     idle_since_ns: int | None = None
+    #: what it reads, in epochs and chunks
+    rows: int = 0
 
 
 @dataclass(slots=True)
@@ -52,6 +56,8 @@ class Streams:
     incarnation: Incarnation
     _streams: dict[StreamId, _Stream] = field(default_factory=dict)
     _of: dict[ConnectionId, set[StreamId]] = field(default_factory=dict)
+    #: per connection that has streams, what they read
+    _rows: dict[ConnectionId, int] = field(default_factory=dict)
     #: per connection, the streams that have credit, in the order of their turns
     _turns: dict[ConnectionId, deque[StreamId]] = field(default_factory=dict)
     _counter: int = 0
@@ -65,20 +71,27 @@ class Streams:
         self.incarnation = incarnation
         self._streams.clear()
         self._of.clear()
+        self._rows.clear()
         self._turns.clear()
         self._counter = 0
         return forgotten
 
-    def open(self, connection: ConnectionId, credit: int) -> StreamId:
-        """Return the id of a new stream. Raises RetryError BUSY at a bound, GiveUpError for too much credit."""
+    def open(self, connection: ConnectionId, credit: int, rows: int = 0) -> StreamId:
+        """Return the id of a new stream that reads `rows` epochs and chunks. Raises RetryError BUSY at a bound,
+        GiveUpError for too much credit."""
         if credit > STREAM_CREDIT_BYTES_MAX:
             raise GiveUpError(_too_much(credit), status=Status.BAD_REQUEST)
         if len(self._of.get(connection, ())) >= STREAMS_PER_CONNECTION_MAX or len(self._streams) >= STREAMS_MAX:
             why = f"{STREAMS_PER_CONNECTION_MAX} streams on a connection and {STREAMS_MAX} in all are allowed"
             raise RetryError(why, status=Status.BUSY)
+        held = self._rows.get(connection, 0)
+        if held + rows > ROWS_PER_CONNECTION_MAX:
+            why = f"the streams of this connection read {held} epochs and chunks, and {rows} more are too many"
+            raise RetryError(f"{why}: read or close some of them first", status=Status.BUSY)
+        self._rows[connection] = held + rows
         self._counter += 1
         stream = self.incarnation << 32 | self._counter
-        self._streams[stream] = _Stream(connection, credit)
+        self._streams[stream] = _Stream(connection, credit, rows=rows)
         self._of.setdefault(connection, set()).add(stream)
         if credit:
             self._turns.setdefault(connection, deque()).append(stream)
@@ -131,8 +144,9 @@ class Streams:
             return False
         del self._streams[stream]
         self._of[connection].discard(stream)
+        self._rows[connection] -= found.rows
         if not self._of[connection]:
-            del self._of[connection]
+            del self._of[connection], self._rows[connection]
         turns = self._turns.get(connection)
         if found.credit and turns:
             turns.remove(stream)
@@ -146,6 +160,7 @@ class Streams:
         for stream in forgotten:
             del self._streams[stream]
         self._turns.pop(connection, None)
+        self._rows.pop(connection, None)
         return forgotten
 
     def tick(self, now_ns: int) -> list[tuple[ConnectionId, StreamId]]:
@@ -164,7 +179,10 @@ class Streams:
         assert sum(map(len, self._of.values())) == len(self._streams)
         for connection, mine in self._of.items():
             assert 0 < len(mine) <= STREAMS_PER_CONNECTION_MAX
+            assert self._rows[connection] == sum(self._streams[stream].rows for stream in mine)
+            assert self._rows[connection] <= ROWS_PER_CONNECTION_MAX
             assert all(self._streams[stream].connection == connection for stream in mine)
+        assert self._rows.keys() == self._of.keys()
         for stream, found in self._streams.items():
             assert stream >> 32 == self.incarnation, stream
             assert 0 <= found.credit <= STREAM_CREDIT_BYTES_MAX, found
@@ -172,6 +190,13 @@ class Streams:
             assert queued == (1 if found.credit else 0), (stream, queued, found.credit)
         assert all(turns for turns in self._turns.values())
         assert sum(map(len, self._turns.values())) == sum(found.credit > 0 for found in self._streams.values())
+
+
+def check_rows(rows: int, files: int) -> None:
+    """Raise GiveUpError TOO_LARGE for a request of `files` epochs that alone reads more than a connection may."""
+    if rows > ROWS_PER_CONNECTION_MAX:
+        why = f"{files} epochs have more chunks than one connection may read at a time: ask for half as many"
+        raise GiveUpError(why, status=Status.TOO_LARGE)
 
 
 def _too_much(credit: int) -> str:

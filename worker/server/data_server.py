@@ -96,6 +96,10 @@ class DataServer:
         """What was queued is nearly sent: go on with the streams."""
         self.streams.pump(connection)
 
+    def hurried(self) -> bool:
+        """Whether somebody waits for a window to push in."""
+        return self.pushes.waiting
+
     def lost(self, connection: ServerConnection) -> None:
         """The connection is gone."""
         self.maps.lost(connection)

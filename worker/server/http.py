@@ -48,7 +48,7 @@ async def serve_http(listener: socket.socket, status: Status) -> HttpServer:
     async def serve(request: web.BaseRequest) -> web.Response:
         page = pages.get(request.path)
         if page is None:
-            return web.Response(text=f"there are {', '.join(pages)}\n", status=404)
+            return web.Response(text=f"this is a worker, not a master; there are {', '.join(pages)}\n", status=404)
         if request.method not in ("GET", "HEAD"):
             return web.Response(text="ask with GET\n", status=405)
         return await page(request)

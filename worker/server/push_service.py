@@ -109,6 +109,11 @@ class PushService:
         self._asked[connection.number] = connection, header
         self._grant(self._credits_of(role).ask(connection.number, request.size_bytes, time.monotonic_ns()))
 
+    @property
+    def waiting(self) -> bool:
+        """Somebody waits for a window."""
+        return self.credits.waiting > 0 or self.replica_credits.waiting > 0
+
     def _credits_of(self, role: Role) -> Credits:
         return self.replica_credits if role is Role.WORKER else self.credits
 
@@ -168,7 +173,7 @@ class PushService:
             return error_for(Status.CORRUPT, "the body does not match its checksum")
         if not self.reduce.knows(request.shuffle):
             final, closed = self._store.reduce.past(request.shuffle)
-            self.reduce.introduce(request.shuffle, request.ack, final, closed)
+            self.reduce.introduce(request, final, closed)
         refusal = self.reduce.refuse(request)
         return None if refusal is None else error_for(refusal.status, refusal.why)
 

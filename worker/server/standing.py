@@ -29,6 +29,11 @@ _VERSION = 1
 _CRC = struct.Struct("<I")
 
 
+#: No cluster gets so far (890 years of 10,000 commands a second): a larger index is a mistake or a lie, and believing
+#: it would end all deletion.
+RAFT_INDEX_MAX = 1 << 48
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where this worker is, as it tells the masters."""
@@ -59,8 +64,8 @@ class Standing:
     twin: str = ""
 
     def saw(self, index: RaftIndex) -> None:
-        """Keep the highest Raft index."""
-        if index > self.raft_index:
+        """Keep the highest Raft index; one that cannot be is passed over."""
+        if self.raft_index < index <= RAFT_INDEX_MAX:
             self.raft_index = index
 
 
@@ -95,7 +100,7 @@ class KeptStanding:
         magic, version, _, worker, index = _FORMAT.unpack(body)
         if magic != _MAGIC or version != _VERSION:
             return None
-        return cls(WorkerId(worker), RaftIndex(index))
+        return cls(WorkerId(worker), RaftIndex(index if index <= RAFT_INDEX_MAX else 0))
 
     @classmethod
     def read(cls, directories: Iterable[Path]) -> KeptStanding:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Iterator
 
 from holdfast.common.errors import CorruptError, HoldfastError
 from holdfast.common.frame import FrameHeader
@@ -18,18 +19,20 @@ from holdfast.common.messages import StreamCredit, StreamOpen, StreamOpened
 from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.net.frames import TURN_BYTES, FileRange
 from holdfast.common.reduce_messages import ChunksOpen, ChunksOpened
-from holdfast.worker.core.streams import Streams
+from holdfast.worker.core.streams import Streams, check_rows
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
-from holdfast.worker.server.sources import ChunkSource, MapSource, Sending, Source
+from holdfast.worker.server.sources import ChunkSearch, ChunkSource, MapSource, Sending, Source
 from holdfast.worker.server.standing import Standing
-from holdfast.worker.storage.reduce_store import SealedPlace
+from holdfast.worker.storage.places import SealedPlace
 from holdfast.worker.storage.store import Plan, Store
 
 _log = logging.getLogger(__name__)
 
 #: Files that are looked up for a new stream before the loop turns: about 3 ms.
 PLAN_FILES = 128
+#: Epochs and chunks that are looked up for a new stream before the loop turns: the same.
+PLAN_ROWS = 1_024
 #: Frames that one connection may queue before the others of the loop get their turn.
 TURN_FRAMES = 64
 #: Bodies up to this are copied through memory (docs/adr/0007-data-plane.md), while a connection holds little of them.
@@ -81,33 +84,47 @@ class StreamService:
 
     def open_chunks(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
         """Take a CHUNKS_OPEN. Raises ProtocolError for a malformed one; all else is answered."""
-        self._look_up_on(connection, header, ChunksOpen.decode(meta), [])
+        opening = self._open_chunks(connection, header, ChunksOpen.decode(meta))
+        self._open_on(connection, header, opening)
 
-    def _look_up_on(
-        self, connection: ServerConnection, header: FrameHeader, request: ChunksOpen, places: list[SealedPlace]
-    ) -> None:
-        """Look up some more epochs; when all are found the stream begins. Meanwhile nothing is read."""
+    def _open_on(self, connection: ServerConnection, header: FrameHeader, opening: Iterator[None]) -> None:
+        """Go on with the opening of a stream. Meanwhile nothing is read."""
         if connection.closed:
             return
-        reduce = self._store.reduce
-        first = len(places)
         try:
-            for partition, epoch, _ in request.files[first : first + PLAN_FILES]:
-                places.append(reduce.chunks(request.shuffle, partition, epoch))
-            if len(places) < len(request.files):
+            for _ in opening:
                 connection.hold()
-                self._loop.call_soon(self._look_up_on, connection, header, request, places)
+                self._loop.call_soon(self._open_on, connection, header, opening)
                 return
-            source = ChunkSource(header, request, places, self._store.open_files, self._store.views)
-            stream = self.streams.open(connection.number, request.credit_bytes)
         except HoldfastError as error:
             self._counters.refusals += 1
-            connection.unhold()
             connection.refuse(header, error)
-            return
         connection.unhold()
+
+    def _open_chunks(self, connection: ServerConnection, header: FrameHeader, request: ChunksOpen) -> Iterator[None]:
+        """Look up the epochs, find the first chunk, begin the stream; where it yields the loop turns."""
+        places: list[SealedPlace] = []
+        rows = done = 0
+        for partition, epoch, _ in request.files:
+            place = self._store.reduce.chunks(request.shuffle, partition, epoch)
+            places.append(place)
+            rows += len(place.record.chunks)
+            check_rows(rows + len(places), len(request.files))
+            if rows + len(places) - done >= PLAN_ROWS:
+                done = rows + len(places)
+                yield
+        search = ChunkSearch(request, places, self._store.open_files, self._store.views)
+        total = 0
+        for file in range(len(places)):
+            total += search.size(file)
+            if file % PLAN_FILES == PLAN_FILES - 1:
+                yield
+        source = ChunkSource(header, search)
+        while not source.look():
+            yield
+        stream = self.streams.open(connection.number, request.credit_bytes, rows + len(places))
         chunks = [len(place.record.chunks) for place in places]
-        opened = ChunksOpened(stream=stream, total_bytes=source.total_bytes, chunks=chunks)
+        opened = ChunksOpened(stream=stream, total_bytes=total, chunks=chunks)
         self._begin(connection, stream, source, opened.encode())
 
     def _begin(self, connection: ServerConnection, stream: int, source: Source, opened: bytes) -> None:
@@ -175,6 +192,9 @@ class StreamService:
             if turn is None:
                 return
             sent = self._send_next(connection, turn.stream, turn.allowance)
+            if sent is None:
+                self._pump_later(connection, 0.0)
+                return
             size += sent
             frames += 1
             slow = self._faults.wait_for(sent)
@@ -191,14 +211,16 @@ class StreamService:
             self._scheduled.discard(connection)
             self.pump(connection)
 
-    def _send_next(self, connection: ServerConnection, stream: int, allowance: int) -> int:
-        """Send one frame of a stream; return its body bytes."""
+    def _send_next(self, connection: ServerConnection, stream: int, allowance: int) -> int | None:
+        """Send one frame of a stream; return its body bytes, None if it is not known yet."""
         source = self._sources[stream]
         try:
             sending = source.take(stream, allowance)
         except HoldfastError as error:
             self._fail(connection, stream, source, error)
             return 0
+        if sending is None:
+            return None
         self._send(connection, source, sending)
         self._counters.stream_frames += 1
         self._counters.stream_bytes += sending.size

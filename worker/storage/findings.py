@@ -30,7 +30,10 @@ class VerifyReport:
     """What was checked, and what was found."""
 
     path: str
+    #: all files below data/, foreign ones included
     files: int = 0
+    sealed_files: int = 0
+    log_segments: int = 0
     batches: int = 0
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)

@@ -6,6 +6,7 @@ Read-only, for a directory that no worker uses. Ids are hex text, levels are nam
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from holdfast.common.errors import CorruptError, Status
 from holdfast.common.ids import MapFileKey, ShuffleKey
@@ -13,6 +14,7 @@ from holdfast.worker.storage import layout
 from holdfast.worker.storage.offline import Offline, open_offline
 from holdfast.worker.storage.records import FileRecord, RegionFlag
 from holdfast.worker.storage.reduce_layout import EpochKey, sealed_path
+from holdfast.worker.storage.reduce_recovery import find_left, find_segments, scan_segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,12 @@ class FileReport:
 
 @dataclass(slots=True)
 class EpochReport:
-    """One epoch of a REDUCE partition: as the index has it, or its unsealed file, of which only the length is known."""
+    """One epoch of a REDUCE partition: as the index has it, or what is left of an unsealed one.
 
-    path: str
+    Of the latter only `size_bytes` is known: of its file, or of its batches in the push log where it has none yet.
+    """
+
+    path: str  #: of the file that has it, which may have others; "" if none has
     state: str  #: sealed, open, failed, lost or unknown
     partition: int
     epoch: int
@@ -73,6 +78,17 @@ class EpochReport:
     incarnation: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class DataFileReport:
+    """One sealed file of REDUCE partitions."""
+
+    path: str
+    kind: str  #: partition (one epoch) or pack (many)
+    file_bytes: int
+    indexed: bool
+    problem: str = ""
+
+
 @dataclass(slots=True)
 class ShuffleReport:
     """One generation of a shuffle."""
@@ -82,6 +98,7 @@ class ShuffleReport:
     generation: int
     files: list[FileReport] = field(default_factory=list)
     epochs: list[EpochReport] = field(default_factory=list)
+    data_files: list[DataFileReport] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -122,6 +139,11 @@ def inspect_directory(path: str, *, regions: bool = True) -> DirectoryReport:
         if layout.sealed_path(key) not in present:
             _shuffle(shuffles, key.shuffle).files.append(_missing(key, record))
     _epochs(offline, shuffles)
+    _data_files(offline, shuffles)
+    problems = [f"{where}: {sentence}" for where, sentence in offline.problems]
+    for shuffle in shuffles.values():
+        problems += [f"{each.path}: {each.problem}" for each in shuffle.files if each.problem]
+        problems += [f"{each.path}: {each.problem}" for each in shuffle.data_files if each.problem]
     identity, starts, index = offline.identity, offline.starts, offline.report
     return DirectoryReport(
         path=path,
@@ -135,7 +157,7 @@ def inspect_directory(path: str, *, regions: bool = True) -> DirectoryReport:
         index_free_pages=index.pages.free_pages if index else 0,
         shuffles=[shuffles[key] for key in sorted(shuffles)],
         unknown=unknown,
-        problems=[f"{where}: {sentence}" for where, sentence in offline.problems],
+        problems=problems,
     )
 
 
@@ -156,11 +178,37 @@ def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None
                 incarnation=record.incarnation,
             )
         )
+    unsealed: dict[EpochKey, Path] = {}
     for below, name in offline.reduce_files():
-        if isinstance(name.key, EpochKey) and name.kind is not layout.Kind.SEALED and name.key not in offline.epochs:
-            size = (offline.root / below).stat().st_size
-            report = EpochReport(below, name.kind.name.lower(), name.key.partition, name.key.epoch, size)
+        if not isinstance(name.key, EpochKey) or name.key in offline.epochs or name.kind is layout.Kind.SEALED:
+            continue
+        if name.kind is layout.Kind.FAILED:
+            report = EpochReport(below, "failed", name.key.partition, name.key.epoch, _size(offline.root / below))
             _shuffle(shuffles, name.key.shuffle).epochs.append(report)
+        else:
+            unsealed[name.key] = offline.root / below
+    segments = [scan_segment(path) for path in find_segments(offline.root)]
+    for key, left in sorted(find_left(segments, unsealed).items()):
+        if key not in offline.epochs:
+            path = left.path or left.pieces[0][0]
+            size = _size(left.path) if left.path is not None else sum(length for _, _, length in left.pieces)
+            report = EpochReport(str(path.relative_to(offline.root)), "open", key.partition, key.epoch, size)
+            _shuffle(shuffles, key.shuffle).epochs.append(report)
+
+
+def _data_files(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None:
+    """Add every sealed file of REDUCE partitions that is on the disk or in the index."""
+    found = {name.key: below for below, name in offline.reduce_files() if name.kind is layout.Kind.SEALED}
+    for key in sorted({*found, *offline.data_files}, key=sealed_path):
+        kind = "partition" if isinstance(key, EpochKey) else "pack"
+        size = _size(offline.root / found[key]) if key in found else 0
+        problem = "" if key in found else "the index has it, the disk does not"
+        report = DataFileReport(sealed_path(key), kind, size, key in offline.data_files, problem)
+        _shuffle(shuffles, key.shuffle).data_files.append(report)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
 
 
 _STATES = {Status.OK: "sealed", Status.FAILED_COPY: "failed", Status.DATA_LOST: "lost", Status.UNKNOWN_FILE: "unknown"}

@@ -62,25 +62,37 @@ class Runs(NamedTuple):
     starts: array[int]
 
 
-def find_runs(data: bytes, what: str) -> Runs:
-    """Return the runs of a chunk's batches, neighbours of one map joined. Raises CorruptError, which says `what`."""
+def scan(data: bytes, first: int, size: int, what: str) -> Runs:
+    """Return the runs of the batches whose headers lie in `data`, which begins with the one at `first` of a chunk of
+    `size` bytes, neighbours of one map joined; the last of `starts` is where the batch after them begins.
+
+    Raises CorruptError, which says `what`; also if not one whole header is there.
+    """
     maps, starts = array("I"), array("I")
     unpack = HEADER.unpack_from
-    at, size, last = 0, len(data), -1
-    while at < size:
-        if at + HEADER_BYTES > size:
-            raise CorruptError(f"{what}: a batch header is cut at {at}")
-        magic, _, _, map_id, _, _, length, _ = unpack(data, at)
-        past = at + HEADER_BYTES + length
-        if magic != MAGIC or past > size:
+    at, last, room = first, -1, size - HEADER_BYTES
+    end = first + len(data) - HEADER_BYTES
+    while at <= end:
+        magic, _, _, map_id, _, _, length, _ = unpack(data, at - first)
+        if magic != MAGIC or at + length > room:
             raise CorruptError(f"{what}: no whole batch at {at}")
         if map_id != last:
             maps.append(map_id)
             starts.append(at)
             last = map_id
-        at = past
-    starts.append(size)
+        at += HEADER_BYTES + length
+    if at == first:
+        raise CorruptError(f"{what}: a batch header is cut at {at}")
+    starts.append(at)
     return Runs(maps, starts)
+
+
+def find_runs(data: bytes, what: str) -> Runs:
+    """Return the runs of a whole chunk's batches. Raises CorruptError, which says `what`."""
+    runs = scan(data, 0, len(data), what)
+    if runs.starts[-1] < len(data):
+        raise CorruptError(f"{what}: a batch header is cut at {runs.starts[-1]}")
+    return runs
 
 
 def select(runs: Runs, begin: int, end: int) -> list[tuple[int, int]]:
@@ -97,6 +109,14 @@ def select(runs: Runs, begin: int, end: int) -> list[tuple[int, int]]:
     if start >= 0:
         ranges.append((start, runs.starts[-1] - start))
     return ranges
+
+
+def join(ranges: list[tuple[int, int]], more: list[tuple[int, int]]) -> None:
+    """Put `more` behind `ranges`; where they touch they become one."""
+    if ranges and more and sum(ranges[-1]) == more[0][0]:
+        start, length = ranges.pop()
+        more[0] = start, length + more[0][1]
+    ranges += more
 
 
 def sort_runs(data: bytes, runs: Runs) -> tuple[list[memoryview], Runs]:

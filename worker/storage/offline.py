@@ -13,6 +13,7 @@ from pathlib import Path
 
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import MapFileKey
+from holdfast.common.net.locks import holder
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import IndexReport, check_file
 from holdfast.worker.storage.footers import read_footer
@@ -91,7 +92,7 @@ def _lock(root: Path) -> Handle:
     try:
         fcntl.flock(handle.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ConfigError(f"{root} is in use: stop the worker first, or look at a copy") from None
+        raise ConfigError(f"{root} is in use by {holder(path)}: stop the worker first, or look at a copy") from None
     return handle
 
 

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from itertools import accumulate
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
 
 from holdfast.common.checksum import crc32c
 from holdfast.common.errors import CorruptError, DataLostError, RerouteError, Status
@@ -30,6 +29,7 @@ from holdfast.worker.core.reduce import Decision, EpochState
 from holdfast.worker.storage.answers import failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.partition import PartitionCopy
+from holdfast.worker.storage.places import Places, SealedPlace
 from holdfast.worker.storage.push_log import Segment, is_full
 from holdfast.worker.storage.reduce_directory import Round
 from holdfast.worker.storage.reduce_layout import EpochKey, sealed_path
@@ -43,18 +43,12 @@ _POSITIONS, _SIZES = attrgetter("positions"), attrgetter("sizes")
 Failure = tuple[int, Status]
 
 
-class SealedPlace(NamedTuple):
-    """A sealed epoch and the file it lies in."""
-
-    record: EpochRecord
-    path: str
-
-
 class ReduceStore:
     """All REDUCE data of a worker."""
 
     def __init__(self, directories: list[StorageDirectory]) -> None:
         self._directories = directories
+        self.places = Places()
         #: bytes written straight into partition files, and into the log
         self.direct_bytes = 0
         self.log_bytes = 0
@@ -301,14 +295,14 @@ class ReduceStore:
 
     def chunks(self, shuffle: ShuffleKey, partition: int, epoch: int) -> SealedPlace:
         """Where a sealed epoch lies. Raises RerouteError UNKNOWN_FILE, NOT_SEALED or FAILED_COPY, DataLostError,
-        CorruptError; all name it."""
+        CorruptError; all name it. Raises RetryError BUSY past the bound of Places."""
         key = EpochKey(shuffle, PartitionId(partition), Epoch(epoch))
         for directory in self._directories:
             record = self._recorded(directory, key)
             if record is None:
                 continue
             if record.status == Status.OK:
-                return SealedPlace(record, f"{directory.root_text}/{sealed_path(record.place(key))}")
+                return self.places.share(key, record, f"{directory.root_text}/{sealed_path(record.place(key))}")
             if record.status == Status.DATA_LOST:
                 raise DataLostError(f"{key} cannot be vouched for here")
             if record.status == Status.FAILED_COPY:

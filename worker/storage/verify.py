@@ -52,6 +52,7 @@ class _Verifier:
         present = list(self._offline.files())
         reduce_files = [below for below, _ in self._offline.reduce_files()]
         sizes = {below: self._size(below) for below in [*reduce_files, *[below for below, _ in present]]}
+        self.report.files = len(sizes)
         total, done = sum(sizes.values()), 0
 
         def step(below: str) -> None:
@@ -98,6 +99,7 @@ class _Verifier:
             self._sealed(name.key, below, size)
 
     def _sealed(self, key: MapFileKey, below: str, size: int) -> None:
+        self.report.sealed_files += 1
         path = self._offline.root / below
         indexed = self._offline.indexed.get(key)
         end = indexed.head.file_bytes if indexed is not None else size
@@ -118,7 +120,6 @@ class _Verifier:
             self._find(
                 Severity.HARMLESS, below, f"{size - end} bytes behind the end: nothing refers to them", offset=end
             )
-        self.report.files += 1
         self._data(below, record)
 
     def _data(self, below: str, record: FileRecord) -> None:

@@ -68,7 +68,7 @@ def _sealed(offline: Offline, report: VerifyReport, below: str, name: ReduceName
         report.add(Severity.HARMLESS, below, "not in the index: taken in at the next start")
     if size > end:
         report.add(Severity.HARMLESS, below, f"{size - end} bytes behind the end: nothing refers to them", offset=end)
-    report.files += 1
+    report.sealed_files += 1
     data = map_file(path)
     for epoch, record in epochs:
         _epoch(report, below, data, epoch, record)
@@ -118,6 +118,7 @@ def _epoch(report: VerifyReport, below: str, data: memoryview, key: EpochKey, re
 def _unsealed(offline: Offline, report: VerifyReport, unsealed: dict[EpochKey, Path]) -> None:
     boot = offline.starts.boot_id if offline.starts else b""  # as if no other had begun since
     segments = scan_log(offline.root, boot, offline.logs)
+    report.log_segments = sum(1 for segment in segments if segment.number)
     for segment in segments:
         below = str(segment.path.relative_to(offline.root))
         for bad in segment.bad:

@@ -207,4 +207,4 @@ async def drill(
             with report.until("the masters do not accept the worker"):
                 await one.end()
             report.done += 1
-            step(f"round {number + 1}")
+            step(f"{report.failed} broken promises")

@@ -167,7 +167,7 @@ async def drill(
     """Run the rounds; nothing in them is drawn."""
     worker = cluster.workers[0]
     with Session(cluster.endpoints, app="drill slow-disk") as session:
-        for number in range(report.rounds):
+        for _ in range(report.rounds):
             taken = _Memory(worker.pid)
             watching = asyncio.create_task(taken.watch())
             shuffle = await asyncio.to_thread(session.register_reduce_shuffle, PARTITIONS, clients)
@@ -184,7 +184,7 @@ async def drill(
             _judge(report, pushed, taken, status, memory)
             await asyncio.to_thread(shuffle.unregister)
             report.done += 1
-            step(f"round {number + 1}")
+            step(f"{report.failed} broken promises")
 
 
 def _commit_and_read(shuffle: ReduceShuffle, pushed: list[_Pushed]) -> tuple[int, int]:

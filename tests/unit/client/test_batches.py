@@ -1,7 +1,9 @@
 """What a push writer makes of payloads: batches with numbers, LAST once per partition, and the bitmap."""
 
 import random
+from typing import Any
 
+import numpy as np
 import pytest
 
 from holdfast.client.batches import RECORD_BYTES_MAX, PushBatch, PushBatches
@@ -9,7 +11,7 @@ from holdfast.client.compress import decompress
 from holdfast.client.status import PushStatus, push_winners_of
 from holdfast.common.batch import Batch, Codec, parse_batches
 from holdfast.common.checksum import partition_seed
-from holdfast.common.errors import ConflictError, ProtocolError
+from holdfast.common.errors import ConfigError, ConflictError, ProtocolError
 from holdfast.common.ids import AttemptId, MapId, PartitionId
 from holdfast.common.limits import KIB, MIB
 from tests.unit.common.samples import SHUFFLE
@@ -75,12 +77,29 @@ def test_what_is_held_back_is_bounded() -> None:
 def test_what_cannot_be_written_is_refused() -> None:
     """A partition out of range and a record longer than a batch raise; an empty payload is no record."""
     batches = maker()
-    for partition, payload in ((PARTITIONS, b"x"), (-1, b"x"), (0, bytes(RECORD_BYTES_MAX + 1))):
-        with pytest.raises(ValueError, match=r"partition|bytes"):
+    wrong: list[tuple[Any, Any, str]] = [
+        (PARTITIONS, b"x", "0 to 10, not 11"),
+        (-1, b"x", "0 to 10, not -1"),
+        (1.5, b"x", "whole number"),
+        ("1", b"x", "whole number"),
+        (0, bytes(RECORD_BYTES_MAX + 1), "at most 16777176 bytes"),
+        (0, "text", "encode it"),
+        (0, 7, "bytes or a contiguous buffer"),
+        (0, memoryview(bytes(8))[::2], "contiguous"),
+    ]
+    for partition, payload, told in wrong:
+        with pytest.raises(ConfigError, match=told):
             batches.add(partition, payload)
     assert batches.add(0, b"") == []
     assert batches.end() == []
     assert batches.bitmap() == bytes(2)
+
+
+def test_partitions_may_be_numbers_of_numpy() -> None:
+    """Whatever is a whole number counts as one, and comes out as a plain int."""
+    batches = maker()
+    (made,) = batches.add(np.int64(3), bytes(MIB))  # type: ignore[arg-type]
+    assert type(made.partition) is int
 
 
 def test_statuses_travel_as_bytes() -> None:
@@ -99,6 +118,15 @@ def test_winners_are_one_per_map() -> None:
     assert push_winners_of(statuses, SHUFFLE, PARTITIONS).attempts == (10, 11)
     with pytest.raises(ConflictError, match="map 0"):
         push_winners_of(statuses[:1], SHUFFLE, PARTITIONS)
+    with pytest.raises(ConflictError, match="1 status for 2 maps; missing: map 0"):
+        push_winners_of(statuses[:1], SHUFFLE, PARTITIONS, 2)
+    with pytest.raises(ConflictError, match=r"0 statuses for 12 maps; missing: map 0, .*map 9 and 2 more"):
+        push_winners_of([], SHUFFLE, PARTITIONS, 12)
+    with pytest.raises(ConflictError, match="2 statuses for 1 map; there is no map 1"):
+        push_winners_of(statuses, SHUFFLE, PARTITIONS, 1)
+    with pytest.raises(ConfigError, match="maps=0"):
+        push_winners_of([], SHUFFLE, PARTITIONS)
+    assert push_winners_of([], SHUFFLE, PARTITIONS, 0).attempts == ()
     with pytest.raises(ConflictError, match="two attempts"):
         push_winners_of(
             [*statuses, PushStatus(SHUFFLE, MapId(0), AttemptId(5), PARTITIONS, bytes(2))], SHUFFLE, PARTITIONS

@@ -10,12 +10,19 @@ from holdfast.client.core.fetch import (
     Complete,
     Failed,
     Fetch,
-    GaveUp,
     OpenStream,
     Source,
     WorkerState,
 )
-from holdfast.common.errors import CorruptError, DataLostError, GiveUpError, RetryError, Status, error_for
+from holdfast.common.errors import (
+    CorruptError,
+    DataLostError,
+    GiveUpError,
+    HoldfastError,
+    RetryError,
+    Status,
+    error_for,
+)
 from holdfast.common.ids import MapId, WorkerId
 
 LOST = RetryError("connection refused")
@@ -238,13 +245,45 @@ def test_events_of_a_stream_that_is_over_change_nothing() -> None:
 
 def test_a_read_that_goes_on_reports_what_is_gone() -> None:
     """Where the reader can tell by itself whether enough is there, a file without copies does not end the read."""
-    core = fetch((1,), (2,), goes_on=True)
+    gone: list[tuple[MapId, HoldfastError]] = []
+
+    def gave_up(key: MapId, error: HoldfastError) -> dict[MapId, Source]:
+        gone.append((key, error))
+        return {}
+
+    core = fetch((1,), (2,), gave_up=gave_up)
+    core.started()
+    for stream in (0, 2, 3)[:TRIES_MAX]:
+        core.file_bad(stream, MapId(0), "checksum")
+    ((key, error),) = gone
+    assert key == 0
+    assert isinstance(error, CorruptError)
+    assert core.file_complete(1, MapId(1)) == [CloseStream(1), Complete()]
+    core.check()
+
+
+def test_what_is_wanted_on_account_of_an_end_is_read_before_the_read_is_over() -> None:
+    """A complete file, or one that is given up, may make others wanted, itself included; then the read goes on."""
+    again = {MapId(0): source(0, 2)}
+    core = fetch((1,), (3,), gave_up=lambda key, error: {key: source(1, 4)})
+    core.started()
+    assert core.file_complete(0, MapId(0), again) == [OpenStream(2, WorkerId(2), maps(0))]
+    core.check()
+    assert core.stream_ended(0) == []
+    effects: list[Any] = []
+    for stream in (1, 3, 4)[:TRIES_MAX]:
+        effects = core.file_bad(stream, MapId(1), "checksum")
+    assert effects == [CloseStream(4), OpenStream(5, WorkerId(4), maps(1))]
+    core.file_complete(5, MapId(1))
+    assert core.file_complete(2, MapId(0))[-1] == Complete()
+
+
+def test_who_judges_what_is_given_up_may_end_the_read() -> None:
+    """The error that comes back for a file without copies is the read's."""
+    error = DataLostError("and that was needed")
+    core = fetch((1,), (2,), gave_up=lambda key, cause: error)
     core.started()
     effects: list[Any] = []
     for stream in (0, 2, 3)[:TRIES_MAX]:
         effects = core.file_bad(stream, MapId(0), "checksum")
-    (gone,) = [effect for effect in effects if isinstance(effect, GaveUp)]
-    assert gone.file == 0
-    assert isinstance(gone.error, CorruptError)
-    assert core.file_complete(1, MapId(1)) == [CloseStream(1), Complete()]
-    core.check()
+    assert effects[-1] == Failed(error)

@@ -212,8 +212,43 @@ def test_all_masters_dead():
     async def body():
         async with ControlClient(endpoints) as client:
             assert set((await client.masters()).values()) == {None}
-            with pytest.raises(RetryError, match=endpoints.split(",")[2]):
+            with pytest.raises(RetryError, match=endpoints.split(",")[2] + ": connection refused"):
                 await client.call(RENEW, pb.RenewLeaseRequest(), deadline_s=0.3)
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_endpoints_that_name_no_master_end_the_call_at_once(count: int):
+    """Unknown hosts and servers that are no masters: each is told with its cause, long before the deadline."""
+
+    async def other(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 17\r\n\r\nthis is a printer")
+        writer.close()
+
+    async def body():
+        async with await asyncio.start_server(other, "127.0.0.1", 0) as server:
+            address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            async with ControlClient([address, "256.256.256.256:1"][:count]) as client, asyncio.timeout(60):
+                with pytest.raises(RetryError) as caught:
+                    await client.call(RENEW, pb.RenewLeaseRequest(), deadline_s=300)
+        assert f"{address}: answers, but is no master: this is a printer" in str(caught.value)
+        assert ("256.256.256.256:1: unknown host" in str(caught.value)) == (count == 2)
+
+    asyncio.run(body())
+
+
+def test_one_endpoint_that_may_come_is_waited_for():
+    """An unknown host beside an address that refuses: a master may start there, so the call lasts to its deadline."""
+    (port,) = free_ports(1)
+
+    async def body():
+        async with ControlClient(f"256.256.256.256:1,127.0.0.1:{port}") as client:
+            loop = asyncio.get_running_loop()
+            before = loop.time()
+            with pytest.raises(RetryError, match=f"unknown host; 127.0.0.1:{port}: connection refused"):
+                await client.call(RENEW, pb.RenewLeaseRequest(), deadline_s=0.4)
+            assert loop.time() - before >= 0.3
 
     asyncio.run(body())
 

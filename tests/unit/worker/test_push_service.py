@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.common.errors import HoldfastError, Status
 from holdfast.common.frame import FrameHeader, FrameType
-from holdfast.common.ids import WorkerId
+from holdfast.common.ids import Incarnation, RaftIndex, WorkerId
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack, Role
 from holdfast.common.net.buffers import BufferPool
@@ -18,7 +18,7 @@ from holdfast.common.reduce_messages import PushAnswer, PushCredit, SealedEpoch
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.push_service import PushService
-from holdfast.worker.server.standing import Standing
+from holdfast.worker.server.standing import KeptStanding, Standing
 from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
 from tests.support.reduce_data import Made, Writer, shuffle_of
 
@@ -133,3 +133,13 @@ def test_a_window_outlives_what_was_never_received(tmp_path: Path) -> None:
         world.store.close()
 
     run(story())
+
+
+def test_a_raft_index_that_cannot_be_is_passed_over() -> None:
+    """Nobody ends deletion for good by a number: not on the wire, and not where one was kept already."""
+    standing = Standing("c", "w", Incarnation(1))
+    standing.saw(RaftIndex(7))
+    standing.saw(RaftIndex(2**62))
+    assert standing.raft_index == 7
+    kept = KeptStanding.decode(KeptStanding(WorkerId(3), RaftIndex(2**62)).encode())
+    assert kept == KeptStanding(WorkerId(3), RaftIndex(0))

@@ -1,5 +1,6 @@
 """What the core decides about pushed batches: order of questions, duplicates, splits, seals; windows of credit."""
 
+import dataclasses
 import random
 
 import pytest
@@ -42,7 +43,7 @@ def core() -> Reduce:
     """A core that accepts and knows the shuffle."""
     reduce = Reduce(Incarnation(5), Limits(1 * MIB, 2 * MIB))
     reduce.closed_because = ""
-    reduce.introduce(SHUFFLE, Ack.WRITTEN, False, [(77, 0)])
+    reduce.introduce(push((0, 0, 0)), False, [(77, 0)])
     return reduce
 
 
@@ -68,7 +69,10 @@ def test_the_frame_is_questioned_in_its_order(core: Reduce) -> None:
 
 
 def test_a_level_is_that_of_the_shuffle(core: Reduce) -> None:
-    """Another level than the first push's is a conflict."""
+    """Another level than that of the first push of which something was taken is a conflict."""
+    assert taken(core.decide(push((77, 0, 0), ack=Ack.SYNCED))) == [False]
+    assert core.refuse(push((0, 0, 0))) is None
+    assert taken(core.decide(push((0, 0, 0)))) == [True]
     refusal = core.refuse(push((0, 0, 0), ack=Ack.SYNCED))
     assert refusal is not None
     assert refusal.status == Status.CONFLICT
@@ -116,7 +120,7 @@ def test_an_epoch_sealed_before_its_shuffle_came_never_accepts() -> None:
     reduce = Reduce(Incarnation(5), Limits(1 * MIB, 2 * MIB))
     reduce.closed_because = ""
     assert reduce.seal(SHUFFLE, False, [(3, 0)]) == [None]
-    reduce.introduce(SHUFFLE, Ack.WRITTEN, False, [])
+    reduce.introduce(push((0, 0, 0)), False, [])
     assert taken(reduce.decide(push((3, 0, 0), (3, 1, 0), (4, 0, 0)))) == [False, True, True]
 
 
@@ -125,6 +129,7 @@ def test_epochs_sealed_before_their_shuffles_are_bounded(monkeypatch: pytest.Mon
     shuffle that came, was committed or was forgotten make room."""
     monkeypatch.setattr(module, "SEALED_FIRST_MAX", 6)
     reduce = Reduce(Incarnation(5), Limits(1 * MIB, 2 * MIB))
+    reduce.closed_because = ""
     first, second, third, fourth = (shuffle_of(number) for number in range(1, 5))
     for shuffle in (first, second, third):
         reduce.seal(shuffle, False, [(0, 0), (1, 0)])
@@ -134,10 +139,10 @@ def test_epochs_sealed_before_their_shuffles_are_bounded(monkeypatch: pytest.Mon
     assert full.value.status is Status.BUSY
     assert reduce.sealed_only() == [first, second, third]
     reduce.seal(fourth, True, [(0, 0)])
-    reduce.introduce(first, Ack.WRITTEN, False, [])
+    reduce.introduce(dataclasses.replace(push((0, 0, 0)), shuffle=first), False, [])
     reduce.seal(second, True, [(5, 0)])
     reduce.forget(third)
-    assert (reduce.sealed_first, reduce.sealed_only()) == (0, [])
+    assert (reduce.sealed_first, reduce.sealed_only()) == (0, [first])
     reduce.check()
 
 
@@ -233,6 +238,37 @@ def test_lanes_are_bounded(core: Reduce, monkeypatch: pytest.MonkeyPatch) -> Non
         assert lane.seen(number)
         assert len(lane.holes) <= HOLES_MAX
     assert LANES_MAX > 1_000
+
+
+def test_refused_pushes_leave_nothing(core: Reduce, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts of which nothing was taken, shuffles of which nothing is here, and stale pushes are not remembered;
+    attempts are bounded however few their lanes are."""
+    for attempt in range(20):
+        assert taken(core.decide(push((77, 0, 0), attempt=attempt))) == [False]
+    assert len(core.attempts) == 0
+    other = shuffle_of(9)
+    core.introduce(dataclasses.replace(push((0, 0, 0), incarnation=4), shuffle=other), False, [])
+    assert not core.knows(other)
+    core.drain(True)
+    wanted = dataclasses.replace(push((0, 0, 0), ack=Ack.MEMORY), shuffle=other)
+    core.introduce(wanted, False, [])
+    assert dict(core.decide(wanted).statuses) == {0: Status.HARD_SPLIT}
+    assert not core.knows(other)
+    core.drain(False)
+    monkeypatch.setattr("holdfast.worker.core.lanes.ATTEMPTS_MAX", 10)
+    for attempt in range(20):
+        assert taken(core.decide(push((attempt, 0, 0), attempt=attempt))) == [True]
+        core.check()
+    assert len(core.attempts) == 10
+
+
+def test_a_stale_push_of_a_shuffle_that_was_sealed_for_good_is_told_so(core: Reduce) -> None:
+    """What storage remembers as final is COMMITTED to whoever asks, of whatever incarnation."""
+    stale = dataclasses.replace(push((0, 0, 0), incarnation=4), shuffle=shuffle_of(9))
+    core.introduce(stale, True, [])
+    refusal = core.refuse(stale)
+    assert refusal is not None
+    assert refusal.status == Status.COMMITTED
 
 
 def windows(budget: int = 64) -> Credits:

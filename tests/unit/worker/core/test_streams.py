@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from holdfast.common.errors import HoldfastError, RetryError, Status, UnknownStreamError
+from holdfast.common.errors import GiveUpError, HoldfastError, RetryError, Status, UnknownStreamError
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import READ_FRAME_BYTES, STREAM_CREDIT_BYTES_MAX
 from holdfast.worker.core import streams as module
@@ -34,6 +34,23 @@ def test_nothing_is_sent_without_credit(streams: Streams) -> None:
     assert streams.turn(1) == Turn(stream, 10)
     streams.sent(stream, 10)
     assert streams.turn(1) is None
+
+
+def test_what_the_streams_of_a_connection_read_is_bounded(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the bound a stream is BUSY until another one is closed; one too long by itself is TOO_LARGE."""
+    monkeypatch.setattr(module, "ROWS_PER_CONNECTION_MAX", 10)
+    first = streams.open(1, 0, 6)
+    with pytest.raises(RetryError) as busy:
+        streams.open(1, 0, 5)
+    assert busy.value.status is Status.BUSY
+    streams.open(2, 0, 5)
+    streams.close(1, first)
+    streams.open(1, 0, 10)
+    streams.lost(1)
+    streams.open(1, 0, 10)
+    with pytest.raises(GiveUpError) as alone:
+        module.check_rows(11, 3)
+    assert alone.value.status is Status.TOO_LARGE
 
 
 def test_streams_of_a_connection_take_turns(streams: Streams) -> None:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.common.batch import parse_batches
+from holdfast.common.batch import HEADER_BYTES, parse_batches
 from holdfast.common.checksum import partition_seed
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import PartitionId
 from holdfast.worker.storage import map_view
 from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.map_view import MapView, MapViews, build, find_runs, select, sort_runs
+from holdfast.worker.storage.map_view import MapView, MapViews, build, find_runs, join, scan, select, sort_runs
 from holdfast.worker.storage.reduce_records import ChunkRow
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.support.waiting import wait_until
@@ -94,6 +94,20 @@ def test_runs_are_of_neighbours() -> None:
     parts, ordered = sort_runs(data, runs)
     assert names(b"".join(parts)) == [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1)]
     assert (list(ordered.maps), list(ordered.starts)) == ([0, 1, 2], [0, 3 * one, 4 * one, 6 * one])
+
+
+def test_a_chunk_looked_through_in_steps_gives_the_same(tmp_path: Path) -> None:
+    """Whatever the steps are cut at, the joined ranges are those of one look."""
+    epoch = make(tmp_path, 300)
+    data = epoch.chunk(1)
+    for step in (HEADER_BYTES, 100, 1_000, len(data)):
+        found: list[tuple[int, int]] = []
+        at = 0
+        while at < len(data):
+            runs = scan(data[at : at + step], at, len(data), "it")
+            join(found, select(runs, 3, 9))
+            at = runs.starts[-1]
+        assert found == select(find_runs(data, "it"), 3, 9)
 
 
 @pytest.mark.parametrize("cut", [5, 40])

@@ -17,6 +17,7 @@ from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
 from holdfast.worker.core.reduce import Decision, Reduce
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.inspect import inspect_directory
 from holdfast.worker.storage.reduce_records import RECORD_BYTES, RECORD_MAGIC, RECORDS_AT
 from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
 from holdfast.worker.storage.verify import Severity, verify_directory
@@ -95,7 +96,7 @@ class World:
         meta, body = writer.push(batches, self.store.incarnation, ack)
         request = Push.decode(meta)
         if not self.core.knows(request.shuffle):
-            self.core.introduce(request.shuffle, request.ack, *self.store.reduce.past(request.shuffle))
+            self.core.introduce(request, *self.store.reduce.past(request.shuffle))
         assert self.core.refuse(request) is None
         decision = self.core.decide(request)
         for state in decision.opened:
@@ -232,6 +233,31 @@ def test_the_progress_of_verify_counts_every_file(world: World) -> None:
     assert len(told) == len(files) >= 3
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert told[-1] == (sum(path.stat().st_size for path in files),) * 2
+
+
+def test_inspect_and_verify_count_the_same(world: World) -> None:
+    """Epochs by state, those in the log alone included, and sealed files; a file that is gone is a problem."""
+    writer = Writer(SHUFFLE)
+    fill(world, writer)
+    world.seal([(partition, 0) for partition in range(6)], final=False)
+    world.push(writer, [writer.batch(9, os.urandom(50_000))])
+    world.push(writer, [writer.batch(10, b"small")])
+    world.store.close()
+    files = [path for path in (world.root / "0" / "data").rglob("*") if path.is_file()]
+    report = inspect_directory(str(world.root / "0"))
+    (shuffle,) = report.shuffles
+    states = [(each.state, each.partition) for each in shuffle.epochs]
+    assert states == [*(("sealed", partition) for partition in range(6)), ("open", 9), ("open", 10)]
+    assert all(each.size_bytes for each in shuffle.epochs)
+    assert report.problems == []
+    verified = verify_directory(str(world.root / "0"))
+    assert (verified.files, verified.sealed_files) == (len(files), len(shuffle.data_files))
+    assert verified.log_segments == len(world.files("*.push"))
+    assert sorted(each.kind for each in shuffle.data_files) == ["pack", "partition"]
+    assert all(each.indexed and each.file_bytes for each in shuffle.data_files)
+    (pack,) = world.files("*.pack")
+    pack.unlink()
+    assert any(pack.name in problem for problem in inspect_directory(str(world.root / "0")).problems)
 
 
 @pytest.mark.parametrize("pattern", ["*.open", "*.push"])

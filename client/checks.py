@@ -1,0 +1,72 @@
+"""Checks what callers give to the client: what is wrong is told at the call, with what to write instead.
+
+Rules: every check raises ConfigError with a sentence that names the argument, and returns what the rest works with.
+Called by session.py, the shuffles, the writers and the readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import index
+from typing import Any
+
+from holdfast.client.compress import Buffer
+from holdfast.common.batch import Codec
+from holdfast.common.errors import ConfigError
+from holdfast.common.ids import PartitionId
+
+
+def whole(name: str, value: Any, least: int, most: int) -> int:
+    """A whole number from `least` to `most`; numbers of numpy are fine, booleans are not."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise ConfigError(f"`{name}` is a whole number, not {value!r}") from None
+    if isinstance(value, bool):
+        raise ConfigError(f"`{name}` is a whole number, not {value!r}")
+    if not least <= number <= most:
+        raise ConfigError(f"`{name}` is {least} to {most}, not {number}")
+    return number
+
+
+def text(name: str, value: Any, what: str) -> str:
+    """A text; `what` says what it stands for."""
+    if not isinstance(value, str):
+        raise ConfigError(f"`{name}` is a str, {what}, not {value!r}")
+    return value
+
+
+def partition_list(partitions: Any, count: int) -> list[PartitionId]:
+    """Partitions of a shuffle that has `count`, ascending and each once."""
+    if not isinstance(partitions, Iterable):
+        raise ConfigError(f"`partitions` is a range or a list of numbers, as in [{partitions!r}], not {partitions!r}")
+    return sorted({PartitionId(whole("partition", each, 0, count - 1)) for each in partitions})
+
+
+def map_range(maps: Any, count: int | None) -> range | None:
+    """A range of maps of a shuffle that has `count`, if that is known; None stands for all of them."""
+    if maps is None:
+        return None
+    if not isinstance(maps, range) or maps.step != 1 or not len(maps) or maps.start < 0:
+        raise ConfigError(f"`maps` is a range with step 1, and not empty, as in range(0, 4), not {maps!r}")
+    if count is not None and maps.stop > count:
+        raise ConfigError(f"`maps` is {maps}, and the shuffle has {count} maps, 0 to {count - 1}")
+    return maps
+
+
+def codec_of(codec: Any) -> Codec:
+    """A codec, given as such or by its name."""
+    found = Codec.__members__.get(codec.upper()) if isinstance(codec, str) else codec
+    if not isinstance(found, Codec):
+        raise ConfigError(f"`codec` is Codec.NONE, Codec.LZ4 or Codec.ZSTD, not {codec!r}")
+    return found
+
+
+def payload_view(payload: Any) -> Buffer:
+    """The bytes of a payload that is not `bytes`, without a copy."""
+    if isinstance(payload, str):
+        raise ConfigError('`payload` is bytes, not str; encode it, as in text.encode("utf-8")')
+    try:
+        return memoryview(payload).cast("B")
+    except TypeError as error:
+        raise ConfigError(f"`payload` is bytes or a contiguous buffer, not {type(payload).__name__}: {error}") from None

@@ -1,0 +1,69 @@
+"""Sealed epochs that are being read: where each lies and its chunks, kept once however many streams read it.
+
+Rules: an entry goes with the last stream that holds its place, so nothing here is a cache that has to be emptied. The
+chunks of all places together are bounded. Loop thread only. Called by reduce_store.py.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+
+from holdfast.common.errors import RetryError, Status
+from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.reduce_records import EpochRecord
+
+#: Rows of all places together; one takes some 240 bytes.
+ROWS_MAX = 1_048_576
+#: What a place takes beside its chunks, as rows.
+PLACE_ROWS = 5
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class SealedPlace:
+    """A sealed epoch and the file it lies in."""
+
+    key: EpochKey
+    record: EpochRecord
+    path: str
+
+    @property
+    def rows(self) -> int:
+        """Its weight in memory."""
+        return PLACE_ROWS + len(self.record.chunks)
+
+
+class Places:
+    """All places that somebody holds."""
+
+    def __init__(self) -> None:
+        self._known: dict[EpochKey, weakref.ref[SealedPlace]] = {}
+        #: their weight
+        self.rows = 0
+
+    def share(self, key: EpochKey, record: EpochRecord, path: str) -> SealedPlace:
+        """Return the place of an epoch, the one that is held already if there is one.
+
+        Raises RetryError BUSY if too much is held.
+        """
+        known = self._known.get(key)
+        place = known() if known is not None else None
+        if place is not None and place.record == record and place.path == path:
+            return place
+        place = SealedPlace(key, record, path)
+        if self.rows + place.rows > ROWS_MAX:
+            why = f"the open streams of this worker read {self.rows} chunks; try again when some have ended"
+            raise RetryError(why, status=Status.BUSY)
+        self.rows += place.rows
+        self._known[key] = weakref.ref(place)
+        weakref.finalize(place, self._gone, key, place.rows).atexit = False
+        return place
+
+    def _gone(self, key: EpochKey, rows: int) -> None:
+        self.rows -= rows
+        known = self._known.get(key)
+        if known is not None and known() is None:
+            del self._known[key]
+
+    def __len__(self) -> int:
+        return len(self._known)
