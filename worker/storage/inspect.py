@@ -11,10 +11,11 @@ from pathlib import Path
 from holdfast.common.errors import CorruptError, Status
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.worker.storage import layout
+from holdfast.worker.storage.log_recovery import scan_log
 from holdfast.worker.storage.offline import Offline, open_offline
 from holdfast.worker.storage.records import FileRecord, RegionFlag
 from holdfast.worker.storage.reduce_layout import EpochKey, sealed_path
-from holdfast.worker.storage.reduce_recovery import find_left, find_segments, scan_segment
+from holdfast.worker.storage.reduce_recovery import find_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None
             _shuffle(shuffles, name.key.shuffle).epochs.append(report)
         else:
             unsealed[name.key] = offline.root / below
-    segments = [scan_segment(path) for path in find_segments(offline.root)]
+    segments = scan_log(offline.root, offline.boot_id, offline.logs)
     for key, left in sorted(find_left(segments, unsealed).items()):
         if key not in offline.epochs:
             path = left.path or left.pieces[0][0]

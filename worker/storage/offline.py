@@ -45,6 +45,11 @@ class Offline:
     #: push logs that must be there, by incarnation, with their boots
     logs: dict[int, bytes | None] = field(default_factory=dict)
 
+    @property
+    def boot_id(self) -> bytes:
+        """The boot of the last start: files are judged as if the machine had not been started anew since."""
+        return self.starts.boot_id if self.starts else b""
+
     def files(self) -> Iterator[tuple[str, layout.FileName | None]]:
         """Yield (path below the directory, parsed name or None) of everything below data/ that is no REDUCE file."""
         for below in self._all():

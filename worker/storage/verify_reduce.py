@@ -116,8 +116,7 @@ def _epoch(report: VerifyReport, below: str, data: memoryview, key: EpochKey, re
 
 
 def _unsealed(offline: Offline, report: VerifyReport, unsealed: dict[EpochKey, Path]) -> None:
-    boot = offline.starts.boot_id if offline.starts else b""  # as if no other had begun since
-    segments = scan_log(offline.root, boot, offline.logs)
+    segments = scan_log(offline.root, offline.boot_id, offline.logs)
     report.log_segments = sum(1 for segment in segments if segment.number)
     for segment in segments:
         below = str(segment.path.relative_to(offline.root))
