@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.common.errors import CorruptError, Status
 from holdfast.common.ids import MapFileKey, ShuffleKey
-from holdfast.worker.storage import layout
+from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.log_recovery import scan_log
 from holdfast.worker.storage.offline import Offline, open_offline
 from holdfast.worker.storage.records import FileRecord, RegionFlag
@@ -191,7 +191,7 @@ def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None
     segments = scan_log(offline.root, offline.boot_id, offline.logs)
     for key, left in sorted(find_left(segments, unsealed).items()):
         if key not in offline.epochs:
-            path = left.path or left.pieces[0][0]
+            path = left.path or (left.pieces[0][0] if left.pieces else offline.root / names.LOG)
             size = _size(left.path) if left.path is not None else sum(length for _, _, length in left.pieces)
             report = EpochReport(str(path.relative_to(offline.root)), "open", key.partition, key.epoch, size)
             _shuffle(shuffles, key.shuffle).epochs.append(report)
