@@ -150,6 +150,10 @@ class World:
         """Files of the first directory."""
         return sorted((self.root / "0").rglob(pattern))
 
+    def log_is_empty(self) -> bool:
+        """Nothing is in the log but the head of one segment."""
+        return [len(path.read_bytes().rstrip(b"\0")) <= RECORDS_AT for path in self.files("*.push")] == [True]
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
@@ -165,12 +169,6 @@ def fill(world: World, writer: Writer, partitions: int = 6, size: int = 2_000, r
     assert world.push(writer, [writer.batch(0, os.urandom(50_000)) for _ in range(3)]) == {}
 
 
-def _log_is_empty(world: World) -> bool:
-    """Nothing is in the log but the head of one segment."""
-    (path,) = world.files("*.push")
-    return len(path.read_bytes().rstrip(b"\0")) <= RECORDS_AT
-
-
 def test_small_ones_share_a_pack_file_and_large_ones_have_their_own(world: World) -> None:
     """A seal makes one pack file for what is small, a partition file for what has one; all is read back."""
     writer = Writer(SHUFFLE)
@@ -182,7 +180,7 @@ def test_small_ones_share_a_pack_file_and_large_ones_have_their_own(world: World
     assert all(sorted(names(world.read(p))) == [(0, 0, n) for n in range(5)] for p in range(1, 6))
     assert world.seal([(partition, 0) for partition in range(7)]) == answers
     world.store.reduce.tick()
-    assert _log_is_empty(world), "the log goes when nothing refers to it"
+    assert world.log_is_empty(), "the log goes when nothing refers to it"
 
 
 def test_several_directories_keep_each_its_own(tmp_path: Path) -> None:
@@ -547,7 +545,7 @@ def test_a_forgotten_shuffle_leaves_nothing(world: World) -> None:
     assert world.store.forget([SHUFFLE]) == 1
     world.store.reduce.tick()
     assert world.store.shuffles() == []
-    assert _log_is_empty(world)
+    assert world.log_is_empty()
     assert not list((world.root / "0" / "data").iterdir())
     world.restart()
     assert world.store.shuffles() == []
