@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.client.addresses import Addresses
+from holdfast.client.checks import whole
 from holdfast.client.compress import Buffer
 from holdfast.client.core.map_write import Abandon, Effect, Failed, MapWrite, Open, Push, Seal, Wake, Written
 from holdfast.client.region import Frame, Regions
@@ -60,9 +61,9 @@ class MapWriter:
         spool_bytes: int = SPOOL_BYTES,
     ) -> None:
         """Raises ConfigError for numbers that no worker would take."""
-        _check_number("map_id", map_id, MAPS_MAX - 1)
-        _check_number("attempt", attempt, _ATTEMPT_MAX)
-        _check_number("spool_bytes", spool_bytes)
+        map_id = MapId(whole("map_id", map_id, 0, MAPS_MAX - 1))
+        attempt = AttemptId(whole("attempt", attempt, 0, _ATTEMPT_MAX))
+        spool_bytes = whole("spool_bytes", spool_bytes, 0, _ATTEMPT_MAX)
         self._shuffle = shuffle
         self._map = map_id
         self._attempt = attempt
@@ -348,8 +349,3 @@ class _Sender:
 
     def _key(self, epoch: Epoch) -> MapFileKey:
         return MapFileKey(self._shuffle.key, self._map, self._attempt, epoch)
-
-
-def _check_number(name: str, value: object, most: int | None = None) -> None:
-    if not isinstance(value, int) or value < 0 or (most is not None and value > most):
-        raise ConfigError(f"`{name}` is a number from 0{'' if most is None else f' to {most}'}, not {value!r}")

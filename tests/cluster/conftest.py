@@ -5,8 +5,26 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client import Session
 from holdfast.client.cluster import LocalCluster, local_cluster
 from tests.cluster.masters import CALM
+from tests.cluster.shapes import Shape
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """One cluster for the tests of a file that leave all servers running; the file's SHARED says its shape."""
+    shape: Shape = getattr(request.module, "SHARED", Shape())
+    directory = tmp_path_factory.mktemp("shared") / "cluster"
+    with local_cluster(shape.masters, shape.workers, dir=directory, settings=shape.settings) as started:
+        yield started
+
+
+@pytest.fixture
+def session(shared: LocalCluster) -> Iterator[Session]:
+    """A session of the shared cluster."""
+    with Session(shared.endpoints, app="tests") as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -35,20 +35,6 @@ PARTITIONS = 10
 Contents = dict[int, Counter[tuple[int, bytes]]]
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """One cluster for the tests that leave it as they found it: all servers running."""
-    with local_cluster(masters=3, workers=2, dir=tmp_path_factory.mktemp("client") / "cluster") as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def session(shared: LocalCluster) -> Iterator[Session]:
-    """A session of the shared cluster."""
-    with Session(shared.endpoints, app="tests") as opened:
-        yield opened
-
-
 def random_regions(seed: int, regions: int = 3, size_max: int = 200_000) -> list[list[tuple[int, bytes]]]:
     """Regions of random partitions with payloads from one byte to `size_max`."""
     rng = random.Random(seed)

@@ -5,13 +5,12 @@ import pickle
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.client import Ack, PushStatus, Session
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster import local_cluster
 from holdfast.client.push_reader import PartitionReader
 from holdfast.client.push_writer import BUFFER_BYTES_MIN
 from holdfast.client.reduce_shuffle import PushManifest
@@ -21,20 +20,6 @@ from holdfast.common.ids import PartitionId
 from holdfast.common.limits import MIB
 from holdfast.common.reduce_layouts import ReduceManifest
 from tests.support.reduce_client import PARTITIONS, contents, fill, push, read, records_of
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """One cluster for the tests that leave it as they found it: all servers running."""
-    with local_cluster(masters=3, workers=2, dir=tmp_path_factory.mktemp("reduce") / "cluster") as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def session(shared: LocalCluster) -> Iterator[Session]:
-    """A session of the shared cluster."""
-    with Session(shared.endpoints, app="tests") as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("ack", list(Ack))

@@ -3,7 +3,6 @@
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +11,14 @@ import pytest
 import holdfast.client
 from holdfast.client import Codec, PushStatus, ReduceShuffle, Session
 from holdfast.client import shuffle as shuffles
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster import LocalCluster
 from holdfast.common.errors import AbortedError, ConfigError, ConflictError, GiveUpError, RetryError, Status
+from tests.cluster.shapes import Shape
 from tests.support.reduce_client import PARTITIONS, contents, fill, push, read, records_of
 from tests.support.waiting import wait_until
 
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """One cluster; no test here stops a server."""
-    with local_cluster(masters=1, workers=1, dir=tmp_path_factory.mktemp("mistakes") / "cluster") as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def session(shared: LocalCluster) -> Iterator[Session]:
-    """A session of the shared cluster."""
-    with Session(shared.endpoints, app="mistakes") as opened:
-        yield opened
+#: What `shared` is here.
+SHARED = Shape(masters=1, workers=1)
 
 
 def test_nothing_is_written_after_the_end(session: Session) -> None:
@@ -168,7 +157,7 @@ def test_short_names(session: Session) -> None:
     status: Any = PushStatus(shuffle.key, 0, 5, PARTITIONS, b"\x03")  # type: ignore[arg-type]
     assert repr(status) == f"PushStatus(shuffle {shuffle.key}, map 0, attempt 5, wrote for 2 of 4 partitions)"
     assert repr(shuffle) == f"ReduceShuffle({shuffle.key}, partitions=4, maps=4, copies=1, ack=WRITTEN)"
-    assert repr(session) == f"Session(app='mistakes', instance={session.instance.hex()[:8]})"
+    assert repr(session) == f"Session(app='tests', instance={session.instance.hex()[:8]})"
     assert "to read" in repr(session.open_reduce_shuffle(shuffle.key.shuffle))
 
 

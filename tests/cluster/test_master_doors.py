@@ -7,7 +7,6 @@ import random
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster import LocalCluster
 from holdfast.common.errors import (
     ApplicationGoneError,
     ConflictError,
@@ -43,15 +42,12 @@ from tests.cluster.masters import (
     waiting,
     worker,
 )
+from tests.cluster.shapes import Shape
 from tests.support.waiting import wait_until_async
 from tests.unit.master.build import winners
 
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three masters for the tests that leave them running."""
-    with local_cluster(masters=3, workers=0, dir=tmp_path_factory.mktemp("masters"), settings=CALM) as started:
-        yield started
+#: What `shared` is here.
+SHARED = Shape(masters=3, workers=0, settings=CALM)
 
 
 @pytest.mark.parametrize("transport", ["http", "grpc"])

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from holdfast.common.errors import HoldfastError, RetryError, Status, UnknownStr
 from holdfast.common.frame import FrameType
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack, MapAbort, StreamCredit
+from tests.cluster.shapes import Shape
 from tests.support.map_data import (
     Collector,
     MapContent,
@@ -31,12 +31,8 @@ from tests.support.map_data import (
 from tests.support.waiting import wait_until_async
 from tests.support.worker_world import World, refused, run
 
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A cluster that the tests of this file share; they leave it running."""
-    with local_cluster(masters=1, workers=1, dir=tmp_path_factory.mktemp("worker") / "cluster") as cluster:
-        yield cluster
+#: What `shared` is here.
+SHARED = Shape(masters=1, workers=1)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from holdfast.common.messages import Hello, MapSealed
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from tests.cluster.shapes import Shape
 from tests.support.map_data import (
     file_key,
     make_content,
@@ -36,12 +36,8 @@ from tests.support.map_data import (
 from tests.support.waiting import wait_until_async
 from tests.support.worker_world import HOLDER, World, failure_of, refused, run
 
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A cluster that the tests of this file share; they leave it running."""
-    with local_cluster(masters=1, workers=1, dir=tmp_path_factory.mktemp("worker") / "cluster") as cluster:
-        yield cluster
+#: What `shared` is here.
+SHARED = Shape(masters=1, workers=1)
 
 
 @pytest.fixture

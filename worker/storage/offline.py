@@ -5,7 +5,6 @@ Called by inspect.py and verify.py, which the CLI uses.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import MapFileKey
-from holdfast.common.net.locks import holder
+from holdfast.common.locks import HeldError, acquire
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import IndexReport, check_file
 from holdfast.worker.storage.footers import read_footer
@@ -91,14 +90,12 @@ def open_offline(path: str) -> Offline:
 
 
 def _lock(root: Path) -> Handle:
-    """Hold the lock while looking; the file is opened for reading only, so that nothing changes."""
+    """Hold the lock while looking; a directory that no worker has opened yet is locked itself, so nothing changes."""
     path = root / names.LOCK
-    handle = Handle(os.open(path if path.exists() else root, os.O_RDONLY | os.O_CLOEXEC))
     try:
-        fcntl.flock(handle.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ConfigError(f"{root} is in use by {holder(path)}: stop the worker first, or look at a copy") from None
-    return handle
+        return Handle(acquire(path if path.exists() else root, shared=True))
+    except HeldError as error:
+        raise ConfigError(f"{root} is in use by {error}: stop the worker first, or look at a copy") from None
 
 
 def _read_small(offline: Offline) -> None:

@@ -6,14 +6,15 @@ are checked and the data listed meanwhile. `Pending.open` (store.py does the wor
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.common.errors import ConfigError
+from holdfast.common.locks import HeldError, acquire
 from holdfast.worker.storage import names
 from holdfast.worker.storage.handles import Handle
 
@@ -86,15 +87,10 @@ def prepare(settings: StoreSettings, disk: Disk | None = None) -> Pending:
 
 def lock_directory(root: str) -> Handle:
     """Take the directory for this process; raises ConfigError if another one has it, OSError."""
-    handle = Handle(os.open(f"{root}/{names.LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
     try:
-        fcntl.flock(handle.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(handle.fd, 32, 0).decode(errors="replace").strip() or "unknown"
-        raise ConfigError(f"the storage directory {root} is in use by process {owner}: stop it first") from None
-    os.ftruncate(handle.fd, 0)
-    os.pwrite(handle.fd, f"{os.getpid()}\n".encode(), 0)
-    return handle
+        return Handle(acquire(Path(root, names.LOCK)))
+    except HeldError as error:
+        raise ConfigError(f"the storage directory {root} is in use by {error}: stop it first") from None
 
 
 def _start(settings: DirectorySettings) -> Candidate:

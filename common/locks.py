@@ -1,7 +1,7 @@
 """Locks on directories: one process at a time uses a directory, and who comes second is told which process that is.
 
 The locks are flock(2)'s and end with their process, however it ends. The holder is looked up in /proc/locks, so that
-nothing has to be written down that could be stale. Called by the local cluster and the offline tools.
+nothing has to be written down that could be stale. Called by a worker's store, the local cluster and the offline tools.
 """
 
 from __future__ import annotations
@@ -19,15 +19,30 @@ class HeldError(Exception):
     """Somebody holds the lock; the message says who."""
 
 
+def acquire(path: Path, *, shared: bool = False) -> int:
+    """Take the lock of a file and return its descriptor, which holds the lock until it is closed.
+
+    An exclusive lock makes the file if it is not there; a shared one, which is for looking, changes nothing and takes a
+    directory, too. Raises HeldError, and OSError if the file cannot be made or opened.
+    """
+    flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
+    guard = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(guard, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(guard)
+        raise HeldError(holder(path)) from None
+    except OSError:
+        os.close(guard)
+        raise
+    return guard
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file `path`, made if it is not there. Raises HeldError, and OSError if it cannot be made."""
-    guard = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    guard = acquire(path)
     try:
-        try:
-            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HeldError(holder(path)) from None
         yield
     finally:
         os.close(guard)
@@ -36,15 +51,11 @@ def locked(path: Path) -> Iterator[None]:
 def is_held(path: Path) -> bool:
     """Tell whether a process holds this lock file; nothing is changed. False if there is none."""
     try:
-        guard = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        os.close(acquire(path, shared=True))
     except FileNotFoundError:
         return False
-    try:
-        fcntl.flock(guard, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except HeldError:
         return True
-    finally:
-        os.close(guard)
     return False
 
 
