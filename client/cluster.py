@@ -24,7 +24,7 @@ from holdfast.client.direct import ask, worker_status
 from holdfast.client.server import START_SECONDS_MAX, Server, StartError, wait_until
 from holdfast.common import config
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError
-from holdfast.common.locks import HeldError, holder, is_held, locked
+from holdfast.common.net.locks import HeldError, holder, is_held, locked
 from holdfast.common.net.ports import free_ports
 from holdfast.common.proto import holdfast_pb2 as pb
 

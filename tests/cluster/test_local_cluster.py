@@ -13,7 +13,7 @@ from holdfast.client import cluster as module
 from holdfast.client.cluster import LocalCluster, StartError, local_cluster
 from holdfast.client.direct import ask, worker_status
 from holdfast.common.errors import ConfigError
-from holdfast.common.locks import is_held
+from holdfast.common.net.locks import is_held
 from holdfast.common.net.ports import free_ports
 from holdfast.common.proto import holdfast_pb2 as pb
 from tests.support.waiting import wait_until

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import MapFileKey
-from holdfast.common.locks import HeldError, acquire
+from holdfast.common.net.locks import HeldError, acquire
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import IndexReport, check_file
 from holdfast.worker.storage.footers import read_footer

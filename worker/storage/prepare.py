@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.common.errors import ConfigError
-from holdfast.common.locks import HeldError, acquire
+from holdfast.common.net.locks import HeldError, acquire
 from holdfast.worker.storage import names
 from holdfast.worker.storage.handles import Handle
 
