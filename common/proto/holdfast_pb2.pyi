@@ -153,7 +153,7 @@ class DetachReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterShuffleRequest(_message.Message):
-    __slots__ = ("call", "key", "kind", "partitions", "maps", "copies", "ack", "holder", "failed_before")
+    __slots__ = ("call", "key", "kind", "partitions", "maps", "copies", "ack", "holder", "failed_before", "to_write")
     CALL_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -163,6 +163,7 @@ class RegisterShuffleRequest(_message.Message):
     ACK_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     FAILED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    TO_WRITE_FIELD_NUMBER: _ClassVar[int]
     call: CallId
     key: ShuffleKey
     kind: PartitionKind
@@ -172,19 +173,22 @@ class RegisterShuffleRequest(_message.Message):
     ack: int
     holder: bytes
     failed_before: bool
-    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., holder: _Optional[bytes] = ..., failed_before: _Optional[bool] = ...) -> None: ...
+    to_write: bool
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., holder: _Optional[bytes] = ..., failed_before: _Optional[bool] = ..., to_write: _Optional[bool] = ...) -> None: ...
 
 class RegisterShuffleReply(_message.Message):
-    __slots__ = ("assignment_array", "workers", "raft_index", "copies")
+    __slots__ = ("assignment_array", "workers", "raft_index", "copies", "generation")
     ASSIGNMENT_ARRAY_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
     COPIES_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     assignment_array: bytes
     workers: _containers.RepeatedCompositeFieldContainer[WorkerAddress]
     raft_index: int
     copies: int
-    def __init__(self, assignment_array: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ..., copies: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, assignment_array: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ..., copies: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class WorkerAddress(_message.Message):
     __slots__ = ("worker", "incarnation", "host", "address", "alive")

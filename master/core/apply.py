@@ -199,7 +199,7 @@ def _register_shuffle(state: State, body: cmd.RegisterShuffle) -> Answer:
 def _same_shape(known: Shuffle, body: cmd.RegisterShuffle) -> Answer:
     for name in ("kind", "partitions", "maps", "copies_wanted", "ack"):
         before, now = getattr(known, name), getattr(body, name)
-        if before != now:
+        if before != now and (name != "maps" or now):  # 0 maps: not said, and a commit says it for everybody
             return _refuse(Status.CONFLICT, f"shuffle {known.key} was registered with {name} {before}, not {now}")
     return Answer()
 

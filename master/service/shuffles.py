@@ -113,6 +113,8 @@ class Shuffles:
             raise _bad(f"a shuffle has 1 to {PARTITIONS_MAX} partitions, not {request.partitions}")
         if request.copies > COPIES_MAX:
             raise _bad(f"copies are 1 to {COPIES_MAX}, not {request.copies}")
+        if request.to_write:
+            key, request = await self._that_takes_data(key, request)
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
         if shuffle is None or not _same_shape(shuffle, request):
             await self._open(key, request, shuffle)
@@ -126,6 +128,7 @@ class Shuffles:
             workers=self._addresses(workers),
             raft_index=self._leader.index(),
             copies=shuffle.copies,
+            generation=key.generation,
         )
 
     async def revive(self, request: pb.ReviveRequest) -> pb.ReviveReply:
@@ -184,6 +187,29 @@ class Shuffles:
         await self._leader.renew(key.instance, request.holder)
         answer = await self._leader.command("Shuffles/UnregisterShuffle", request, cmd.Unregister(key))
         return pb.UnregisterShuffleReply(dropped=answer.value)
+
+    async def _that_takes_data(
+        self, key: ShuffleKey, request: pb.RegisterShuffleRequest
+    ) -> tuple[ShuffleKey, pb.RegisterShuffleRequest]:
+        """Return the newest generation that is not final, at or above `key`, and the request for just that one.
+
+        The call's number goes: asked again the same words may mean a later generation, and its recorded answer would
+        not fit. Opening is idempotent by the generation, so nothing is lost with it.
+        """
+
+        def read(state: State) -> int:
+            highest = state.head(key.instance, key.shuffle)
+            if highest is None or highest < key.generation:
+                return key.generation
+            newest = state.shuffle(ShuffleKey(key.instance, key.shuffle, Generation(highest)))
+            return highest if newest is not None and not newest.committed_ms else highest + 1
+
+        generation = Generation(await self._leader.confirmed(read))
+        exact = pb.RegisterShuffleRequest()
+        exact.CopyFrom(request)
+        exact.key.generation = generation
+        exact.ClearField("call")
+        return ShuffleKey(key.instance, key.shuffle, generation), exact
 
     async def _shuffle(self, key: ShuffleKey) -> Shuffle:
         """Return the record of a generation. Raises what a confirmed leader says of one that is not there."""
@@ -308,13 +334,9 @@ class Shuffles:
 
 
 def _same_shape(shuffle: Shuffle, request: pb.RegisterShuffleRequest) -> bool:
-    return (shuffle.kind, shuffle.partitions, shuffle.maps, shuffle.copies_wanted, shuffle.ack) == (
-        request.kind,
-        request.partitions,
-        request.maps,
-        request.copies or 1,
-        request.ack,
-    )
+    named = (request.kind, request.partitions, request.copies or 1, request.ack)
+    known = (shuffle.kind, shuffle.partitions, shuffle.copies_wanted, shuffle.ack)
+    return named == known and request.maps in (0, shuffle.maps)
 
 
 def _nowhere() -> NoRoomError:

@@ -127,6 +127,7 @@ class ReduceDriver(Driver):
         ack: Ack = Ack.WRITTEN,
         generation: int = 0,
         failed_before: bool = False,
+        to_write: bool = False,
     ) -> tuple[ReduceLocations, pb.RegisterShuffleReply]:
         request = pb.RegisterShuffleRequest(
             key=self.key(shuffle, generation),
@@ -136,6 +137,7 @@ class ReduceDriver(Driver):
             ack=ack,
             holder=self.holder,
             failed_before=failed_before,
+            to_write=to_write,
         )
         reply = await self.client.call("Shuffles/RegisterShuffle", request)
         return ReduceLocations.decode(reply.assignment_array), reply

@@ -280,6 +280,36 @@ def test_next_generation_opens_when_a_reader_found_data_lost(own: LocalCluster):
     run(story())
 
 
+def test_generation_to_write_is_the_newest_that_takes_data(own: LocalCluster):
+    """Who asks where to write is told the open generation, and the next one where the newest is final or dropped; all
+    who ask at once get the same one. Reading what is known costs no command."""
+
+    async def story():
+        async with world(own, 2) as (driver, _):
+
+            async def told(generation: int = 0) -> int:
+                placed, reply = await driver.open(generation=generation, to_write=True)
+                assert len(placed.partitions) == 8
+                return reply.generation
+
+            assert await told() == 0
+            commands = metric(own, "holdfast_master_commands_proposed")
+            assert await told() == 0
+            assert metric(own, "holdfast_master_commands_proposed") == commands
+            await driver.end()
+            assert await asyncio.gather(*(told() for _ in range(5))) == [1] * 5
+            assert await told(1) == 1
+            _, exact = await driver.open()
+            assert exact.generation == 0, "who names a generation gets that one"
+            dropped = pb.UnregisterShuffleRequest(key=driver.key(1, 1))
+            await driver.client.call("Shuffles/UnregisterShuffle", dropped)
+            assert await told() == 2
+            with pytest.raises(ConflictError):
+                await driver.open(partitions=9, to_write=True)
+
+    run(story())
+
+
 def test_large_winners_go_in_parts(own: LocalCluster):
     """Winners and manifest above the size of a command arrive whole, as sent."""
 

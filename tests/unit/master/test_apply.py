@@ -135,14 +135,17 @@ def test_leases_end_only_when_marked():
 
 
 def test_shuffle_is_registered_once():
-    """Again with the same shape is OK and keeps the first assignment; another shape is CONFLICT."""
+    """Again with the same shape, or without a number of maps, is OK and keeps the first assignment; another shape is
+    CONFLICT."""
     log = play(
         (application(), S.OK),
-        (shuffle(), S.OK),
-        (shuffle(assignment=b"another"), S.OK),
-        (shuffle(partitions=5), S.CONFLICT),
-        (shuffle(copies_wanted=2), S.CONFLICT),
-        (shuffle(ack=2), S.CONFLICT),
+        (shuffle(maps=3), S.OK),
+        (shuffle(maps=0), S.OK),
+        (shuffle(maps=4), S.CONFLICT),
+        (shuffle(maps=3, assignment=b"another"), S.OK),
+        (shuffle(maps=3, partitions=5), S.CONFLICT),
+        (shuffle(maps=3, copies_wanted=2), S.CONFLICT),
+        (shuffle(maps=3, ack=2), S.CONFLICT),
     )
     assert log.state.shuffle(key()).assignment == shuffle().assignment
 
