@@ -1,0 +1,501 @@
+package org.apache.spark.shuffle.holdfast.data;
+
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.StandardSocketOptions;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.ClosedChannelException;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.SocketChannel;
+import java.util.zip.CRC32C;
+import org.apache.spark.shuffle.holdfast.wire.FrameHeader;
+import org.apache.spark.shuffle.holdfast.wire.FrameType;
+import org.apache.spark.shuffle.holdfast.wire.Hello;
+import org.apache.spark.shuffle.holdfast.wire.HelloOk;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * One connection to a worker, read and written by the thread that uses it: no thread of its own, no callbacks.
+ *
+ * <p>Rules: one thread at a time. Answers come in any order; whoever has several requests under way tells them apart by
+ * {@link Frame#requestId()}. Short frames are handed out as views of the input buffer, many of them for one system
+ * call; a longer body comes in a buffer of {@link Buffers}. Any error of the network, and anything that is not our
+ * protocol, closes the connection and is a HoldfastException that names the worker (UNAVAILABLE, or the status that
+ * says what was wrong). An interrupt never closes a connection that is only waited for: {@link #receive} returns null
+ * and leaves the interrupt set, so its caller has to look. Called by the push writer and the fetch reader, through
+ * {@link ConnectionPool}.
+ */
+public final class WorkerConnection implements AutoCloseable {
+    /** A peer that takes nothing for so long is gone. */
+    static final int SEND_TIMEOUT_MS = 30_000;
+    private static final int INPUT_BYTES = 64 << 10;
+    private static final int OUTPUT_BYTES = 16 << 10;
+    private static final ByteBuffer[] NOTHING = new ByteBuffer[0];
+    private static final ByteBuffer EMPTY = ByteBuffer.allocateDirect(0).order(ByteOrder.LITTLE_ENDIAN);
+
+    private final int worker;
+    private final String address;
+    private final SocketChannel channel;
+    private final Buffers buffers;
+    private final CRC32C crc = new CRC32C();
+    private final Frame frame = new Frame(this);
+    private int incarnation;
+    private long lastRequest;
+    private Waiter own;
+    private boolean closed;
+    private Object attachment;
+    /** When the pool got it back. */
+    long idleSinceNs;
+
+    /** Bytes [inStart, inEnd) were received and not handed out yet. */
+    private ByteBuffer in;
+    private ByteBuffer inView;
+    private int inStart;
+    private int inEnd;
+    /** A long body, being filled or handed out; and the meta section of its frame. */
+    private ByteBuffer body;
+    private boolean filling;
+    private ByteBuffer metaCopy = ByteBuffer.allocate(64).order(ByteOrder.LITTLE_ENDIAN);
+    private final ByteBuffer[] scatter = new ByteBuffer[2];
+    /** A frame is in `frame` and was not handed out yet. */
+    private boolean ahead;
+    private ByteBuffer out;
+
+    private WorkerConnection(int worker, String address, SocketChannel channel, Buffers buffers) {
+        this.worker = worker;
+        this.address = address;
+        this.channel = channel;
+        this.buffers = buffers;
+        in = buffers.take(INPUT_BYTES);
+        inView = in.duplicate().order(ByteOrder.LITTLE_ENDIAN);
+        out = buffers.take(OUTPUT_BYTES);
+    }
+
+    /**
+     * Connects and says HELLO. Throws UNAVAILABLE if nobody answers there in time or another worker does, and what the
+     * worker said if it refused.
+     */
+    public static WorkerConnection open(int worker, String address, Hello hello, int timeoutMs, Buffers buffers)
+            throws HoldfastException {
+        long deadlineNs = System.nanoTime() + timeoutMs * 1_000_000L;
+        SocketChannel channel = null;
+        try {
+            channel = SocketChannel.open();
+            channel.configureBlocking(false);
+            channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+            channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+            InetSocketAddress place = place(address);
+            if (place.isUnresolved()) {
+                throw new IOException("its host name is not known here");
+            }
+            channel.connect(place);
+        } catch (IOException | RuntimeException error) {
+            closeQuietly(channel);
+            throw unreachable(worker, address, error);
+        }
+        WorkerConnection made = new WorkerConnection(worker, address, channel, buffers);
+        try {
+            made.finishConnect(deadlineNs);
+            made.greet(hello, deadlineNs);
+            return made;
+        } catch (HoldfastException | RuntimeException | Error error) {
+            made.close();
+            throw error;
+        }
+    }
+
+    /** The worker's id. */
+    public int worker() {
+        return worker;
+    }
+
+    /** "host:port". */
+    public String address() {
+        return address;
+    }
+
+    /** Which start of the worker answered HELLO. */
+    public int incarnation() {
+        return incarnation;
+    }
+
+    /** What the user of this connection keeps with it while it is idle (the window of a pusher, say); null at first. */
+    public Object attachment() {
+        return attachment;
+    }
+
+    /** See {@link #attachment()}. */
+    public void attach(Object value) {
+        attachment = value;
+    }
+
+    /** Sends a request under a new id, which is returned. Meta and body are read from position to limit. */
+    public long send(int type, ByteBuffer meta, ByteBuffer... bodies) throws HoldfastException {
+        long requestId = ++lastRequest;
+        send(type, requestId, meta, bodies);
+        return requestId;
+    }
+
+    /**
+     * Sends a frame that belongs to an earlier request (STREAM_CREDIT, STREAM_CLOSE). Returns when the kernel has all
+     * of it; the buffers are then free, their position at their limit.
+     */
+    public void send(int type, long requestId, ByteBuffer meta, ByteBuffer... bodies) throws HoldfastException {
+        int metaBytes = meta == null ? 0 : meta.remaining();
+        long bodyBytes = 0;
+        for (ByteBuffer each : bodies) {
+            bodyBytes += each.remaining();
+        }
+        if (bodyBytes > FrameHeader.BODY_BYTES_MAX) {
+            throw new HoldfastException(Status.TOO_LARGE, "a frame's body of " + bodyBytes + " bytes is too large");
+        }
+        int head = FrameHeader.SIZE + metaBytes;
+        if (out.capacity() < head) {
+            buffers.release(out);
+            out = buffers.take(head);
+        }
+        out.clear();
+        FrameHeader.encode(out, type, 0, requestId, metaBytes, (int) bodyBytes, Status.OK, meta, crc);
+        out.flip();
+        ByteBuffer[] all = NOTHING;
+        if (bodies.length > 0) {
+            all = new ByteBuffer[bodies.length + 1];
+            all[0] = out;
+            System.arraycopy(bodies, 0, all, 1, bodies.length);
+        }
+        write(all, head + bodyBytes);
+    }
+
+    /**
+     * Returns the next frame, or null if none came within {@code timeoutMs} (0: what is here already) or the thread was
+     * interrupted. What was received of an unfinished frame is kept. Never returns CLOSING: that is an exception.
+     */
+    public Frame receive(int timeoutMs) throws HoldfastException {
+        long deadlineNs = 0;
+        while (!ready()) {
+            if (timeoutMs <= 0) {
+                return null;
+            }
+            long now = System.nanoTime();
+            if (deadlineNs == 0) {
+                deadlineNs = now + timeoutMs * 1_000_000L;
+            }
+            if (!await(SelectionKey.OP_READ, deadlineNs)) {
+                return null;
+            }
+        }
+        ahead = false;
+        return frame;
+    }
+
+    /** Whether {@link #receive} has a frame at once. Like it, ends the life of the frame handed out before. */
+    public boolean ready() throws HoldfastException {
+        while (!ahead) {
+            if (!filling) {
+                releaseBody();
+            }
+            if (parse()) {
+                ahead = true;
+                if (frame.type == FrameType.CLOSING) {
+                    int status = frame.status == Status.OK ? Status.UNAVAILABLE : frame.status;
+                    throw broken(status, "closes the connection: " + frame.text(), null);
+                }
+            } else if (fill() == 0) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /** Whether the connection is still good and nothing unexpected came; asked before an idle one is used again. */
+    boolean isQuiet() {
+        try {
+            return !closed && !ready() && inStart == inEnd;
+        } catch (HoldfastException gone) {
+            return false;
+        }
+    }
+
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        closeQuietly(channel);
+        if (own != null) {
+            own.close();
+        }
+        filling = false;
+        releaseBody();
+        buffers.release(in);
+        buffers.release(out);
+        in = null;
+        out = null;
+    }
+
+    /** Whether it was closed, by {@link #close()} or by an error. */
+    public boolean isClosed() {
+        return closed;
+    }
+
+    @Override
+    public String toString() {
+        return "worker " + worker + " at " + address;
+    }
+
+    SocketChannel channel() {
+        return channel;
+    }
+
+    void releaseBody() {
+        if (body != null && !filling) {
+            buffers.release(body);
+            body = null;
+            frame.body = EMPTY;
+        }
+    }
+
+    HoldfastException broken(String what, Throwable cause) {
+        return broken(Status.UNAVAILABLE, what, cause);
+    }
+
+    /** Closes the connection and returns what to throw. */
+    private HoldfastException broken(int status, String what, Throwable cause) {
+        close();
+        String why = cause == null || cause.getMessage() == null ? "" : ": " + cause.getMessage();
+        return new HoldfastException(status, this + " " + what + why, cause);
+    }
+
+    // Receiving.
+
+    /** Takes the next frame out of the input; returns false if it is not whole yet. */
+    private boolean parse() throws HoldfastException {
+        if (filling) {
+            if (body.hasRemaining()) {
+                return false;
+            }
+            filling = false;
+            body.flip();
+            frame.body = body;
+            return true;
+        }
+        int have = inEnd - inStart;
+        if (have < FrameHeader.SIZE) {
+            return false;
+        }
+        int metaBytes;
+        int bodyBytes;
+        try {
+            FrameHeader.check(in, inStart);
+            metaBytes = FrameHeader.metaBytes(in, inStart);
+            bodyBytes = FrameHeader.bodyBytes(in, inStart);
+            int head = FrameHeader.SIZE + metaBytes;
+            if (have < head) {
+                makeRoom(head);
+                return false;
+            }
+            long total = (long) head + bodyBytes;
+            if (total <= in.capacity() && have < total) {
+                makeRoom((int) total);
+                return false;
+            }
+            FrameHeader.checkMeta(in, inStart, inView, crc);
+        } catch (HoldfastException error) {
+            throw broken(error.status(), "sent something else than frames", error);
+        }
+        frame.type = FrameHeader.type(in, inStart);
+        frame.status = FrameHeader.status(in, inStart);
+        frame.requestId = FrameHeader.requestId(in, inStart);
+        frame.response = FrameHeader.isResponse(in, inStart);
+        return handOut(metaBytes, bodyBytes, have);
+    }
+
+    private boolean handOut(int metaBytes, int bodyBytes, int have) {
+        int metaAt = inStart + FrameHeader.SIZE;
+        int bodyAt = metaAt + metaBytes;
+        if (FrameHeader.SIZE + metaBytes + bodyBytes <= in.capacity()) {
+            frame.meta = view(metaAt, metaBytes);
+            frame.body = bodyBytes == 0 ? EMPTY : view(bodyAt, bodyBytes);
+            inStart = bodyAt + bodyBytes;
+            return true;
+        }
+        if (metaCopy.capacity() < metaBytes) {
+            metaCopy = ByteBuffer.allocate(metaBytes).order(ByteOrder.LITTLE_ENDIAN);
+        }
+        metaCopy.clear().put(view(metaAt, metaBytes)).flip();
+        frame.meta = metaCopy;
+        body = buffers.take(bodyBytes);
+        body.limit(bodyBytes);
+        int here = Math.min(bodyBytes, inEnd - bodyAt);
+        body.put(view(bodyAt, here));
+        inStart = bodyAt + here;
+        filling = true;
+        return parse0();
+    }
+
+    private boolean parse0() {
+        if (body.hasRemaining()) {
+            return false;
+        }
+        filling = false;
+        body.flip();
+        frame.body = body;
+        return true;
+    }
+
+    private ByteBuffer view(int at, int length) {
+        return in.slice(at, length).order(ByteOrder.LITTLE_ENDIAN);
+    }
+
+    /** Sees to it that {@code bytes} from inStart on fit the input buffer. */
+    private void makeRoom(int bytes) {
+        if (in.capacity() < bytes) {
+            ByteBuffer larger = buffers.take(bytes);
+            larger.put(view(inStart, inEnd - inStart));
+            buffers.release(in);
+            in = larger;
+            inView = in.duplicate().order(ByteOrder.LITTLE_ENDIAN);
+            inEnd -= inStart;
+            inStart = 0;
+        } else if (in.capacity() - inStart < bytes) {
+            in.limit(inEnd).position(inStart);
+            in.compact();
+            inEnd -= inStart;
+            inStart = 0;
+        }
+    }
+
+    /** Reads what the kernel has; returns how much. */
+    private int fill() throws HoldfastException {
+        if (closed) {
+            throw broken("is closed", null);
+        }
+        if (inStart == inEnd) {
+            inStart = 0;
+            inEnd = 0;
+        } else if (inEnd == in.capacity()) {
+            makeRoom(in.capacity());
+        }
+        in.limit(in.capacity()).position(inEnd);
+        long count;
+        try {
+            if (filling) {
+                scatter[0] = body;
+                scatter[1] = in;
+                count = channel.read(scatter);
+            } else {
+                count = channel.read(in);
+            }
+        } catch (IOException error) {
+            throw broken("broke off", error);
+        }
+        if (count < 0) {
+            throw broken("closed the connection", null);
+        }
+        inEnd = in.position();
+        return (int) count;
+    }
+
+    // Sending.
+
+    private void write(ByteBuffer[] all, long bytes) throws HoldfastException {
+        if (closed) {
+            throw broken("is closed", null);
+        }
+        long left = bytes;
+        long deadlineNs = 0;
+        while (left > 0) {
+            long count;
+            try {
+                count = all.length == 0 ? channel.write(out) : channel.write(all);
+            } catch (IOException error) {
+                throw broken("broke off", error);
+            }
+            left -= count;
+            if (left > 0) {
+                if (count > 0 || deadlineNs == 0) {
+                    deadlineNs = System.nanoTime() + SEND_TIMEOUT_MS * 1_000_000L;
+                }
+                if (!await(SelectionKey.OP_WRITE, deadlineNs)) {
+                    String why = Thread.currentThread().isInterrupted() ? "left by an interrupt" : "takes nothing";
+                    throw broken(why + " in the middle of a frame", null);
+                }
+            }
+        }
+    }
+
+    /** Waits; returns false if the time is up or the thread was interrupted. */
+    private boolean await(int operations, long deadlineNs) throws HoldfastException {
+        long leftNs = deadlineNs - System.nanoTime();
+        if (leftNs <= 0 || Thread.currentThread().isInterrupted()) {
+            return false;
+        }
+        if (own == null) {
+            own = new Waiter();
+        }
+        own.register(this, operations);
+        own.await(leftNs / 1_000_000 + 1);
+        return !Thread.currentThread().isInterrupted();
+    }
+
+    // Opening.
+
+    private void finishConnect(long deadlineNs) throws HoldfastException {
+        try {
+            while (!channel.finishConnect()) {
+                if (!await(SelectionKey.OP_CONNECT, deadlineNs)) {
+                    throw new IOException("it does not answer");
+                }
+            }
+        } catch (HoldfastException error) {
+            throw error;
+        } catch (IOException error) {
+            throw unreachable(worker, address, error);
+        }
+    }
+
+    private void greet(Hello hello, long deadlineNs) throws HoldfastException {
+        send(FrameType.HELLO, hello.encode());
+        long leftMs = (deadlineNs - System.nanoTime()) / 1_000_000;
+        Frame answer = receive((int) Math.max(1, leftMs));
+        if (answer == null) {
+            throw broken("did not answer HELLO", null);
+        }
+        if (answer.status != Status.OK) {
+            throw broken(answer.status, "refused the connection: " + answer.text(), null);
+        }
+        HelloOk ok = HelloOk.decode(answer.meta);
+        if (ok.worker() != worker) {
+            throw broken("is not there any more: worker " + ok.worker() + " answers", null);
+        }
+        incarnation = ok.incarnation();
+    }
+
+    private static HoldfastException unreachable(int worker, String address, Exception error) {
+        String text = "worker " + worker + " at " + address + " cannot be reached: " + error.getMessage();
+        return new HoldfastException(Status.UNAVAILABLE, text, error);
+    }
+
+    private static InetSocketAddress place(String address) {
+        int colon = address.lastIndexOf(':');
+        String host = address.substring(0, Math.max(colon, 0));
+        if (host.startsWith("[") && host.endsWith("]")) {
+            host = host.substring(1, host.length() - 1);
+        }
+        return new InetSocketAddress(host, Integer.parseInt(address.substring(colon + 1)));
+    }
+
+    private static void closeQuietly(SocketChannel channel) {
+        if (channel == null) {
+            return;
+        }
+        try {
+            channel.close();
+        } catch (IOException ignored) {
+            // it is of no use any more either way
+        }
+    }
+}
