@@ -1,0 +1,134 @@
+package org.apache.spark.shuffle.holdfast.push;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicReferenceArray;
+import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
+import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.ReduceLocations;
+
+/**
+ * Where the partitions of one generation of a shuffle take batches now, as this JVM knows it.
+ *
+ * <p>Rules: epochs only grow, so what is learnt twice or late changes nothing. A place carries the incarnations it was
+ * given with: a worker that restarted is another place, whose own epochs it never appends to. One object per JVM and
+ * generation, shared by all its attempts: what one of them had to ask for, the others know. Thread-safe. Called by
+ * {@link PushWriter} and {@link PushSession}.
+ */
+public final class Places {
+    /** Of a place without a second copy. */
+    static final int NO_WORKER = -1;
+
+    /** Who takes a push; batches of one destination share frames. One object each, known by its slot. */
+    record Destination(int slot, int primary, int incarnation, int replica, int replicaIncarnation) {
+        boolean hasReplica() {
+            return replica != NO_WORKER;
+        }
+    }
+
+    /** The newest epoch of a partition, where it is, and the directory that the masters advise. */
+    record Place(int epoch, Destination destination, int hint) {}
+
+    private record Members(int primary, int incarnation, int replica, int replicaIncarnation) {}
+
+    private final AtomicReferenceArray<Place> places;
+    private final Map<Members, Destination> destinations = new HashMap<>();
+    /** One object for equal ones: a million places take little memory. */
+    private final Map<Place, Place> shared = new HashMap<>();
+    private final Map<Integer, Integer> incarnations = new HashMap<>();
+    private final Map<Integer, String> addresses = new HashMap<>();
+    private volatile int destinationCount;
+    private volatile long raftIndex;
+
+    /** Throws CORRUPT or BAD_FRAME if the array in it is not one of locations. */
+    public Places(RegisteredShuffle registered) throws HoldfastException {
+        this(ReduceLocations.decode(registered.locationsArray()), registered.workers(), registered.raftIndex());
+    }
+
+    Places(ReduceLocations found, Collection<WorkerAddress> workers, long raftIndex) {
+        places = new AtomicReferenceArray<>(found.partitions());
+        this.raftIndex = raftIndex;
+        learnWorkers(workers);
+        for (int each = 0; each < found.partitions(); each++) {
+            places.set(each, place(found.epoch(each), found.primary(each), found.replica(each), found.hint(each)));
+        }
+    }
+
+    /** How many partitions there are. */
+    public int partitions() {
+        return places.length();
+    }
+
+    /** How many destinations were seen; their slots are below that. */
+    int destinations() {
+        return destinationCount;
+    }
+
+    /** The place of now. */
+    Place at(int partition) {
+        return places.getAcquire(partition);
+    }
+
+    /** The highest Raft index that an answer of the masters named. */
+    long raftIndex() {
+        return raftIndex;
+    }
+
+    /** "host:port" of a worker's data plane, null if it was never named. */
+    synchronized String address(int worker) {
+        return addresses.get(worker);
+    }
+
+    /** Takes note of where workers are, and which start of them is meant by what is learnt next. */
+    synchronized void learnWorkers(Collection<WorkerAddress> workers) {
+        for (WorkerAddress each : workers) {
+            incarnations.put(each.worker(), each.incarnation());
+            addresses.put(each.worker(), each.address());
+        }
+    }
+
+    /** Takes note of an address only: places stay with the incarnations that they were given with. */
+    synchronized void learnAddresses(Collection<WorkerAddress> workers) {
+        for (WorkerAddress each : workers) {
+            addresses.put(each.worker(), each.address());
+        }
+    }
+
+    /** Takes note of a new location; returns whether it is newer than the one known. */
+    synchronized boolean learn(int partition, int epoch, int primary, int replica, int hint) {
+        if (Integer.compareUnsigned(epoch, places.get(partition).epoch()) <= 0) {
+            return false;
+        }
+        places.setRelease(partition, place(epoch, primary, replica, hint));
+        return true;
+    }
+
+    /** Takes note of how far the masters are. */
+    synchronized void saw(long index) {
+        raftIndex = Math.max(raftIndex, index);
+    }
+
+    /** The workers that hold a place now, for log lines. */
+    synchronized List<Integer> workers() {
+        return new ArrayList<>(addresses.keySet());
+    }
+
+    private synchronized Place place(int epoch, int primary, int replica, int hint) {
+        int replicaIncarnation = replica == NO_WORKER ? 0 : incarnations.getOrDefault(replica, 0);
+        Members members = new Members(primary, incarnations.getOrDefault(primary, 0), replica, replicaIncarnation);
+        Destination destination = destinations.get(members);
+        if (destination == null) {
+            destination = new Destination(
+                    destinations.size(), primary, members.incarnation(), replica, replicaIncarnation);
+            destinations.put(members, destination);
+            destinationCount = destinations.size();
+        }
+        Place made = new Place(epoch, destination, hint);
+        Place known = shared.putIfAbsent(made, made);
+        return known == null ? made : known;
+    }
+}

@@ -1,0 +1,27 @@
+package org.apache.spark.shuffle.holdfast.push;
+
+/**
+ * What one writer may hold.
+ *
+ * @param frameBytes a frame is sent when so much is in it; one that holds a single long batch is longer
+ * @param openBytes memory of frames that are being filled, all destinations together: beyond it the fullest goes
+ * @param heldBytes handed over and not acknowledged: beyond it {@code write} waits
+ */
+public record PushLimits(int frameBytes, long openBytes, long heldBytes) {
+    static final int FRAME_BYTES_MIN = 256 << 10;
+    static final int FRAME_BYTES_MAX = 4 << 20;
+
+    /** What is used unless a setting says otherwise. */
+    public static final PushLimits USUAL = new PushLimits(1 << 20, 32L << 20, 64L << 20);
+
+    /** Refuses what cannot work. */
+    public PushLimits {
+        if (frameBytes < FRAME_BYTES_MIN || frameBytes > FRAME_BYTES_MAX) {
+            throw new IllegalArgumentException("a push frame has 256 KiB to 4 MiB, not " + frameBytes + " bytes");
+        }
+        if (openBytes < frameBytes || heldBytes < frameBytes) {
+            throw new IllegalArgumentException(
+                    "open (" + openBytes + ") and held (" + heldBytes + ") bytes have to fit a frame of " + frameBytes);
+        }
+    }
+}
