@@ -1,0 +1,172 @@
+package org.apache.spark.shuffle.holdfast.wire;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import net.jpountz.lz4.LZ4Compressor;
+import net.jpountz.lz4.LZ4Exception;
+import net.jpountz.lz4.LZ4Factory;
+import net.jpountz.lz4.LZ4SafeDecompressor;
+
+/**
+ * How payloads are compressed: u32 length of the original, then one LZ4 block or one zstd frame (docs/protocol.md). Constants
+ * are in the order of their numbers on the wire. Thread-safe; zstd contexts are kept in {@link ZstdContexts}.
+ */
+public enum Codec {
+    NONE {
+        @Override
+        public int bound(int n) {
+            return n;
+        }
+
+        @Override
+        public int compress(byte[] src, int off, int len, ByteBuffer dst) {
+            dst.put(src, off, len);
+            return len;
+        }
+
+        @Override
+        public int originalBytes(ByteBuffer payload) {
+            return payload.remaining();
+        }
+
+        @Override
+        void undo(ByteBuffer payload, byte[] original, int size) {
+            payload.get(payload.position(), original, 0, size);
+        }
+    },
+    LZ4 {
+        @Override
+        public int bound(int n) {
+            return LENGTH_BYTES + Lz4.COMPRESSOR.maxCompressedLength(n);
+        }
+
+        @Override
+        int block(byte[] src, int off, int len, ByteBuffer dst, int at, int room) {
+            if (dst.hasArray()) {
+                return Lz4.COMPRESSOR.compress(src, off, len, dst.array(), dst.arrayOffset() + at, room);
+            }
+            return Lz4.COMPRESSOR.compress(ByteBuffer.wrap(src), off, len, dst, at, room);
+        }
+
+        @Override
+        void undo(ByteBuffer payload, byte[] original, int size) throws HoldfastException {
+            int at = payload.position() + LENGTH_BYTES;
+            int got;
+            try {
+                if (payload.hasArray()) {
+                    got = Lz4.DECOMPRESSOR.decompress(
+                            payload.array(), payload.arrayOffset() + at, payload.limit() - at, original, 0, size);
+                } else {
+                    got = Lz4.DECOMPRESSOR.decompress(payload, at, payload.limit() - at, ByteBuffer.wrap(original), 0, size);
+                }
+            } catch (LZ4Exception error) {
+                throw new HoldfastException(Status.CORRUPT, "a payload cannot be decompressed: " + error.getMessage(), error);
+            }
+            checkSize(got, size);
+        }
+    },
+    ZSTD {
+        @Override
+        public int bound(int n) {
+            return LENGTH_BYTES + ZstdContexts.bound(n);
+        }
+
+        @Override
+        int block(byte[] src, int off, int len, ByteBuffer dst, int at, int room) {
+            return ZstdContexts.compress(src, off, len, dst, at, room);
+        }
+
+        @Override
+        void undo(ByteBuffer payload, byte[] original, int size) throws HoldfastException {
+            checkSize(ZstdContexts.decompress(payload, payload.position() + LENGTH_BYTES, original, size), size);
+        }
+    };
+
+    private static final int LENGTH_BYTES = 4;
+    private static final byte[] EMPTY = new byte[0];
+
+    /** Loaded when first used: the native library of lz4 is not wanted by whoever does not compress. */
+    private static final class Lz4 {
+        static final LZ4Compressor COMPRESSOR = LZ4Factory.fastestInstance().fastCompressor();
+        static final LZ4SafeDecompressor DECOMPRESSOR = LZ4Factory.fastestInstance().safeDecompressor();
+    }
+
+    /** The codec of a number in a batch's flags. BAD_REQUEST for the engine's own (3), which only the engine can undo. */
+    public static Codec of(int number) throws HoldfastException {
+        return switch (number) {
+            case 0 -> NONE;
+            case 1 -> LZ4;
+            case 2 -> ZSTD;
+            default -> throw new HoldfastException(Status.BAD_REQUEST,
+                    "this payload was compressed by the engine (codec " + number + "); only the engine can undo it");
+        };
+    }
+
+    /** Its number in a batch's flags. */
+    public final int number() {
+        return ordinal();
+    }
+
+    /** The most bytes that {@link #compress} may write for {@code n} bytes. */
+    public abstract int bound(int n);
+
+    /**
+     * Put {@code len} bytes, compressed, at the position of {@code dst} (little endian, heap or direct), which has
+     * {@link #bound} of them left, and return how many bytes that took; the position is behind them.
+     */
+    public int compress(byte[] src, int off, int len, ByteBuffer dst) {
+        int at = dst.position();
+        if (dst.order() != ByteOrder.LITTLE_ENDIAN || len > Limits.ORIGINAL_BYTES_MAX || dst.remaining() < bound(len)) {
+            throw new IllegalArgumentException(len + " bytes do not surely fit into " + dst + ", or it is not little endian");
+        }
+        dst.putInt(at, len);
+        int written = LENGTH_BYTES + block(src, off, len, dst, at + LENGTH_BYTES, dst.remaining() - LENGTH_BYTES);
+        dst.position(at + written);
+        return written;
+    }
+
+    /** The length that the payload between position and limit has uncompressed; CORRUPT if it claims more than 64 MiB. */
+    public int originalBytes(ByteBuffer payload) throws HoldfastException {
+        if (payload.remaining() < LENGTH_BYTES) {
+            throw new HoldfastException(Status.CORRUPT, "a compressed payload without its length");
+        }
+        int size = payload.getInt(payload.position());
+        if (payload.order() != ByteOrder.LITTLE_ENDIAN) {
+            size = Integer.reverseBytes(size);
+        }
+        if (size < 0 || size > Limits.ORIGINAL_BYTES_MAX) {
+            throw new HoldfastException(Status.CORRUPT, "a compressed payload claims " + Integer.toUnsignedString(size)
+                    + " bytes, at most " + Limits.ORIGINAL_BYTES_MAX + " are possible");
+        }
+        return size;
+    }
+
+    /**
+     * Undo {@link #compress} of the payload between position and limit; the original is in the first {@link #originalBytes} bytes
+     * of the answer, which is {@code reuse} if that is long enough and a longer array otherwise. Throws CORRUPT.
+     */
+    public final byte[] decompress(ByteBuffer payload, byte[] reuse) throws HoldfastException {
+        int size = originalBytes(payload);
+        byte[] original = reuse != null && reuse.length >= size ? reuse : size == 0 ? EMPTY : new byte[roundUp(size)];
+        undo(payload, original, size);
+        return original;
+    }
+
+    /** One block or frame of compressed bytes, absolute; only for codecs that compress. */
+    int block(byte[] src, int off, int len, ByteBuffer dst, int at, int room) {
+        throw new UnsupportedOperationException(name());
+    }
+
+    abstract void undo(ByteBuffer payload, byte[] original, int size) throws HoldfastException;
+
+    /** Arrays that are reused grow in steps, or each payload a little longer than the last would cost a new one. */
+    private static int roundUp(int size) {
+        return size <= 4096 ? 4096 : size + (size >> 2);
+    }
+
+    private static void checkSize(int got, int claimed) throws HoldfastException {
+        if (got != claimed) {
+            throw new HoldfastException(Status.CORRUPT, "a payload claims " + claimed + " bytes and holds " + got);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+package org.apache.spark.shuffle.holdfast.wire;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * Client to worker: a merged frame of whole batches. The body is the batches back to back, all of one (map, attempt);
+ * {@code bodyCrc} is its plain CRC-32C. The answer is a {@link PushAnswer}; a frame status other than OK stands for every batch.
+ *
+ * <p>{@code replica} is null where there is one copy. A writer that has thousands of entries puts the head with {@link #putHead} and
+ * each entry with {@link PushEntry#put}, and needs no lists.
+ */
+public record Push(
+        ShuffleKey shuffle, int incarnation, int ack, int map, long attempt, int bodyCrc, long raftIndex, ReplicaPlace replica,
+        List<PushEntry> entries) implements Message {
+    private static final int FIXED_BYTES = ShuffleKey.BYTES + 29 + 8 + 2 + 4;
+
+    /** How many bytes {@link #putHead} puts. */
+    public static int headBytes(ReplicaPlace replica) throws HoldfastException {
+        return FIXED_BYTES + (replica == null ? 0 : Meta.textBytes(replica.address()).length);
+    }
+
+    /** Put everything before the entries, {@code count} of which are put right behind. */
+    public static void putHead(
+            ByteBuffer to, ShuffleKey shuffle, int incarnation, int ack, int map, long attempt, int bodyCrc, long raftIndex,
+            ReplicaPlace replica, int count) throws HoldfastException {
+        if (count < 1 || count > Limits.PUSH_BATCHES_MAX) {
+            throw new HoldfastException(
+                    Status.BAD_FRAME, "a push has 1 to " + Limits.PUSH_BATCHES_MAX + " batches, not " + count);
+        }
+        shuffle.put(to);
+        to.putInt(incarnation).put((byte) ack).putLong(raftIndex).putInt(map).putLong(attempt).putInt(bodyCrc);
+        if (replica == null) {
+            to.putInt(Limits.NO_WORKER).putInt(0).putShort((short) 0);
+        } else {
+            to.putInt(replica.worker()).putInt(replica.incarnation());
+            Meta.putBlob(to, Meta.textBytes(replica.address()));
+        }
+        to.putInt(count);
+    }
+
+    public static Push decode(ByteBuffer data) throws HoldfastException {
+        Meta meta = new Meta(data, "PUSH");
+        ShuffleKey shuffle = meta.shuffle();
+        int incarnation = meta.u32();
+        int ack = meta.u8();
+        long raftIndex = meta.u64();
+        int map = meta.u32();
+        long attempt = meta.u64();
+        int crc = meta.u32();
+        int worker = meta.u32();
+        int replicaIncarnation = meta.u32();
+        String address = meta.text();
+        int count = meta.count(PushEntry.BYTES, Limits.PUSH_BATCHES_MAX);
+        List<PushEntry> entries = new ArrayList<>(count);
+        for (int i = 0; i < count; i++) {
+            entries.add(new PushEntry(meta.u32(), meta.u32(), meta.u32(), meta.u32(), meta.u16()));
+        }
+        meta.end();
+        if (!Ack.known(ack) || count == 0) {
+            throw meta.wrong(count + " batches at acknowledgement level " + ack);
+        }
+        if (worker == Limits.NO_WORKER != address.isEmpty()) {
+            throw meta.wrong("a replica has a worker and an address");
+        }
+        ReplicaPlace replica = address.isEmpty() ? null : new ReplicaPlace(worker, replicaIncarnation, address);
+        return new Push(shuffle, incarnation, ack, map, attempt, crc, raftIndex, replica, entries);
+    }
+
+    @Override
+    public int encodedBytes() {
+        int address = replica == null ? 0 : replica.address().getBytes(java.nio.charset.StandardCharsets.UTF_8).length;
+        return FIXED_BYTES + address + entries.size() * PushEntry.BYTES;
+    }
+
+    @Override
+    public void encode(ByteBuffer to) throws HoldfastException {
+        putHead(to, shuffle, incarnation, ack, map, attempt, bodyCrc, raftIndex, replica, entries.size());
+        for (PushEntry each : entries) {
+            PushEntry.put(to, each.partition(), each.epoch(), each.number(), each.sizeBytes(), each.hint());
+        }
+    }
+}
