@@ -164,10 +164,6 @@ public final class ConnectionPool implements AutoCloseable {
                     lines.remove();
                 }
             }
-            if (idleCount == 0 && timer != null) {
-                timer.shutdown();
-                timer = null;
-            }
         }
         if (old != null) {
             old.forEach(WorkerConnection::close);
@@ -185,6 +181,16 @@ public final class ConnectionPool implements AutoCloseable {
         });
         timer.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
         timer.setContinueExistingPeriodicTasksAfterShutdownPolicy(false);
-        timer.scheduleWithFixedDelay(() -> closeIdle(IDLE_MS), IDLE_MS, IDLE_MS, TimeUnit.MILLISECONDS);
+        timer.scheduleWithFixedDelay(this::onTimer, IDLE_MS, IDLE_MS, TimeUnit.MILLISECONDS);
+    }
+
+    private void onTimer() {
+        closeIdle(IDLE_MS);
+        synchronized (this) {
+            if (idleCount == 0 && timer != null) {
+                timer.shutdown(); // this thread ends
+                timer = null;
+            }
+        }
     }
 }

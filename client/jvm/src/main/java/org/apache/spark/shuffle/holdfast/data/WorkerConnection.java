@@ -5,15 +5,14 @@ import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.SocketChannel;
-import java.util.zip.CRC32C;
 import org.apache.spark.shuffle.holdfast.wire.FrameHeader;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HelloOk;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
@@ -39,7 +38,6 @@ public final class WorkerConnection implements AutoCloseable {
     private final String address;
     private final SocketChannel channel;
     private final Buffers buffers;
-    private final CRC32C crc = new CRC32C();
     private final Frame frame = new Frame(this);
     private int incarnation;
     private long lastRequest;
@@ -51,7 +49,6 @@ public final class WorkerConnection implements AutoCloseable {
 
     /** Bytes [inStart, inEnd) were received and not handed out yet. */
     private ByteBuffer in;
-    private ByteBuffer inView;
     private int inStart;
     private int inEnd;
     /** A long body, being filled or handed out; and the meta section of its frame. */
@@ -69,7 +66,6 @@ public final class WorkerConnection implements AutoCloseable {
         this.channel = channel;
         this.buffers = buffers;
         in = buffers.take(INPUT_BYTES);
-        inView = in.duplicate().order(ByteOrder.LITTLE_ENDIAN);
         out = buffers.take(OUTPUT_BYTES);
     }
 
@@ -143,22 +139,24 @@ public final class WorkerConnection implements AutoCloseable {
      * of it; the buffers are then free, their position at their limit.
      */
     public void send(int type, long requestId, ByteBuffer meta, ByteBuffer... bodies) throws HoldfastException {
-        int metaBytes = meta == null ? 0 : meta.remaining();
+        if (closed) {
+            throw broken("is closed", null);
+        }
         long bodyBytes = 0;
         for (ByteBuffer each : bodies) {
             bodyBytes += each.remaining();
         }
-        if (bodyBytes > FrameHeader.BODY_BYTES_MAX) {
+        if (bodyBytes > Limits.FRAME_BODY_BYTES_MAX) {
             throw new HoldfastException(Status.TOO_LARGE, "a frame's body of " + bodyBytes + " bytes is too large");
         }
-        int head = FrameHeader.SIZE + metaBytes;
+        int head = FrameHeader.SIZE + meta.remaining();
         if (out.capacity() < head) {
             buffers.release(out);
             out = buffers.take(head);
         }
         out.clear();
-        FrameHeader.encode(out, type, 0, requestId, metaBytes, (int) bodyBytes, Status.OK, meta, crc);
-        out.flip();
+        FrameHeader.encode(out, type, requestId, meta, (int) bodyBytes);
+        out.put(meta).flip();
         ByteBuffer[] all = NOTHING;
         if (bodies.length > 0) {
             all = new ByteBuffer[bodies.length + 1];
@@ -274,75 +272,67 @@ public final class WorkerConnection implements AutoCloseable {
     /** Takes the next frame out of the input; returns false if it is not whole yet. */
     private boolean parse() throws HoldfastException {
         if (filling) {
-            if (body.hasRemaining()) {
-                return false;
-            }
-            filling = false;
-            body.flip();
-            frame.body = body;
-            return true;
+            return bodyIsWhole();
         }
         int have = inEnd - inStart;
         if (have < FrameHeader.SIZE) {
             return false;
         }
-        int metaBytes;
-        int bodyBytes;
         try {
-            FrameHeader.check(in, inStart);
-            metaBytes = FrameHeader.metaBytes(in, inStart);
-            bodyBytes = FrameHeader.bodyBytes(in, inStart);
-            int head = FrameHeader.SIZE + metaBytes;
-            if (have < head) {
-                makeRoom(head);
+            FrameHeader header = FrameHeader.decode(in, inStart);
+            int head = FrameHeader.SIZE + header.metaBytes();
+            long total = (long) head + header.bodyBytes();
+            long wanted = total <= in.capacity() ? total : head;
+            if (have < wanted) {
+                makeRoom((int) wanted);
                 return false;
             }
-            long total = (long) head + bodyBytes;
-            if (total <= in.capacity() && have < total) {
-                makeRoom((int) total);
-                return false;
-            }
-            FrameHeader.checkMeta(in, inStart, inView, crc);
+            ByteBuffer meta = view(inStart + FrameHeader.SIZE, header.metaBytes());
+            header.checkMeta(in, inStart, meta);
+            return handOut(header, meta);
         } catch (HoldfastException error) {
             throw broken(error.status(), "sent something else than frames", error);
         }
-        frame.type = FrameHeader.type(in, inStart);
-        frame.status = FrameHeader.status(in, inStart);
-        frame.requestId = FrameHeader.requestId(in, inStart);
-        frame.response = FrameHeader.isResponse(in, inStart);
-        return handOut(metaBytes, bodyBytes, have);
     }
 
-    private boolean handOut(int metaBytes, int bodyBytes, int have) {
-        int metaAt = inStart + FrameHeader.SIZE;
-        int bodyAt = metaAt + metaBytes;
-        if (FrameHeader.SIZE + metaBytes + bodyBytes <= in.capacity()) {
-            frame.meta = view(metaAt, metaBytes);
-            frame.body = bodyBytes == 0 ? EMPTY : view(bodyAt, bodyBytes);
-            inStart = bodyAt + bodyBytes;
+    /** Fills `frame`; a body that does not fit the input is left to be filled, and false is returned. */
+    private boolean handOut(FrameHeader header, ByteBuffer meta) {
+        frame.type = header.type();
+        frame.status = header.status();
+        frame.requestId = header.requestId();
+        frame.response = header.isResponse();
+        frame.meta = meta;
+        frame.body = EMPTY;
+        int bodyBytes = header.bodyBytes();
+        inStart += FrameHeader.SIZE + header.metaBytes();
+        if (bodyBytes <= in.capacity() - FrameHeader.SIZE - header.metaBytes()) {
+            if (bodyBytes > 0) {
+                frame.body = view(inStart, bodyBytes);
+                inStart += bodyBytes;
+            }
             return true;
         }
-        if (metaCopy.capacity() < metaBytes) {
-            metaCopy = ByteBuffer.allocate(metaBytes).order(ByteOrder.LITTLE_ENDIAN);
+        // what is read into the input while the body comes must not change the meta section
+        if (metaCopy.capacity() < meta.remaining()) {
+            metaCopy = ByteBuffer.allocate(meta.remaining()).order(ByteOrder.LITTLE_ENDIAN);
         }
-        metaCopy.clear().put(view(metaAt, metaBytes)).flip();
-        frame.meta = metaCopy;
+        metaCopy.clear();
+        frame.meta = metaCopy.put(meta).flip();
         body = buffers.take(bodyBytes);
         body.limit(bodyBytes);
-        int here = Math.min(bodyBytes, inEnd - bodyAt);
-        body.put(view(bodyAt, here));
-        inStart = bodyAt + here;
+        int here = Math.min(bodyBytes, inEnd - inStart);
+        body.put(view(inStart, here));
+        inStart += here;
         filling = true;
-        return parse0();
+        return bodyIsWhole();
     }
 
-    private boolean parse0() {
+    private boolean bodyIsWhole() {
         if (body.hasRemaining()) {
             return false;
         }
         filling = false;
-        body.flip();
-        frame.body = body;
+        frame.body = body.flip();
         return true;
     }
 
@@ -357,8 +347,7 @@ public final class WorkerConnection implements AutoCloseable {
             larger.put(view(inStart, inEnd - inStart));
             buffers.release(in);
             in = larger;
-            inView = in.duplicate().order(ByteOrder.LITTLE_ENDIAN);
-            inEnd -= inStart;
+                inEnd -= inStart;
             inStart = 0;
         } else if (in.capacity() - inStart < bytes) {
             in.limit(inEnd).position(inStart);
@@ -402,9 +391,6 @@ public final class WorkerConnection implements AutoCloseable {
     // Sending.
 
     private void write(ByteBuffer[] all, long bytes) throws HoldfastException {
-        if (closed) {
-            throw broken("is closed", null);
-        }
         long left = bytes;
         long deadlineNs = 0;
         while (left > 0) {
