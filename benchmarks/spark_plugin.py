@@ -1,0 +1,192 @@
+"""Times the plug-in against Spark's own shuffle, workload by workload, in interleaved pairs, and prints their ratios.
+
+    python -m benchmarks.spark_plugin big wide tiny [--pairs 7] [--workers 1] [--copies 1] [--conf KEY=VALUE …]
+
+One embedded cluster of three masters serves the plug-in's side; both sides are Spark sessions of their own process,
+alive all the time and warmed up by one round that does not count, on the same two cores. The order within pairs
+alternates. Results that differ end the run. Fallback is never, and the bytes that workers took and gave are printed
+with each pair. CPU is that of all processes of a side: Spark's JVM with its Python workers, and Holdfast's servers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+from pyspark.sql import SparkSession
+
+from benchmarks.workloads import WORKLOADS
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.direct import worker_status
+
+_BASE = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "4g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "16",
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+}
+
+
+class Side:
+    """A Spark session in a process of its own."""
+
+    def __init__(self, name: str, conf: dict[str, str], others: tuple[int, ...] = ()) -> None:
+        """`others` are processes whose CPU counts as this side's."""
+        command = [sys.executable, "-m", "benchmarks.spark_plugin", "--serve"]
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+        self.name = name
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        self._others = others
+        self._say({**_BASE, **conf})
+
+    def run(self, workload: str, scale: float) -> tuple[float, float, str]:
+        """Return wall seconds, CPU seconds and the result."""
+        cpu = self._cpu_seconds()
+        answer = self._say({"workload": workload, "scale": scale})
+        return answer["seconds"], self._cpu_seconds() - cpu, answer["result"]
+
+    def close(self) -> None:
+        """End the session and its process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _say(self, what: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            sys.exit(f"the session of {self.name} ended")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _cpu_seconds(self) -> float:
+        """Of the session, what it started, and its servers; ended ones included."""
+        total = 0.0
+        mine = psutil.Process(self._process.pid)
+        for process in [mine, *mine.children(recursive=True), *map(psutil.Process, self._others)]:
+            try:
+                times = process.cpu_times()
+            except psutil.NoSuchProcess:
+                continue
+            total += times.user + times.system + times.children_user + times.children_system
+        return total
+
+
+def serve() -> None:
+    """Be a side: settings first, then workloads, one line each."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what Spark prints is no answer
+
+    def answer(what: dict[str, Any]) -> None:
+        os.write(answers, (json.dumps(what) + "\n").encode())
+
+    lines = iter(sys.stdin)
+    builder = SparkSession.builder.master(os.environ.get("SPARK_MASTER", "local[2]"))
+    for key, value in json.loads(next(lines)).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    answer({})
+    for line in lines:
+        asked = json.loads(line)
+        started = time.perf_counter()
+        result = WORKLOADS[asked["workload"]](spark, asked["scale"])
+        answer({"seconds": time.perf_counter() - started, "result": result})
+        spark.sparkContext._jvm.System.gc()  # so that neither side pays for the other
+    spark.stop()
+
+
+def geometric_mean(values: list[float]) -> float:
+    """The mean of ratios."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def moved(cluster: LocalCluster) -> tuple[int, int]:
+    """Bytes that the workers took from and gave to clients."""
+    counters = [worker_status(worker.http, 5.0)["counters"] for worker in cluster.workers]
+    return sum(each["push_bytes"] for each in counters), sum(each["stream_bytes"] for each in counters)
+
+
+@contextmanager
+def sides(options: argparse.Namespace) -> Iterator[tuple[Side, Side, LocalCluster]]:
+    """Spark's own and the plug-in's."""
+    from holdfast.client.spark import conf
+
+    with local_cluster(masters=3, workers=options.workers) as cluster:
+        settings = conf(cluster.endpoints)
+        settings |= {"spark.holdfast.fallback": "never", "spark.holdfast.replication": str(options.copies)}
+        settings |= dict(pair.split("=", 1) for pair in options.conf)
+        pids = tuple(server.pid for server in cluster.servers if server.pid)
+        opened = [Side("spark", {}), Side("holdfast", settings, pids)]
+        try:
+            yield opened[0], opened[1], cluster
+        finally:
+            for side in opened:
+                side.close()
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Run the pairs of every workload."""
+    with sides(options) as (own, plugin, cluster):
+        for workload in options.workloads:
+            walls, cpus = [], []
+            for pair in range(-options.warm, options.pairs):
+                before = moved(cluster)
+                order = (own, plugin) if pair % 2 == 0 else (plugin, own)
+                found = {side.name: side.run(workload, options.scale) for side in order}
+                (own_s, own_cpu, result), (our_s, our_cpu, ours) = found["spark"], found["holdfast"]
+                if result != ours:
+                    sys.exit(f"{workload}: the results differ: {result} and {ours}")
+                after = moved(cluster)
+                mib = [round((now - then) / (1 << 20), 1) for now, then in zip(after, before, strict=True)]
+                if not all(mib):
+                    sys.exit(f"{workload}: nothing went through the workers: {mib}")
+                row: dict[str, Any] = {"workload": workload, "pair": pair, "spark_s": round(own_s, 2)}
+                row |= {"holdfast_s": round(our_s, 2), "ratio": round(our_s / own_s, 3)}
+                row |= {"cpu_ratio": round(our_cpu / own_cpu, 3), "pushed_read_mib": mib}
+                print(json.dumps(row), flush=True)
+                if pair >= 0:
+                    walls.append(our_s / own_s)
+                    cpus.append(our_cpu / own_cpu)
+            mean = {"ratio": round(geometric_mean(walls), 3), "least": round(min(walls), 3)}
+            mean |= {"most": round(max(walls), 3), "cpu_ratio": round(geometric_mean(cpus), 3)}
+            print(json.dumps({"workload": workload, "pairs": options.pairs, **mean}), flush=True)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="*", default=["big", "wide", "tiny"], help=", ".join(WORKLOADS))
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--warm", type=int, default=1, help="rounds before, which do not count")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--copies", type=int, default=1)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--conf", nargs="*", default=[], help="further settings of the plug-in's side, KEY=VALUE")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve()
+    else:
+        compare(options)
+
+
+if __name__ == "__main__":
+    main()
