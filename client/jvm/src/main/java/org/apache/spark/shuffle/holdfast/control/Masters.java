@@ -1,0 +1,179 @@
+package org.apache.spark.shuffle.holdfast.control;
+
+import java.util.ArrayList;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Limits;
+import org.apache.spark.shuffle.holdfast.wire.ReduceManifest;
+import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * The masters, as typed calls (docs/control_plane.md). One per JVM; thread-safe. A call is made by the thread that wants its answer: it
+ * finds the leader, repeats what may succeed later until its deadline, and ends soon after that thread is interrupted
+ * (UNAVAILABLE, the interrupt kept). Refusals are thrown with the status that the master gave.
+ */
+public final class Masters implements AutoCloseable {
+    /** Masters that elect a leader need about a second; a cluster that is being started some more. */
+    public static final int DEADLINE_MS = 30_000;
+    /** A commit waits for workers that are away, up to the cluster's grace for them, and is then repeated by who waits. */
+    public static final int COMMIT_DEADLINE_MS = 300_000;
+    private static final byte[] NO_HOLDER = {};
+
+    private final String endpoints;
+    private final int deadlineMs;
+    private final LeaderCalls calls;
+    private volatile byte[] holder = NO_HOLDER;
+
+    /** {@code endpoints}: the masters' HTTP addresses, "host:port,host:port". IllegalArgumentException if they are not. Opens nothing. */
+    public Masters(String endpoints) {
+        this(endpoints, DEADLINE_MS);
+    }
+
+    /** {@code deadlineMs}: for how long a call is repeated; commits and long polls have their own. */
+    public Masters(String endpoints, int deadlineMs) {
+        this.calls = new LeaderCalls(parse(endpoints));
+        this.endpoints = endpoints;
+        this.deadlineMs = deadlineMs;
+    }
+
+    /** What the constructor was given. */
+    public String endpoints() {
+        return endpoints;
+    }
+
+    /** Id of the cluster that answered; "" before the first answer. */
+    public String clusterId() {
+        return calls.clusterId();
+    }
+
+    /** The highest Raft index seen in any answer; HELLO and PUSH carry it to workers. */
+    public long raftIndex() {
+        return calls.raftIndex();
+    }
+
+    /** Whose lease the calls renew from now on (16 bytes); without one they renew every lease of the instance that they name. */
+    public void setHolder(byte[] sixteenBytes) {
+        holder = sixteenBytes.clone();
+    }
+
+    /**
+     * Register a shuffle of REDUCE partitions, or ask where it stands; idempotent for the same shape.
+     *
+     * @param least the generation meant; with {@code toWrite} the newest at or above it that takes data, the next one being opened
+     *     where the newest is committed
+     * @param maps how many, 0 if not known
+     * @param copies 1 or 2, on different hosts; the answer says how many there are
+     * @param ack a level of {@link org.apache.spark.shuffle.holdfast.wire.Ack}
+     * @param failedBefore a reader found data of the generation before lost: opens this one though that one is open
+     */
+    public RegisteredShuffle registerShuffle(
+            ShuffleKey least, int partitions, int maps, int copies, int ack, boolean toWrite, boolean failedBefore)
+            throws HoldfastException {
+        JsonObject request = request(least).put("kind", "PARTITION_KIND_REDUCE").u32("partitions", partitions)
+                .u32("maps", maps).u32("copies", copies).u32("ack", ack).put("failedBefore", failedBefore)
+                .put("toWrite", toWrite);
+        JsonObject reply = calls.call("Shuffles/RegisterShuffle", request, true, deadlineMs);
+        ShuffleKey key = toWrite ? least.withGeneration(reply.u32("generation")) : least;
+        return new RegisteredShuffle(
+                key, reply.u32("copies"), reply.u64("raftIndex"), reply.bytes("assignmentArray"), workersOf(reply));
+    }
+
+    /** Ask for new places for partitions whose epoch failed; at most {@link Limits#REVIVE_EPOCHS_MAX}. Workers that this client cannot use are avoided. COMMITTED: a sibling won. */
+    public Revived revive(ShuffleKey key, List<FailedEpoch> failed, Set<Integer> unusable) throws HoldfastException {
+        List<JsonObject> epochs = new ArrayList<>(failed.size());
+        for (FailedEpoch each : failed) {
+            epochs.add(new JsonObject().u32("partition", each.partition()).u32("epoch", each.epoch())
+                    .u32("status", each.status()));
+        }
+        List<Long> workers = unusable.stream().map(Integer::toUnsignedLong).toList();
+        JsonObject request = request(key).put("failed", epochs).put("unusableWorkers", workers);
+        JsonObject reply = calls.call("Shuffles/Revive", request, false, deadlineMs);
+        List<Revived.Place> places = new ArrayList<>();
+        for (JsonObject each : reply.objects("locations")) {
+            places.add(new Revived.Place(each.u32("partition"), new org.apache.spark.shuffle.holdfast.wire.Location(
+                    each.u32("epoch"), each.u32("primary"), each.u32("replica"), each.u32("hint"))));
+        }
+        return new Revived(places, workersOf(reply), reply.u64("raftIndex"));
+    }
+
+    /** Say which attempts won ({@link ReduceWinners#encode}); returns when the generation is final. The same again is no error, others are CONFLICT. */
+    public void commit(ShuffleKey key, byte[] winnersArray) throws HoldfastException {
+        calls.call("Shuffles/Commit", request(key).bytes("winnersArray", winnersArray), true, COMMIT_DEADLINE_MS);
+    }
+
+    /**
+     * The committed manifest, waited for at most {@code waitMs} (30 s at most): NOT_COMMITTED if that is too short. With
+     * {@code offersWinners} the answer is NEED_WINNERS at once while nobody commits.
+     */
+    public Manifest getManifest(ShuffleKey key, int waitMs, boolean offersWinners) throws HoldfastException {
+        int wait = Math.min(waitMs, Limits.LONG_POLL_MS_MAX);
+        JsonObject request = request(key).u32("waitMs", wait).put("offersWinners", offersWinners);
+        JsonObject reply = calls.call("Shuffles/GetManifest", request, false, deadlineMs + wait);
+        if (!reply.text("kind").equals("PARTITION_KIND_REDUCE")) {
+            throw new HoldfastException(Status.CONFLICT, "shuffle " + key + " has no REDUCE partitions");
+        }
+        return new Manifest(key, ReduceWinners.decode(reply.bytes("winnersArray")),
+                ReduceManifest.decode(reply.bytes("manifestArray")), workersOf(reply), reply.u64("raftIndex"));
+    }
+
+    /** Drop the generations of a shuffle up to and including the one named; returns how many there were. */
+    public int unregister(ShuffleKey upTo) throws HoldfastException {
+        return calls.call("Shuffles/UnregisterShuffle", request(upTo), true, deadlineMs).u32("dropped");
+    }
+
+    /** All workers that the masters know. */
+    public List<WorkerAddress> workers() throws HoldfastException {
+        List<WorkerAddress> workers = new ArrayList<>();
+        for (JsonObject each : calls.call("Admin/ListWorkers", new JsonObject(), false, deadlineMs).objects("workers")) {
+            workers.add(new WorkerAddress(each.u32("worker"), each.u32("incarnation"), each.text("host"),
+                    each.text("dataAddress"), each.text("state").equals("alive")));
+        }
+        return workers;
+    }
+
+    /** Close connections; calls under way fail with UNAVAILABLE, later ones too. */
+    @Override
+    public void close() {
+        calls.close();
+    }
+
+    LeaderCalls calls() {
+        return calls;
+    }
+
+    private JsonObject request(ShuffleKey key) {
+        JsonObject request = new JsonObject().put("key", new JsonObject().bytes("instance", key.instance().bytes())
+                .u32("shuffle", key.shuffle()).u32("generation", key.generation()));
+        return holder.length == 0 ? request : request.bytes("holder", holder);
+    }
+
+    private static List<WorkerAddress> workersOf(JsonObject reply) {
+        return reply.objects("workers").stream().map(WorkerAddress::of).toList();
+    }
+
+    private static List<String> parse(String endpoints) {
+        Set<String> found = new LinkedHashSet<>();
+        for (String part : endpoints.split(",")) {
+            String endpoint = part.trim();
+            int colon = endpoint.lastIndexOf(':');
+            if (endpoint.isEmpty()) {
+                continue;
+            }
+            if (colon < 1 || endpoint.contains("/") || !endpoint.substring(colon + 1).matches("[1-9][0-9]{0,4}")
+                    || Integer.parseInt(endpoint.substring(colon + 1)) > 65_535) {
+                throw new IllegalArgumentException("\"" + endpoint
+                        + "\" is no endpoint; write the masters' HTTP addresses as \"host:port,host:port\"");
+            }
+            found.add(endpoint);
+        }
+        if (found.isEmpty()) {
+            throw new IllegalArgumentException(
+                    "there is no endpoint; write the masters' HTTP addresses as \"host:port,host:port\"");
+        }
+        return List.copyOf(found);
+    }
+}
