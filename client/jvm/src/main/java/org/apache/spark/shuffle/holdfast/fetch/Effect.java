@@ -1,0 +1,22 @@
+package org.apache.spark.shuffle.holdfast.fetch;
+
+import java.util.List;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+
+/** What the cores want done; carried out in order by {@link FetchReader}. */
+sealed interface Effect {
+    /** Open a stream for these files, in this order. */
+    record OpenStream(int stream, int worker, List<EpochFile> files) implements Effect {}
+
+    /** Close the stream; what still comes of it is ignored. */
+    record CloseStream(int stream) implements Effect {}
+
+    /** Ask the masters, after so long, who is alive and where. */
+    record AskMasters(long afterNs) implements Effect {}
+
+    /** Every file is complete, or was given up without harm. */
+    record Complete() implements Effect {}
+
+    /** The read is over. */
+    record Failed(HoldfastException error) implements Effect {}
+}

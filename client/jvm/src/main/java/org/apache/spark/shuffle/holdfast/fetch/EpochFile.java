@@ -1,0 +1,124 @@
+package org.apache.spark.shuffle.holdfast.fetch;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/** One epoch of one partition, and what the cores know of reading it. Files are asked for in their natural order. */
+final class EpochFile implements Comparable<EpochFile> {
+    final int partition;
+    final int epoch;
+
+    // Of ChunkFetch: every copy that was sealed, the longest first.
+    final int[] holders;
+    /** By holder: the chunk that comes next. */
+    final int[] next;
+    /** By holder: not read to its end, and may be tried. */
+    final boolean[] unread;
+    /** By holder: read to its end. */
+    final boolean[] read;
+
+    // Of Fetch.
+    /** Not complete, nor given up. */
+    boolean wanted;
+    /** The stream that owes it, or -1. */
+    int owedBy = -1;
+    /** Copies not given up, in the order of preference. */
+    int[] copies = {};
+    Map<Integer, Integer> tries = Map.of();
+    /** The last thing that went wrong, for the error. */
+    String cause = "";
+    int status = Status.OK;
+
+    EpochFile(int partition, int epoch, int... holders) {
+        this.partition = partition;
+        this.epoch = epoch;
+        this.holders = holders;
+        next = new int[holders.length];
+        unread = new boolean[holders.length];
+        read = new boolean[holders.length];
+        java.util.Arrays.fill(unread, true);
+    }
+
+    /** Begins to want it from these workers, with nothing counted against them. */
+    void want(int... workers) {
+        wanted = true;
+        copies = workers.clone();
+        tries = Map.of();
+        cause = "";
+        status = Status.OK;
+    }
+
+    boolean hasCopyOn(int worker) {
+        for (int copy : copies) {
+            if (copy == worker) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** Counts an answer that did not help; returns how many there were. */
+    int countTry(int worker) {
+        if (tries.isEmpty()) {
+            tries = new LinkedHashMap<>();
+        }
+        return tries.merge(worker, 1, Integer::sum);
+    }
+
+    void removeCopy(int worker) {
+        int[] left = new int[copies.length - 1];
+        int count = 0;
+        for (int copy : copies) {
+            if (copy != worker) {
+                left[count++] = copy;
+            }
+        }
+        copies = left;
+    }
+
+    /** Prefers all others to it. */
+    void moveBack(int worker) {
+        int count = 0;
+        int[] turned = new int[copies.length];
+        for (int copy : copies) {
+            if (copy != worker) {
+                turned[count++] = copy;
+            }
+        }
+        turned[count] = worker;
+        copies = turned;
+    }
+
+    /** Which of the holders a worker is. */
+    int holder(int worker) {
+        for (int index = 0; index < holders.length; index++) {
+            if (holders[index] == worker) {
+                return index;
+            }
+        }
+        throw new IllegalArgumentException("worker " + worker + " has no copy of " + this);
+    }
+
+    @Override
+    public int compareTo(EpochFile other) {
+        return partition != other.partition
+                ? Integer.compare(partition, other.partition)
+                : Integer.compareUnsigned(epoch, other.epoch);
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return this == other;
+    }
+
+    @Override
+    public int hashCode() {
+        return partition * 31 + epoch;
+    }
+
+    @Override
+    public String toString() {
+        return "partition " + partition + " epoch " + Integer.toUnsignedString(epoch);
+    }
+}

@@ -1,0 +1,443 @@
+package org.apache.spark.shuffle.holdfast.fetch;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Limits;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * Decides which files to ask of which worker, and when to give up; the twin of {@code client/core/fetch.py}.
+ *
+ * <p>Rules: pure; events in, effects out; time is a number that comes with the events. Files that are complete are
+ * never asked for again. Per copy of a file three <em>answers</em> that do not help are the end of it (a refusal, a
+ * checksum mismatch, missing batches); refused and lost connections are no answers: they are tried again while the
+ * masters call the worker alive or it has not been gone for the return grace. A copy whose worker is gone is given up at
+ * once if another copy is left, and one whose worker is merely silent is left for another one that may answer. Events of
+ * a stream that is over are ignored. Called by {@link ChunkFetch} and {@link FetchReader}.
+ */
+final class Fetch {
+    /** Answers that did not help, per copy of a file, before the copy is given up. */
+    static final int TRIES_MAX = 3;
+    /** How long a worker that the masters call alive may be out of reach: a broken network must not hang a task. */
+    static final long REACH_NS = 120_000_000_000L;
+    private static final long PAUSE_NS_MIN = 50_000_000L;
+    private static final long PAUSE_NS_MAX = 2_000_000_000L;
+    /** No answers: the connection was refused or lost, or the worker restarted or has no room for now. */
+    private static final Set<Integer> NO_ANSWERS =
+            Set.of(Status.UNAVAILABLE, Status.UNKNOWN_STREAM, Status.BUSY, Status.STALE_INCARNATION);
+    /** Answers that say the data is not there or not right; the rest of the statuses end the read at once. */
+    private static final Set<Integer> ANSWERS = Set.of(
+            Status.UNKNOWN_FILE, Status.NOT_SEALED, Status.CORRUPT, Status.DATA_LOST, Status.DISK_FAILED,
+            Status.FAILED_COPY, Status.INTERNAL, Status.TOO_LARGE);
+
+    /** Who judges a file of which no copy is left. */
+    interface Judge {
+        /** Returns files that are wanted (again) on account of that; throws what the read ends with. */
+        Collection<EpochFile> gaveUp(EpochFile file, HoldfastException error) throws HoldfastException;
+    }
+
+    private record Stream(int worker, List<EpochFile> files) {}
+
+    private final String where;
+    private final Judge judge;
+    private final long graceNs;
+    private final int streamsMax;
+    private final TreeSet<EpochFile> files = new TreeSet<>();
+    private final Map<Integer, Stream> streams = new LinkedHashMap<>();
+    private int nextStream;
+    /** When a worker first could not be reached, and how often since. */
+    private final Map<Integer, Long> unreachable = new HashMap<>();
+    private final Map<Integer, Integer> refusals = new HashMap<>();
+    /** Files per stream, where a worker refused a longer one without naming the file it meant. */
+    private final Map<Integer, Integer> filesMax = new HashMap<>();
+    /** Unreachable workers wait for the masters' word before they are tried again. */
+    private final TreeSet<Integer> waiting = new TreeSet<>();
+    private boolean over;
+
+    /** @param where names the shuffle in errors */
+    Fetch(Collection<EpochFile> files, String where, Judge judge, long graceNs, int streamsMax) {
+        this.where = where;
+        this.judge = judge;
+        this.graceNs = graceNs;
+        this.streamsMax = streamsMax;
+        this.files.addAll(files);
+    }
+
+    boolean isOver() {
+        return over;
+    }
+
+    // Events.
+
+    /** Opens the first streams. */
+    List<Effect> started() {
+        return over ? List.of() : goOn();
+    }
+
+    /** A file was read to its end and checked. {@code more}: files wanted on account of that, maybe this one again. */
+    List<Effect> fileComplete(int stream, EpochFile file, Collection<EpochFile> more) {
+        Stream state = streams.get(stream);
+        if (state == null || over) {
+            return List.of();
+        }
+        if (file.owedBy == stream) {
+            file.owedBy = -1;
+        }
+        if (!more.contains(file)) {
+            file.wanted = false;
+            files.remove(file);
+        }
+        unreachable.remove(state.worker);
+        refusals.remove(state.worker);
+        files.addAll(more);
+        return !more.isEmpty() || files.isEmpty() ? goOn() : List.of();
+    }
+
+    /** A stream came to its END. */
+    List<Effect> streamEnded(int stream) {
+        List<EpochFile> owed = owed(stream);
+        Stream state = end(stream);
+        if (state == null || over) {
+            return List.of();
+        }
+        try {
+            for (EpochFile file : owed) {
+                countTry(file, state.worker, Status.CORRUPT, "the stream ended before the file did");
+            }
+        } catch (HoldfastException error) {
+            return stop(error);
+        }
+        return goOn();
+    }
+
+    /** What came of a file was wrong or not all of it; the rest of its stream is asked for again too. */
+    List<Effect> fileBad(int stream, EpochFile file, String cause) {
+        Stream state = end(stream);
+        if (state == null || over) {
+            return List.of();
+        }
+        List<Effect> effects = new ArrayList<>();
+        effects.add(new Effect.CloseStream(stream));
+        try {
+            countTry(file, state.worker, Status.CORRUPT, cause);
+            effects.addAll(goOn());
+        } catch (HoldfastException error) {
+            effects.addAll(stop(error));
+        }
+        return effects;
+    }
+
+    /** A stream could not be opened, was refused, or broke off. */
+    List<Effect> streamFailed(int stream, HoldfastException error, long nowNs) {
+        List<EpochFile> owed = owed(stream);
+        Stream state = end(stream);
+        if (state == null || over) {
+            return List.of();
+        }
+        if (NO_ANSWERS.contains(error.status())) {
+            return noAnswer(state.worker, error.getMessage(), nowNs);
+        }
+        if (!ANSWERS.contains(error.status())) {
+            return stop(error);
+        }
+        if (owed.size() > 1) { // the worker does not say which file it means: halve until it is alone
+            filesMax.put(state.worker, owed.size() / 2);
+            return goOn();
+        }
+        try {
+            for (EpochFile file : owed) {
+                countTry(file, state.worker, error.status(), error.getMessage());
+            }
+        } catch (HoldfastException end) {
+            return stop(end);
+        }
+        return goOn();
+    }
+
+    /** The masters say who is alive; a worker they do not name is lost. */
+    List<Effect> workersKnown(Set<Integer> alive, long nowNs) {
+        if (over) {
+            return List.of();
+        }
+        try {
+            for (int worker : waiting) {
+                long waitedNs = nowNs - unreachable.getOrDefault(worker, nowNs);
+                if (!alive.contains(worker)) {
+                    dropWorker(worker, waitedNs > graceNs);
+                } else if (isOutOfReach(worker, nowNs, Math.max(REACH_NS, graceNs))) {
+                    return stop(outOfReach(worker, waitedNs));
+                }
+            }
+        } catch (HoldfastException error) {
+            return stop(error);
+        }
+        waiting.clear();
+        return goOn();
+    }
+
+    /** The masters cannot be reached: go on trying the workers for as long as one may be gone. */
+    List<Effect> mastersSilent(HoldfastException error, long nowNs) {
+        if (over) {
+            return List.of();
+        }
+        boolean hopeless = true;
+        for (int worker : waiting) {
+            hopeless &= isOutOfReach(worker, nowNs, graceNs);
+        }
+        if (hopeless) {
+            return stop(error);
+        }
+        waiting.clear();
+        return goOn();
+    }
+
+    /** What was read cannot be helped by reading more: the read is over. */
+    List<Effect> stop(HoldfastException error) {
+        if (over) {
+            return List.of();
+        }
+        over = true;
+        List<Effect> effects = closeAll();
+        effects.add(new Effect.Failed(error));
+        return effects;
+    }
+
+    /** Whether everything that a stream owes has another copy, on a worker that answers as far as we know. */
+    boolean maySwitch(int stream) {
+        Stream state = streams.get(stream);
+        if (state == null) {
+            return false;
+        }
+        for (EpochFile file : state.files) {
+            if (file.owedBy == stream && file.wanted && !hasOther(file, state.worker)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /** How many workers have files that are wanted, as far as copies are preferred now. */
+    int workersWanted() {
+        Set<Integer> workers = new HashSet<>();
+        for (EpochFile file : files) {
+            workers.add(choose(file));
+        }
+        return workers.size();
+    }
+
+    // Decisions.
+
+    private boolean hasOther(EpochFile file, int worker) {
+        for (int copy : file.copies) {
+            if (copy != worker && !unreachable.containsKey(copy)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private List<EpochFile> owed(int stream) {
+        List<EpochFile> owed = new ArrayList<>();
+        Stream state = streams.get(stream);
+        if (state != null) {
+            for (EpochFile file : state.files) {
+                if (file.owedBy == stream) {
+                    owed.add(file);
+                }
+            }
+        }
+        return owed;
+    }
+
+    /** Forgets a stream and what it owes. */
+    private Stream end(int stream) {
+        for (EpochFile file : owed(stream)) {
+            file.owedBy = -1;
+        }
+        return streams.remove(stream);
+    }
+
+    private List<Effect> closeAll() {
+        List<Effect> effects = new ArrayList<>();
+        for (int stream : streams.keySet()) {
+            effects.add(new Effect.CloseStream(stream));
+        }
+        return effects;
+    }
+
+    /** Opens what can be opened. */
+    private List<Effect> goOn() {
+        if (files.isEmpty()) {
+            over = true;
+            List<Effect> effects = closeAll();
+            effects.add(new Effect.Complete());
+            return effects;
+        }
+        Map<Integer, List<EpochFile>> wanted = new LinkedHashMap<>();
+        for (EpochFile file : files) {
+            if (file.owedBy < 0) {
+                wanted.computeIfAbsent(choose(file), any -> new ArrayList<>()).add(file);
+            }
+        }
+        Set<Integer> busy = new HashSet<>(waiting);
+        for (Stream each : streams.values()) {
+            busy.add(each.worker);
+        }
+        List<Effect> effects = new ArrayList<>();
+        for (Map.Entry<Integer, List<EpochFile>> each : wanted.entrySet()) {
+            if (streams.size() >= streamsMax) {
+                break;
+            }
+            if (!busy.contains(each.getKey())) {
+                effects.add(open(each.getKey(), each.getValue()));
+            }
+        }
+        return effects;
+    }
+
+    /** The first copy that can be reached, as far as we know; else the one whose worker was tried least often. */
+    private int choose(EpochFile file) {
+        int best = file.copies[0];
+        if (unreachable.isEmpty()) {
+            return best;
+        }
+        for (int copy : file.copies) {
+            boolean late = unreachable.containsKey(copy);
+            boolean bestLate = unreachable.containsKey(best);
+            boolean rarer = refusals.getOrDefault(copy, 0) < refusals.getOrDefault(best, 0);
+            if (late == bestLate ? rarer : bestLate) {
+                best = copy;
+            }
+        }
+        return best;
+    }
+
+    private Effect open(int worker, List<EpochFile> all) {
+        int count = Math.min(all.size(), filesMax.getOrDefault(worker, Limits.STREAM_FILES_MAX));
+        List<EpochFile> chosen = List.copyOf(all.subList(0, count));
+        int stream = nextStream++;
+        for (EpochFile file : chosen) {
+            file.owedBy = stream;
+        }
+        streams.put(stream, new Stream(worker, chosen));
+        return new Effect.OpenStream(stream, worker, chosen);
+    }
+
+    private List<Effect> noAnswer(int worker, String cause, long nowNs) {
+        unreachable.putIfAbsent(worker, nowNs);
+        int times = refusals.merge(worker, 1, Integer::sum);
+        waiting.add(worker);
+        for (EpochFile file : files) {
+            if (file.hasCopyOn(worker)) {
+                file.cause = cause;
+            }
+        }
+        List<Effect> effects = new ArrayList<>();
+        effects.add(new Effect.AskMasters(pauseNs(times)));
+        effects.addAll(goOn());
+        return effects;
+    }
+
+    /** Nothing after the first refusal, then more and more. */
+    private static long pauseNs(int refusals) {
+        return refusals < 2 ? 0 : Math.min(PAUSE_NS_MAX, PAUSE_NS_MIN << Math.min(refusals - 2, 10));
+    }
+
+    /** Counts an answer that did not help; throws how the read ends if no copy is left. */
+    private void countTry(EpochFile file, int worker, int status, String cause) throws HoldfastException {
+        if (!file.wanted || !file.hasCopyOn(worker)) {
+            return; // given up meanwhile
+        }
+        file.cause = cause;
+        file.status = status;
+        if (file.countTry(worker) >= TRIES_MAX) {
+            file.removeCopy(worker);
+        } else if (file.copies.length > 1) { // the other copy next
+            file.moveBack(worker);
+        }
+        if (file.copies.length > 0) {
+            return;
+        }
+        List<String> tried = new ArrayList<>();
+        file.tries.forEach((copy, count) -> tried.add("worker " + copy + " " + count + " times"));
+        String text = where + ": " + file + " cannot be read whole (" + String.join(", ", tried) + "): " + cause;
+        int verdict = file.status == Status.CORRUPT ? Status.CORRUPT : Status.DATA_LOST;
+        noCopy(file, new HoldfastException(verdict, text));
+    }
+
+    /** Gives up the copies of a worker that is gone, where another copy is left or the grace is over. */
+    private void dropWorker(int worker, boolean spent) throws HoldfastException {
+        for (EpochFile file : new ArrayList<>(files)) {
+            if (!file.hasCopyOn(worker) || (file.copies.length == 1 && !spent)) {
+                continue;
+            }
+            file.removeCopy(worker);
+            if (file.copies.length == 0) {
+                String text = where + ": " + file + " is lost: worker " + worker + " is gone for more than "
+                        + graceNs / 1_000_000_000 + " s and has the last copy (" + file.cause
+                        + "). Start the worker again on its directories, or run the map stage again.";
+                noCopy(file, new HoldfastException(Status.DATA_LOST, text));
+            }
+        }
+    }
+
+    /** The last copy of a file is given up; throws how the read ends, if it does. */
+    private void noCopy(EpochFile file, HoldfastException error) throws HoldfastException {
+        file.wanted = false;
+        Collection<EpochFile> more = judge.gaveUp(file, error);
+        if (!file.wanted) {
+            files.remove(file);
+        }
+        files.addAll(more);
+    }
+
+    /** Whether some file of this worker has no copy that was reached within {@code limitNs}. */
+    private boolean isOutOfReach(int worker, long nowNs, long limitNs) {
+        for (EpochFile file : files) {
+            if (file.hasCopyOn(worker) && Arrays.stream(file.copies)
+                    .allMatch(copy -> nowNs - unreachable.getOrDefault(copy, nowNs) > limitNs)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private HoldfastException outOfReach(int worker, long waitedNs) {
+        int count = 0;
+        String cause = "";
+        for (EpochFile file : files) {
+            if (file.hasCopyOn(worker)) {
+                count++;
+                cause = cause.isEmpty() ? file.cause : cause;
+            }
+        }
+        String text = where + ": worker " + worker + " holds " + count + " files that are wanted. The masters call it "
+                + "alive, but it could not be read from here for " + waitedNs / 1_000_000_000 + " s: " + cause
+                + ". Is its data address reachable from this host?";
+        return new HoldfastException(Status.UNAVAILABLE, text);
+    }
+
+    /** Throws if the books disagree; for tests. */
+    void check() {
+        Map<EpochFile, Integer> owed = new TreeMap<>();
+        streams.forEach((number, state) -> state.files.forEach(file -> {
+            if (file.owedBy == number && owed.put(file, number) != null) {
+                throw new IllegalStateException(file + " is asked for twice at a time");
+            }
+        }));
+        boolean emptied = files.stream().anyMatch(file -> file.copies.length == 0 || !file.wanted);
+        if (streams.size() > streamsMax || (!over && (emptied || !unreachable.keySet().containsAll(waiting)))) {
+            throw new IllegalStateException("the books of a read disagree");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+package org.apache.spark.shuffle.holdfast.fetch;
+
+/**
+ * What one read may take.
+ *
+ * @param bytesInFlight what workers may have on the way to one reader, all streams together
+ * @param streams workers that are read from at the same time
+ * @param returnGraceMs how long a worker may be gone before data of which it has the only copy is called lost
+ */
+public record FetchLimits(long bytesInFlight, int streams, long returnGraceMs) {
+    private static final int MIB = 1 << 20;
+    /** A few frames are on their way while one is being checked. */
+    private static final int CREDIT_BYTES = 8 * MIB;
+    /** Less than a frame of the worker's would make it cut them. */
+    private static final int CREDIT_BYTES_MIN = MIB;
+
+    /** 48 MiB, 8 workers, and the masters' default of {@code worker.return_grace}. */
+    public static FetchLimits defaults() {
+        return new FetchLimits(48L * MIB, 8, 30_000);
+    }
+
+    /** Streams that share the bytes: never so many that one has less than the least credit. */
+    int streamsAtOnce() {
+        return (int) Math.max(1, Math.min(streams, bytesInFlight / CREDIT_BYTES_MIN));
+    }
+
+    /** Credit of each stream where {@code workers} are to be read from. */
+    int creditBytes(int workers) {
+        int sharing = Math.max(1, Math.min(workers, streamsAtOnce()));
+        return (int) Math.max(CREDIT_BYTES_MIN, Math.min(CREDIT_BYTES, bytesInFlight / sharing));
+    }
+}
