@@ -42,26 +42,31 @@ final class PartitionBuffers extends MemoryConsumer {
     private final int first;
     private final Thread owner = Thread.currentThread();
     /** Told before a partition's buffer is sent, so that a stream over it can be ended. */
-    private final IntConsumer beforeSend;
+    private IntConsumer beforeSend = partition -> {};
 
     private long held;
     private long granted;
     private long heldPeak;
     private int pinned = NONE;
     private int nextRelieved;
-    private boolean sending;
+    /** While something is sent, nothing else is: neither for want of memory nor because another consumer wants some. */
+    private boolean busy;
     private long nanosSending;
 
     PartitionBuffers(
-            TaskMemoryManager memory, int partitions, int limit, ByteArrays arrays, BatchSink sink, IntConsumer beforeSend) {
+            TaskMemoryManager memory, int partitions, int limit, ByteArrays arrays, BatchSink sink) {
         super(memory, memory.pageSizeBytes(), MemoryMode.ON_HEAP);
         this.sink = sink;
         this.arrays = arrays;
         this.limit = Integer.highestOneBit(Math.max(limit, 1 << 12));
         this.first = partitions > MANY_PARTITIONS ? 1 << 10 : 1 << 12;
-        this.beforeSend = beforeSend;
         data = new byte[partitions][];
         used = new int[partitions];
+    }
+
+    /** Sets what is told before a partition's buffer is sent; it may append to that buffer. */
+    void beforeSend(IntConsumer told) {
+        beforeSend = told;
     }
 
     /** Appends a row behind its length. {@code base} and {@code offset} as Spark's Platform wants them. */
@@ -87,7 +92,7 @@ final class PartitionBuffers extends MemoryConsumer {
         if (target == null || target.length - used[partition] < length) {
             if (length > limit) {
                 send(partition, false);
-                sendDirectly(partition, bytes, offset, length);
+                sendDirectly(partition, bytes, offset, length, false);
                 return;
             }
             makeRoom(partition, length);
@@ -119,12 +124,15 @@ final class PartitionBuffers extends MemoryConsumer {
         pinned = NONE;
     }
 
-    /** Memory of open streams that is not in the buffers: asked for with a positive number, given back with a negative one. */
-    void account(long bytes) throws IOException {
-        if (bytes > 0) {
-            reserve(bytes);
-        }
+    /** Asks for memory that is not in the buffers: that of open streams. */
+    void hold(long bytes) throws IOException {
+        reserve(bytes);
         held += bytes;
+    }
+
+    /** Ends {@link #hold}. */
+    void letGo(long bytes) {
+        held -= bytes;
     }
 
     int used(int partition) {
@@ -147,23 +155,16 @@ final class PartitionBuffers extends MemoryConsumer {
 
     /** Sends what a partition holds; its buffer is used again. */
     void send(int partition, boolean last) throws IOException {
+        boolean busyBefore = busy;
+        busy = true;
         beforeSend.accept(partition);
         int length = used[partition];
-        if (length == 0) {
-            return;
+        if (length > 0) {
+            used[partition] = 0;
+            sendDirectly(partition, data[partition], 0, length, last);
         }
-        used[partition] = 0;
-        boolean whole = length <= BATCH_BYTES_MAX;
-        long from = System.nanoTime();
-        sending = true;
-        if (whole) {
-            sink.write(partition, data[partition], 0, length, last);
-        } else {
-            sink.writeLong(partition, data[partition], 0, length);
-        }
-        sending = false;
-        nanosSending += System.nanoTime() - from;
-        if (data[partition].length > limit) {
+        busy = busyBefore;
+        if (data[partition] != null && data[partition].length > limit) {
             drop(partition);
         }
     }
@@ -195,7 +196,7 @@ final class PartitionBuffers extends MemoryConsumer {
 
     @Override
     public long spill(long size, MemoryConsumer trigger) throws IOException {
-        if (Thread.currentThread() != owner || sending || granted == 0) {
+        if (Thread.currentThread() != owner || busy || granted == 0) {
             return 0;
         }
         relieve(Math.max(size, held / 2));
@@ -239,7 +240,7 @@ final class PartitionBuffers extends MemoryConsumer {
     }
 
     private void reserve(long bytes) throws IOException {
-        if (sending) {
+        if (busy) {
             return;
         }
         if (held + bytes > HELD_BYTES_MAX) {
@@ -302,20 +303,18 @@ final class PartitionBuffers extends MemoryConsumer {
         held += length;
         byte[] alone = arrays.take(length);
         copyRow(base, offset, size, alone, 0);
-        sendDirectly(partition, alone, 0, length);
+        sendDirectly(partition, alone, 0, length, false);
         arrays.give(alone);
         held -= length;
     }
 
-    private void sendDirectly(int partition, byte[] bytes, int offset, int length) throws IOException {
+    private void sendDirectly(int partition, byte[] bytes, int offset, int length, boolean last) throws IOException {
         long from = System.nanoTime();
-        sending = true;
         if (length <= BATCH_BYTES_MAX) {
-            sink.write(partition, bytes, offset, length, false);
+            sink.write(partition, bytes, offset, length, last);
         } else {
             sink.writeLong(partition, bytes, offset, length);
         }
-        sending = false;
         nanosSending += System.nanoTime() - from;
     }
 

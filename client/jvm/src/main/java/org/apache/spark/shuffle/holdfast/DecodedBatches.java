@@ -1,0 +1,108 @@
+package org.apache.spark.shuffle.holdfast;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import org.apache.spark.shuffle.holdfast.fetch.FetchReader;
+import org.apache.spark.shuffle.holdfast.fetch.FetchedBatch;
+import org.apache.spark.shuffle.holdfast.wire.Codec;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * The batches of a read, decrypted and decompressed, one at a time.
+ *
+ * <p>Rules: two arrays take turns, so what the batch before the present one held is whole until {@link #next} is called again. Iterators need that:
+ * asking {@code hasNext} must not change the row that {@code next} gave. For the same reason an uncompressed payload is copied, which happens
+ * while its checksum still has it in the cache, and rows never point into memory that is given back. One thread. Closed by whoever made it.
+ */
+final class DecodedBatches implements AutoCloseable {
+    /** Longer arrays are not kept for the next task, nor for the next batch. */
+    private static final int KEPT_BYTES_MAX = 1 << 20;
+
+    private static final byte[] EMPTY = new byte[0];
+
+    private final FetchReader reader;
+    private final IoEncryption encryption;
+    private final ReadMetrics metrics;
+    private final ByteArrays arrays;
+    private byte[] data = EMPTY;
+    private byte[] spare = EMPTY;
+    private int length;
+    private boolean closed;
+
+    /** @param encryption null where the shuffle is not encrypted */
+    DecodedBatches(FetchReader reader, IoEncryption encryption, ReadMetrics metrics, ByteArrays arrays) {
+        this.reader = reader;
+        this.encryption = encryption;
+        this.metrics = metrics;
+        this.arrays = arrays;
+    }
+
+    /** Goes to the next batch; false at the end, after which this is closed. */
+    boolean next() throws IOException {
+        if (closed) {
+            return false;
+        }
+        long from = System.nanoTime();
+        FetchedBatch batch = reader.next();
+        if (batch == null) {
+            metrics.waited(System.nanoTime() - from);
+            // The last row given may still be in use: its array stays ours, only the spare one goes.
+            closeReader();
+            return false;
+        }
+        ByteBuffer payload = batch.payload();
+        metrics.batch(payload.remaining(), System.nanoTime() - from);
+        decode(batch, payload);
+        return true;
+    }
+
+    /** The present batch, in the first {@link #length()} bytes. */
+    byte[] data() {
+        return data;
+    }
+
+    int length() {
+        return length;
+    }
+
+    private void decode(FetchedBatch batch, ByteBuffer payload) throws HoldfastException {
+        byte[] last = data;
+        try {
+            ByteBuffer plain = encryption == null ? payload : encryption.open(payload);
+            Codec codec = Codec.of(batch.codec());
+            int size = codec.originalBytes(plain);
+            byte[] target = spare.length >= size && spare.length <= Math.max(size, KEPT_BYTES_MAX) ? spare : exchange(size);
+            data = codec.decompress(plain, target);
+            length = size;
+        } catch (HoldfastException error) {
+            throw error.status() == Status.CORRUPT
+                    ? error.at("partition " + batch.partition() + ", map " + batch.map() + ", attempt " + batch.attempt())
+                    : error;
+        }
+        spare = last;
+    }
+
+    private byte[] exchange(int size) {
+        arrays.give(spare);
+        spare = EMPTY;
+        return arrays.take(size);
+    }
+
+    private void closeReader() {
+        if (!closed) {
+            closed = true;
+            reader.close();
+            arrays.give(spare);
+            spare = EMPTY;
+        }
+    }
+
+    /** Ends the read. The array of the present batch is left to the collector, in case its rows are still looked at. */
+    @Override
+    public void close() {
+        closeReader();
+        data = EMPTY;
+        length = 0;
+    }
+}

@@ -1,0 +1,63 @@
+package org.apache.spark.shuffle.holdfast;
+
+import java.io.IOException;
+import org.apache.spark.TaskContext;
+import org.apache.spark.shuffle.FetchFailedException;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * Decides what an error while reading means to Spark: data that is lost or damaged is a fetch failure, upon which the maps run again in the next
+ * generation; a task that was killed ends killed; everything else fails this attempt of the task and is tried again.
+ */
+final class FetchFailures {
+    private final TaskContext context;
+    private final int shuffle;
+    private final MapBlocks blocks;
+    private final GenerationReport report;
+
+    /** How the masters hear that a generation cannot be read, before Spark does. */
+    interface GenerationReport {
+        void failed(int generation, HoldfastException why);
+    }
+
+    FetchFailures(TaskContext context, int shuffle, MapBlocks blocks, GenerationReport report) {
+        this.context = context;
+        this.shuffle = shuffle;
+        this.blocks = blocks;
+        this.report = report;
+    }
+
+    /** Throws, never returns: what Spark is to see instead of {@code error}. Iterators declare no exceptions, so they go unchecked. */
+    RuntimeException raise(IOException error) {
+        context.killTaskIfInterrupted();
+        if (error instanceof HoldfastException known && lost(known.status())) {
+            report.failed(blocks.generation(), known);
+            throw unchecked(failure(known.getMessage(), known));
+        }
+        throw unchecked(error);
+    }
+
+    /** Statuses of two generations: the older one is to go. */
+    RuntimeException raiseMixed() {
+        throw unchecked(failure(
+                "shuffle " + shuffle + ": statuses name more than one generation; the oldest, " + blocks.generation() + ", is to go", null));
+    }
+
+    private FetchFailedException failure(String message, Throwable cause) {
+        return new FetchFailedException(
+                blocks.location(), shuffle, blocks.someAttempt(), blocks.someMap(), blocks.somePartition(), message, cause);
+    }
+
+    private static boolean lost(int status) {
+        return switch (status) {
+            case Status.DATA_LOST, Status.CORRUPT, Status.UNKNOWN_GENERATION -> true;
+            default -> false;
+        };
+    }
+
+    @SuppressWarnings("unchecked")
+    private static <E extends Throwable> RuntimeException unchecked(Throwable error) throws E {
+        throw (E) error;
+    }
+}
