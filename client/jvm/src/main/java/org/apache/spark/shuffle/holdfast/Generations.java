@@ -1,0 +1,124 @@
+package org.apache.spark.shuffle.holdfast;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.locks.ReentrantLock;
+import org.apache.spark.TaskContext;
+import org.apache.spark.shuffle.holdfast.control.Masters;
+import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Which generation of a shuffle tasks write to, as this JVM has been told.
+ *
+ * <p>Rules: the tasks of one stage attempt in one JVM ask once, whoever comes first; the masters answer with the newest generation
+ * that takes data, and open the next one where the newest is committed. So a task needs to know nothing of what happened to the generations
+ * before. Readers that find data lost say so here before they throw, since a generation that is not committed is only given up on
+ * such word. Where the driver runs tasks itself its first stage uses the driver's own registration and asks nobody. Thread-safe. Called by
+ * the writer (which generation), the reader (failures) and the manager.
+ */
+public final class Generations {
+    /** Stage attempts that are remembered; forgetting one only costs a call. */
+    private static final int ATTEMPTS_MAX = 4096;
+
+    private static final Logger LOG = LoggerFactory.getLogger(Generations.class);
+
+    private record Attempt(int shuffle, int stage, int stageAttempt) {}
+
+    /** One answer, and the lock under which it is asked for. */
+    private static final class Asked {
+        private final ReentrantLock lock = new ReentrantLock();
+        private volatile RegisteredShuffle answer;
+    }
+
+    private final Masters masters;
+    private final Map<Integer, RegisteredShuffle> own = new ConcurrentHashMap<>();
+    private final Map<Attempt, Asked> attempts = new LinkedHashMap<>();
+
+    Generations(Masters masters) {
+        this.masters = masters;
+    }
+
+    /**
+     * Where a map task of this shuffle writes.
+     *
+     * @throws HoldfastException what the masters said; UNAVAILABLE if the task was interrupted as it waited
+     */
+    public RegisteredShuffle toWrite(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) throws HoldfastException {
+        Asked asked = asked(new Attempt(handle.shuffleId(), context.stageId(), context.stageAttemptNumber()));
+        RegisteredShuffle answer = asked.answer;
+        if (answer != null) {
+            return answer;
+        }
+        try {
+            asked.lock.lockInterruptibly();
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+            throw new HoldfastException(Status.UNAVAILABLE, "interrupted while asking where shuffle " + handle.key(0) + " is written");
+        }
+        try {
+            if (asked.answer == null) {
+                asked.answer = ask(handle);
+            }
+            return asked.answer;
+        } finally {
+            asked.lock.unlock();
+        }
+    }
+
+    /**
+     * A reader found data of this generation lost: opens the next one, so that the maps that run again have somewhere to write. Call it before
+     * the fetch failure is thrown. It never throws: without the masters the failure is as true, and the maps will ask them.
+     */
+    public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation) {
+        try {
+            masters.registerShuffle(
+                    handle.key(generation + 1), handle.partitions(), handle.maps(), handle.copies(), handle.ack(), false, true);
+        } catch (HoldfastException error) {
+            LOG.warn("Shuffle {}: generation {} has failed and the next one could not be opened: {}",
+                    handle.key(generation), generation, error.getMessage());
+        }
+    }
+
+    /** The driver has registered generation 0 itself, just now. */
+    void registered(RegisteredShuffle first) {
+        own.put(first.key().shuffle(), first);
+    }
+
+    /** Nobody will write this shuffle any more. */
+    void forget(int shuffle) {
+        own.remove(shuffle);
+        synchronized (attempts) {
+            attempts.keySet().removeIf(each -> each.shuffle() == shuffle);
+        }
+    }
+
+    private RegisteredShuffle ask(HoldfastShuffleHandle<?, ?, ?> handle) throws HoldfastException {
+        RegisteredShuffle first = own.remove(handle.shuffleId());
+        if (first != null) {
+            return first;
+        }
+        RegisteredShuffle found = masters.registerShuffle(
+                handle.key(0), handle.partitions(), handle.maps(), handle.copies(), handle.ack(), true, false);
+        LOG.debug("Shuffle {}: written with {} copies", found.key(), found.copies());
+        return found;
+    }
+
+    private Asked asked(Attempt attempt) {
+        synchronized (attempts) {
+            Asked found = attempts.get(attempt);
+            if (found == null) {
+                if (attempts.size() >= ATTEMPTS_MAX) {
+                    attempts.remove(attempts.keySet().iterator().next());
+                }
+                found = new Asked();
+                attempts.put(attempt, found);
+            }
+            return found;
+        }
+    }
+}

@@ -1,0 +1,151 @@
+package org.apache.spark.shuffle.holdfast;
+
+import org.apache.spark.SparkConf;
+import org.apache.spark.shuffle.holdfast.fetch.FetchLimits;
+import org.apache.spark.shuffle.holdfast.push.PushLimits;
+import org.apache.spark.shuffle.holdfast.wire.Ack;
+import org.apache.spark.shuffle.holdfast.wire.Codec;
+
+/**
+ * The settings under {@code spark.holdfast.}, read once and checked; each has its default here and nowhere else.
+ *
+ * <p>A wrong value is an IllegalArgumentException whose sentence names the key. Read by the manager, on the driver and on executors
+ * alike: Spark hands the driver's settings to its executors. docs/spark.md explains them.
+ *
+ * @param endpoints the masters' HTTP addresses, "host:port,host:port"
+ * @param clusterId which cluster it has to be; empty: whichever answers
+ * @param copies how many copies of the data are wanted
+ * @param strictCopies whether a shuffle that cannot have all its copies is refused
+ * @param ack acknowledgement level, see {@link Ack}
+ * @param mayFallBack whether Spark's own shuffle is used where Holdfast cannot be reached at registration
+ * @param bufferBytes how much a writer gathers for a partition before it is pushed as a batch
+ * @param codec how batches are compressed
+ * @param push what a writer may hold
+ * @param fetch what a reader may have on its way
+ * @param leaseMs how long shuffles outlive a driver that was killed; 0: the cluster's setting
+ * @param requestMs for how long calls to the masters are repeated
+ * @param registerMs the same for registering, after which a shuffle falls back or fails
+ */
+public record HoldfastConf(
+        String endpoints,
+        String clusterId,
+        int copies,
+        boolean strictCopies,
+        int ack,
+        boolean mayFallBack,
+        int bufferBytes,
+        Codec codec,
+        PushLimits push,
+        FetchLimits fetch,
+        long leaseMs,
+        int requestMs,
+        int registerMs) {
+    /** What every key begins with. */
+    public static final String PREFIX = "spark.holdfast.";
+
+    private static final long KIB = 1024;
+    private static final long MIB = 1024 * KIB;
+
+    /** Reads and checks the settings. */
+    public static HoldfastConf of(SparkConf conf) {
+        Reader read = new Reader(conf);
+        boolean mayFallBack = read.word("fallback", "auto", "auto", "never").equals("auto");
+        // Executors that come and go could lose what fell back, which Spark would not expect of reliable storage.
+        boolean dynamic = conf.getBoolean("spark.dynamicAllocation.enabled", false);
+        return new HoldfastConf(
+                read.endpoints(),
+                conf.get(PREFIX + "cluster.id", ""),
+                (int) read.number("replication", 1, 1, 2),
+                read.truth("replication.strict", false),
+                Ack.of(read.word("ack", "written", "memory", "written", "synced")),
+                mayFallBack && !dynamic,
+                (int) read.bytes("push.buffer", 64 * KIB, 4 * KIB, 4 * MIB),
+                read.codec(),
+                new PushLimits(
+                        (int) read.bytes("push.frame", PushLimits.USUAL.frameBytes(), 256 * KIB, 4 * MIB),
+                        read.bytes("push.open", PushLimits.USUAL.openBytes(), 4 * MIB, 1024 * MIB),
+                        read.bytes("push.inFlight", PushLimits.USUAL.heldBytes(), 4 * MIB, 1024 * MIB)),
+                new FetchLimits(
+                        read.bytes("fetch.inFlight", 48 * MIB, MIB, 1024 * MIB),
+                        (int) read.number("fetch.workers", 8, 1, 64),
+                        read.time("fetch.returnGrace", "30s", 0, 3_600_000)),
+                read.time("lease", "0s", 0, 7 * 86_400_000L),
+                (int) read.time("request.timeout", "30s", 1_000, 600_000),
+                (int) read.time("register.timeout", "10s", 1_000, 600_000));
+    }
+
+    private record Reader(SparkConf conf) {
+        String endpoints() {
+            String found = conf.get(PREFIX + "master.endpoints", "").trim();
+            if (found.isEmpty()) {
+                throw wrong("master.endpoints", "is not set: give it the masters' HTTP addresses, host:port,host:port");
+            }
+            return found;
+        }
+
+        /** Spark's own choice, where Holdfast has that codec, unless {@code codec} says otherwise. */
+        Codec codec() {
+            String spark = conf.get("spark.io.compression.codec", "lz4").toLowerCase(java.util.Locale.ROOT);
+            String usual = !conf.getBoolean("spark.shuffle.compress", true) ? "none" : spark.contains("zstd") ? "zstd" : "lz4";
+            return switch (word("codec", usual, "none", "lz4", "zstd")) {
+                case "none" -> Codec.NONE;
+                case "zstd" -> Codec.ZSTD;
+                default -> Codec.LZ4;
+            };
+        }
+
+        String word(String key, String usual, String... known) {
+            String found = conf.get(PREFIX + key, usual).trim().toLowerCase(java.util.Locale.ROOT);
+            for (String each : known) {
+                if (each.equals(found)) {
+                    return found;
+                }
+            }
+            throw wrong(key, "is " + String.join(", ", known) + ", not \"" + found + "\"");
+        }
+
+        boolean truth(String key, boolean usual) {
+            return word(key, Boolean.toString(usual), "true", "false").equals("true");
+        }
+
+        long number(String key, long usual, long least, long most) {
+            String found = conf.get(PREFIX + key, Long.toString(usual)).trim();
+            try {
+                return within(key, Long.parseLong(found), least, most, "");
+            } catch (NumberFormatException error) {
+                throw wrong(key, "is a whole number, not \"" + found + "\"");
+            }
+        }
+
+        long bytes(String key, long usual, long least, long most) {
+            long found;
+            try {
+                found = conf.getSizeAsBytes(PREFIX + key, usual + "b");
+            } catch (IllegalArgumentException error) {
+                throw wrong(key, "is a size as 64k or 48m, not \"" + conf.get(PREFIX + key) + "\"");
+            }
+            return within(key, found, least, most, " bytes");
+        }
+
+        long time(String key, String usual, long least, long most) {
+            long found;
+            try {
+                found = conf.getTimeAsMs(PREFIX + key, usual);
+            } catch (IllegalArgumentException error) {
+                throw wrong(key, "is a time as 30s or 10min, not \"" + conf.get(PREFIX + key) + "\"");
+            }
+            return within(key, found, least, most, " ms");
+        }
+
+        private long within(String key, long found, long least, long most, String unit) {
+            if (found < least || found > most) {
+                throw wrong(key, "is " + least + " to " + most + unit + ", not " + found);
+            }
+            return found;
+        }
+
+        private static IllegalArgumentException wrong(String key, String why) {
+            return new IllegalArgumentException(PREFIX + key + " " + why);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+package org.apache.spark.shuffle.holdfast;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.spark.shuffle.holdfast.control.Masters;
+import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
+import org.apache.spark.shuffle.holdfast.data.Buffers;
+import org.apache.spark.shuffle.holdfast.data.ConnectionPool;
+import org.apache.spark.shuffle.holdfast.fetch.Manifests;
+import org.apache.spark.shuffle.holdfast.push.Places;
+import org.apache.spark.shuffle.holdfast.push.PushContext;
+import org.apache.spark.shuffle.holdfast.wire.Hello;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+
+/**
+ * What all tasks of a JVM share: masters, connections, buffers, and what is known of shuffles.
+ *
+ * <p>Rules: one per shuffle manager, so one per JVM; made when the first task or registration needs it, closed with the manager. Opening it
+ * reaches nobody. Everything in it is thread-safe and bounded. Called by the manager, the writer and the reader.
+ */
+public final class HoldfastRuntime implements AutoCloseable {
+    /** Idle direct memory that is kept for the next task. */
+    private static final long IDLE_BUFFER_BYTES = 64L << 20;
+
+    /** Generations whose places are remembered; those of one forgotten are decoded again. */
+    private static final int PLACES_MAX = 256;
+
+    private final HoldfastConf conf;
+    private final Masters masters;
+    private final Buffers buffers;
+    private final ConnectionPool connections;
+    private final PushContext pushContext;
+    private final Manifests manifests;
+    private final Generations generations;
+    private final Map<ShuffleKey, Places> places = new LinkedHashMap<>();
+
+    /** Opens no connection and starts no thread. */
+    public HoldfastRuntime(HoldfastConf conf) {
+        this.conf = conf;
+        masters = new Masters(conf.endpoints(), conf.requestMs());
+        buffers = new Buffers(IDLE_BUFFER_BYTES);
+        connections = new ConnectionPool(() -> Hello.client(masters.clusterId(), masters.raftIndex()), buffers);
+        pushContext = new PushContext(masters, connections, buffers, conf.ack(), conf.push());
+        manifests = new Manifests(masters);
+        generations = new Generations(masters);
+    }
+
+    /** The settings. */
+    public HoldfastConf conf() {
+        return conf;
+    }
+
+    /** The masters. */
+    public Masters masters() {
+        return masters;
+    }
+
+    /** Connections to workers. */
+    public ConnectionPool connections() {
+        return connections;
+    }
+
+    /** Direct memory for frames. */
+    public Buffers buffers() {
+        return buffers;
+    }
+
+    /** What writers share. */
+    public PushContext pushContext() {
+        return pushContext;
+    }
+
+    /** Manifests of committed generations. */
+    public Manifests manifests() {
+        return manifests;
+    }
+
+    /** Which generation tasks write to. */
+    public Generations generations() {
+        return generations;
+    }
+
+    /** Where the partitions of a generation take batches now: one object for all tasks of the JVM. */
+    public Places places(RegisteredShuffle registered) throws HoldfastException {
+        synchronized (places) {
+            Places found = places.get(registered.key());
+            if (found == null) {
+                found = new Places(registered);
+                if (places.size() >= PLACES_MAX) {
+                    places.remove(places.keySet().iterator().next());
+                }
+                places.put(registered.key(), found);
+            }
+            return found;
+        }
+    }
+
+    /** The shuffle is gone: drops what is known of it. Asks nobody. */
+    public void forget(int shuffle) {
+        generations.forget(shuffle);
+        manifests.forget(shuffle);
+        synchronized (places) {
+            places.keySet().removeIf(each -> each.shuffle() == shuffle);
+        }
+    }
+
+    @Override
+    public void close() {
+        pushContext.close();
+        connections.close();
+        masters.close();
+    }
+}

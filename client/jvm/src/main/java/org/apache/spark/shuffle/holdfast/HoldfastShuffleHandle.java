@@ -1,0 +1,69 @@
+package org.apache.spark.shuffle.holdfast;
+
+import org.apache.spark.ShuffleDependency;
+import org.apache.spark.shuffle.BaseShuffleHandle;
+import org.apache.spark.shuffle.holdfast.wire.Instance;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+
+/**
+ * What tasks have to know of a shuffle that goes through Holdfast; the driver makes it and Spark carries it to them.
+ *
+ * <p>That a shuffle has a handle of this class is the decision that it did not fall back; it is never taken back.
+ */
+public final class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V, C> {
+    private static final long serialVersionUID = 1L;
+
+    private final Instance instance;
+    private final int partitions;
+    private final int maps;
+    private final int copies;
+    private final int ack;
+    private final boolean encrypted;
+
+    /** A shuffle of the application {@code instance}; the numbers are those it was registered with. */
+    public HoldfastShuffleHandle(
+            int shuffle, ShuffleDependency<K, V, C> dependency, Instance instance, int maps, int copies, int ack, boolean encrypted) {
+        super(shuffle, dependency);
+        this.instance = instance;
+        this.partitions = dependency.partitioner().numPartitions();
+        this.maps = maps;
+        this.copies = copies;
+        this.ack = ack;
+        this.encrypted = encrypted;
+    }
+
+    /** The key of one generation of this shuffle. */
+    public ShuffleKey key(int generation) {
+        return new ShuffleKey(instance, shuffleId(), generation);
+    }
+
+    /** The run of the application that owns the shuffle. */
+    public Instance instance() {
+        return instance;
+    }
+
+    /** How many partitions there are, at least 1. */
+    public int partitions() {
+        return partitions;
+    }
+
+    /** How many maps there are, at least 1. */
+    public int maps() {
+        return maps;
+    }
+
+    /** How many copies were asked for. */
+    public int copies() {
+        return copies;
+    }
+
+    /** Acknowledgement level, see {@link org.apache.spark.shuffle.holdfast.wire.Ack}. */
+    public int ack() {
+        return ack;
+    }
+
+    /** Whether {@code spark.io.encryption} was on when the shuffle was registered. */
+    public boolean encrypted() {
+        return encrypted;
+    }
+}
