@@ -7,12 +7,9 @@ import java.io.IOException;
  */
 interface BatchSink {
     /**
-     * Takes {@code length} bytes of whole records as one batch. The array is the caller's again when this returns.
+     * Takes {@code length} bytes of whole records, to be read back in one piece, however long. The array is the caller's again when this returns.
      *
      * @param last nothing follows for this partition
      */
     void write(int partition, byte[] data, int offset, int length, boolean last) throws IOException;
-
-    /** Takes what is too long for a batch, to be read back in one piece. More may follow for the partition. */
-    void writeLong(int partition, byte[] data, int offset, int length) throws IOException;
 }

@@ -84,6 +84,16 @@ public final class Generations {
         }
     }
 
+    /**
+     * A task of this stage attempt heard that its generation is committed. If its map has to run again all the same, because what it wrote there was
+     * given up, that one asks anew.
+     */
+    void committed(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {
+        synchronized (attempts) {
+            attempts.remove(new Attempt(handle.shuffleId(), context.stageId(), context.stageAttemptNumber()));
+        }
+    }
+
     /** The driver has registered generation 0 itself, just now. */
     void registered(RegisteredShuffle first) {
         own.put(first.key().shuffle(), first);

@@ -60,7 +60,7 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
         } catch (HoldfastException error) {
             context.killTaskIfInterrupted();
             if (error.status() == Status.COMMITTED) {
-                runtime.generations().committed(registered.key());
+                runtime.generations().committed(handle, context);
                 throw new TaskKilledException("another attempt of this map won: " + error.getMessage());
             }
             throw error;
@@ -90,8 +90,14 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
     }
 
     private void open() throws HoldfastException {
-        SparkEnv env = SparkEnv.get();
-        push = runtime.pushWriter(handle, registered, context.partitionId(), mapId, IoEncryption.of(env, handle.encrypted()));
+        push = new PushWriter(
+                runtime.pushContext(),
+                registered,
+                runtime.places(registered),
+                context.partitionId(),
+                mapId,
+                runtime.conf().codec(),
+                IoEncryption.of(SparkEnv.get(), handle.encrypted()));
         // An error in an iterator below us, or a kill, may end the task without stop().
         context.addTaskCompletionListener(task -> {
             end();
@@ -99,8 +105,8 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
         });
         buffers = new PartitionBuffers(
                 context.taskMemoryManager(),
-                handle.dependency().partitioner().numPartitions(),
-                runtime.conf().pushBuffer(),
+                handle.partitions(),
+                runtime.conf().bufferBytes(),
                 ByteArrays.SHARED,
                 new Pushed(push));
         checksums = Shims.rowChecksums(handle.dependency());
@@ -156,11 +162,6 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
         @Override
         public void write(int partition, byte[] data, int offset, int length, boolean last) throws IOException {
             push.write(partition, data, offset, length, last);
-        }
-
-        @Override
-        public void writeLong(int partition, byte[] data, int offset, int length) throws IOException {
-            push.writeRecord(partition, data, offset, length);
         }
     }
 }

@@ -20,9 +20,6 @@ final class PartitionBuffers extends MemoryConsumer {
     /** Bytes in front of a row: its length. */
     static final int PREFIX_BYTES = 4;
 
-    /** More than this goes as a long record; a batch of it is below the 16 MiB of the wire however badly it compresses. */
-    static final int BATCH_BYTES_MAX = 8 << 20;
-
     /** A task's buffers together, however much memory there is: batches of many partitions get smaller instead. */
     private static final long HELD_BYTES_MAX = 128L << 20;
 
@@ -310,11 +307,7 @@ final class PartitionBuffers extends MemoryConsumer {
 
     private void sendDirectly(int partition, byte[] bytes, int offset, int length, boolean last) throws IOException {
         long from = System.nanoTime();
-        if (length <= BATCH_BYTES_MAX) {
-            sink.write(partition, bytes, offset, length, last);
-        } else {
-            sink.writeLong(partition, bytes, offset, length);
-        }
+        sink.write(partition, bytes, offset, length, last);
         nanosSending += System.nanoTime() - from;
     }
 
