@@ -1,41 +1,123 @@
 package org.apache.spark.shuffle.holdfast.control;
 
+import java.security.SecureRandom;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The driver's lease on its application instance: registered once, renewed by a daemon thread three times per lease, given back by
  * {@link #close}. Shuffles go when no lease is left on the instance.
  */
 public final class ApplicationLease implements AutoCloseable {
-    private ApplicationLease() {}
+    private static final Logger LOG = LoggerFactory.getLogger(ApplicationLease.class);
+    private static final int HOLDER_BYTES = 16;
+    /** Renewals per lease, so that two may be lost. */
+    private static final int RENEWALS = 3;
+    private static final long LEASE_MS_MIN = 1_000;
+    /** A driver that ends does not wait long for masters that are gone. */
+    private static final int DETACH_MS = 5_000;
+    private static final int JOIN_MS = 5_000;
 
-    /** Draw an instance and a holder and register them; {@code leaseMs} 0 is the cluster's setting. */
+    private final Masters masters;
+    private final Instance instance;
+    private final byte[] holder;
+    private final long leaseMs;
+    private final Thread renewal;
+    private volatile HoldfastException gone;
+    private boolean closed;
+
+    private ApplicationLease(Masters masters, Instance instance, byte[] holder, long leaseMs) {
+        this.masters = masters;
+        this.instance = instance;
+        this.holder = holder;
+        this.leaseMs = leaseMs;
+        renewal = new Thread(this::renew, "holdfast-lease");
+        renewal.setDaemon(true);
+    }
+
+    /** Draw an instance and a holder and register them; {@code leaseMs} 0 is the cluster's setting. Calls of {@code masters} renew this lease from now on. */
     public static ApplicationLease register(Masters masters, String name, long leaseMs) throws HoldfastException {
-        throw new HoldfastException(Status.INTERNAL, "not here yet");
+        Instance instance = Instance.random();
+        byte[] holder = new byte[HOLDER_BYTES];
+        new SecureRandom().nextBytes(holder);
+        JsonObject request = new JsonObject().bytes("instance", instance.bytes()).put("name", name)
+                .put("user", System.getProperty("user.name", "")).u64("leaseMs", leaseMs).bytes("holder", holder);
+        JsonObject reply = masters.calls().call("Shuffles/RegisterApplication", request, true, Masters.DEADLINE_MS);
+        ApplicationLease lease = new ApplicationLease(masters, instance, holder, reply.u64("leaseMs"));
+        masters.setHolder(holder);
+        lease.renewal.start();
+        return lease;
     }
 
     public Instance instance() {
-        return null;
+        return instance;
     }
 
     /** 16 bytes; for {@link Masters#setHolder} elsewhere. */
     public byte[] holder() {
-        return null;
+        return holder.clone();
     }
 
     /** As granted. */
     public long leaseMs() {
-        return 0;
+        return leaseMs;
     }
 
     /** Why the application is gone (APPLICATION_GONE), or null while it lives. */
     public HoldfastException gone() {
-        return null;
+        return gone;
     }
 
     /** Stop renewing and give the lease back. The masters are not waited for long: the lease ends by itself. */
     @Override
-    public void close() {}
+    public void close() {
+        synchronized (this) {
+            if (closed) {
+                return;
+            }
+            closed = true;
+        }
+        renewal.interrupt();
+        try {
+            renewal.join(JOIN_MS);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+        }
+        try {
+            masters.calls().call("Shuffles/Detach", named(), true, DETACH_MS);
+        } catch (HoldfastException error) {
+            if (error.status() != Status.APPLICATION_GONE) {
+                LOG.warn("The lease of application {} could not be given back; it ends by itself: {}", instance, error.getMessage());
+            }
+        }
+    }
+
+    private void renew() {
+        long pause = Math.max(leaseMs, LEASE_MS_MIN) / RENEWALS;
+        while (true) {
+            try {
+                Thread.sleep(pause);
+                masters.calls().call("Shuffles/RenewLease", named(), false, (int) Math.min(pause, Masters.DEADLINE_MS));
+            } catch (InterruptedException closing) {
+                return;
+            } catch (HoldfastException error) {
+                if (error.status() == Status.APPLICATION_GONE) {
+                    gone = error;
+                    LOG.error("Application {} is gone: {}", instance, error.getMessage());
+                    return;
+                }
+                if (Thread.currentThread().isInterrupted()) {
+                    return;
+                }
+                LOG.warn("The lease of application {} could not be renewed; trying again: {}", instance, error.getMessage());
+            }
+        }
+    }
+
+    private JsonObject named() {
+        return new JsonObject().bytes("instance", instance.bytes()).bytes("holder", holder);
+    }
 }

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Set;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
+import org.apache.spark.shuffle.holdfast.wire.Location;
 import org.apache.spark.shuffle.holdfast.wire.ReduceManifest;
 import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
@@ -14,13 +15,13 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 /**
  * The masters, as typed calls (docs/control_plane.md). One per JVM; thread-safe. A call is made by the thread that wants its answer: it
  * finds the leader, repeats what may succeed later until its deadline, and ends soon after that thread is interrupted
- * (UNAVAILABLE, the interrupt kept). Refusals are thrown with the status that the master gave.
+ * (INTERNAL, the interrupt kept). Refusals are thrown with the status that the master gave.
  */
 public final class Masters implements AutoCloseable {
     /** Masters that elect a leader need about a second; a cluster that is being started some more. */
     public static final int DEADLINE_MS = 30_000;
     /** A commit waits for workers that are away, up to the cluster's grace for them, and is then repeated by who waits. */
-    public static final int COMMIT_DEADLINE_MS = 300_000;
+    public static final int COMMIT_DEADLINE_MS = 180_000;
     private static final byte[] NO_HOLDER = {};
 
     private final String endpoints;
@@ -94,7 +95,7 @@ public final class Masters implements AutoCloseable {
         JsonObject reply = calls.call("Shuffles/Revive", request, false, deadlineMs);
         List<Revived.Place> places = new ArrayList<>();
         for (JsonObject each : reply.objects("locations")) {
-            places.add(new Revived.Place(each.u32("partition"), new org.apache.spark.shuffle.holdfast.wire.Location(
+            places.add(new Revived.Place(each.u32("partition"), new Location(
                     each.u32("epoch"), each.u32("primary"), each.u32("replica"), each.u32("hint"))));
         }
         return new Revived(places, workersOf(reply), reply.u64("raftIndex"));
@@ -135,7 +136,7 @@ public final class Masters implements AutoCloseable {
         return workers;
     }
 
-    /** Close connections; calls under way fail with UNAVAILABLE, later ones too. */
+    /** Close connections; calls under way fail with INTERNAL, later ones too. */
     @Override
     public void close() {
         calls.close();
