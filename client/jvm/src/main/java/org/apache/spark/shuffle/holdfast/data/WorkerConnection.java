@@ -207,6 +207,11 @@ public final class WorkerConnection implements AutoCloseable {
         return true;
     }
 
+    /** Returns when something came (not always a whole frame), the time is up, or the thread was interrupted. */
+    public void awaitReadable(int timeoutMs) throws HoldfastException {
+        await(SelectionKey.OP_READ, System.nanoTime() + timeoutMs * 1_000_000L);
+    }
+
     /** Whether the connection is still good and nothing unexpected came; asked before an idle one is used again. */
     boolean isQuiet() {
         try {

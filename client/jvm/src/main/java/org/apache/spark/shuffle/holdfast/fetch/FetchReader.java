@@ -1,0 +1,352 @@
+package org.apache.spark.shuffle.holdfast.fetch;
+
+import java.util.ArrayDeque;
+import java.util.List;
+import org.apache.spark.shuffle.holdfast.control.Manifest;
+import org.apache.spark.shuffle.holdfast.control.Masters;
+import org.apache.spark.shuffle.holdfast.data.ConnectionPool;
+import org.apache.spark.shuffle.holdfast.data.Frame;
+import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
+import org.apache.spark.shuffle.holdfast.wire.ChunksData;
+import org.apache.spark.shuffle.holdfast.wire.ChunksOpened;
+import org.apache.spark.shuffle.holdfast.wire.FrameType;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.SeededCrc;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * Reads partitions of a committed shuffle: carries out what {@link ChunkFetch} decides, and believes nothing; the twin of
+ * {@code client/push_reader.py} and {@code stream_reader.py}.
+ *
+ * <p>Rules: everything happens on the thread that calls {@link #next()}, which is the only one to use it: it asks, waits,
+ * verifies and, where a worker is out of reach, asks the masters. One stream per worker for all partitions wanted; what
+ * the workers send meanwhile waits in the kernel, bounded by the credit of the streams. A payload is handed on after its
+ * checksum was right, once; null comes only when every partition was whole. Errors name shuffle, partition, epoch and
+ * chunk or map. Called by the shuffle reader.
+ */
+public final class FetchReader implements AutoCloseable {
+    private final Masters masters;
+    private final ShuffleKey key;
+    private final ChunkFetch chunks;
+    private final LongRecords records;
+    private final SeededCrc crc;
+    private final BatchHeader batch = new BatchHeader();
+    private final FetchedBatch fetched = new FetchedBatch();
+    private final ArrayDeque<Effect> effects = new ArrayDeque<>();
+    private final Streams streams;
+    private ChunkStream current;
+    /** When the masters are to be asked; 0: not at all. */
+    private long askAtNs;
+    private boolean begun;
+    private boolean complete;
+    private boolean closed;
+    private long bytes;
+
+    /**
+     * @param manifest what was committed
+     * @param startPartition the first partition of {@code [startPartition, endPartition)}
+     * @param startMap the first map of {@code [startMap, endMap)}; 0 and the number of maps or more for all
+     */
+    public FetchReader(
+            Masters masters,
+            ConnectionPool connections,
+            ShuffleKey key,
+            Manifest manifest,
+            int startPartition,
+            int endPartition,
+            int startMap,
+            int endMap,
+            ExpectedMaps expected,
+            FetchLimits limits) {
+        this.masters = masters;
+        this.key = key;
+        boolean partly = startMap > 0 || endMap < expected.maps();
+        chunks = new ChunkFetch(
+                manifest.epochs(), expected, startPartition, endPartition, startMap, endMap, partly, "shuffle " + key,
+                limits.returnGraceMs() * 1_000_000, limits.streamsAtOnce());
+        records = new LongRecords(chunks);
+        crc = new SeededCrc(key);
+        int creditBytes = limits.creditBytes(chunks.fetch.workersWanted());
+        Streams.Range maps = partly ? new Streams.Range(startMap, endMap) : Streams.Range.ALL;
+        streams = new Streams(connections, chunks, key, maps, creditBytes, manifest.workers());
+    }
+
+    /** Returns the next payload, or null if all of them were returned and nothing is missing. */
+    public FetchedBatch next() throws HoldfastException {
+        if (closed) {
+            if (complete) {
+                return null;
+            }
+            throw new HoldfastException(Status.UNAVAILABLE, "shuffle " + key + ": the reader is closed");
+        }
+        boolean good = false;
+        try {
+            FetchedBatch found = advance();
+            good = true;
+            if (found == null) {
+                close();
+            }
+            return found;
+        } finally {
+            if (!good) {
+                close();
+            }
+        }
+    }
+
+    /** Batches that came more than once so far, resent or read from both copies, and were dropped. */
+    public long duplicates() {
+        return chunks.duplicates();
+    }
+
+    /** Bytes that came from workers so far. */
+    public long bytes() {
+        return bytes;
+    }
+
+    /** Gives connections and memory back; harmless at any time. */
+    @Override
+    public void close() {
+        closed = true;
+        current = null;
+        streams.close();
+        records.clear();
+        fetched.payload = null;
+    }
+
+    private FetchedBatch advance() throws HoldfastException {
+        if (!begun) {
+            begun = true;
+            effects.addAll(chunks.started());
+        }
+        for (;;) {
+            LongRecords.Whole whole = records.poll();
+            if (whole != null) {
+                whole.into(fetched);
+                return fetched;
+            }
+            if (!effects.isEmpty()) {
+                carryOut(effects.poll());
+            } else if (current != null) {
+                if (nextOfFrame()) {
+                    return fetched;
+                }
+            } else if (complete) {
+                records.end();
+                return null;
+            } else {
+                nextFrame();
+            }
+        }
+    }
+
+    // Frames.
+
+    /** Takes the next frame of any stream, or sees to what is due while there is none. */
+    private void nextFrame() throws HoldfastException {
+        if (askAtNs != 0 && System.nanoTime() - askAtNs >= 0) {
+            askMasters();
+            return;
+        }
+        ChunkStream stream = streams.ready(askAtNs);
+        if (stream != null) {
+            onFrame(stream);
+            return;
+        }
+        if (Thread.currentThread().isInterrupted()) {
+            throw new ReadInterruptedException("shuffle " + key);
+        }
+        effects.addAll(streams.takeFailures());
+    }
+
+    private void onFrame(ChunkStream stream) {
+        try {
+            Frame frame = stream.connection.receive(0);
+            if (frame == null || frame.requestId() != stream.requestId) {
+                return; // a late refusal of something that an earlier user of this connection said
+            }
+            if (frame.status() != Status.OK) {
+                String text = "worker " + stream.worker() + ": " + frame.text();
+                streams.giveBack(stream);
+                effects.addAll(failed(stream, new HoldfastException(frame.status(), text)));
+            } else if (frame.type() == FrameType.CHUNKS_OPEN) {
+                stream.opened(ChunksOpened.decode(frame.meta()));
+            } else if (frame.type() == FrameType.CHUNKS_DATA && stream.isOpened()) {
+                onData(stream, ChunksData.decode(frame.meta()), frame);
+            } else {
+                String text = stream.connection + " sent " + FrameType.name(frame.type()) + " on a stream";
+                throw new HoldfastException(Status.BAD_FRAME, text);
+            }
+        } catch (HoldfastException error) {
+            streams.discard(stream);
+            effects.addAll(failed(stream, error));
+        }
+    }
+
+    private List<Effect> failed(ChunkStream stream, HoldfastException error) {
+        return chunks.fetch.streamFailed(stream.number, error, System.nanoTime());
+    }
+
+    private void onData(ChunkStream stream, ChunksData data, Frame frame) {
+        try {
+            if (frame.body().hasRemaining()) {
+                if (data.file() < 0 || data.file() >= stream.files.size()) {
+                    damaged(stream, stream.file, "worker " + stream.worker() + " sent a file that was not asked for");
+                    return;
+                }
+                stream.begin(data, frame.body());
+                if (upToFile(stream, data.file())) {
+                    chunks.chunkCame(stream.files.get(data.file()), stream.worker(), data.chunk(), false);
+                    current = stream;
+                }
+            } else if (data.end()) {
+                onEnd(stream);
+            }
+        } catch (HoldfastException | IncompleteException error) {
+            damaged(stream, stream.file, inChunk(stream, data, error));
+        }
+    }
+
+    /** Finds the next payload of the frame that counts; ends the frame if there is none. */
+    private boolean nextOfFrame() {
+        ChunkStream stream = current;
+        ChunksData data = stream.data;
+        EpochFile file = stream.files.get(data.file());
+        try {
+            while (stream.nextBatch(batch, file.partition, crc)) {
+                if (!chunks.admit(file.partition, batch)) {
+                    continue;
+                }
+                if (batch.payloadBytes() > 0 && records.isAlone(file.partition, batch, stream.payload(batch))) {
+                    fetched.partition = file.partition;
+                    fetched.map = batch.map();
+                    fetched.attempt = batch.attempt();
+                    fetched.flags = batch.flags();
+                    fetched.codec = batch.codec();
+                    fetched.payload = stream.payload(batch);
+                    return true;
+                }
+            }
+            current = null;
+            if (data.endOfChunk()) {
+                stream.endOfChunk();
+                chunks.chunkCame(file, stream.worker(), data.chunk(), true);
+            }
+        } catch (HoldfastException | IncompleteException error) {
+            damaged(stream, data.file(), inChunk(stream, data, error));
+            return false;
+        }
+        endOfFrame(stream, data);
+        return false;
+    }
+
+    private void endOfFrame(ChunkStream stream, ChunksData data) {
+        bytes += stream.frameBytes();
+        try {
+            if (data.end()) {
+                stream.endOfChunk();
+                onEnd(stream);
+            } else {
+                stream.giveCredit();
+            }
+        } catch (HoldfastException error) {
+            if (error.status() == Status.CORRUPT) {
+                damaged(stream, data.file(), inChunk(stream, data, error));
+                return;
+            }
+            streams.discard(stream);
+            effects.addAll(failed(stream, error));
+        }
+    }
+
+    private static String inChunk(ChunkStream stream, ChunksData data, Exception error) {
+        return "chunk " + data.chunk() + " from worker " + stream.worker() + ": " + error.getMessage();
+    }
+
+    /** Ends the files before {@code file}, which the worker has sent in full; returns whether all of them were whole. */
+    private boolean upToFile(ChunkStream stream, int file) {
+        if (file < stream.file) {
+            damaged(stream, stream.file, "worker " + stream.worker() + " sent file " + file + " out of turn");
+            return false;
+        }
+        while (stream.file < file) {
+            EpochFile done = stream.files.get(stream.file);
+            try {
+                chunks.fileSent(done, stream.worker(), stream.chunksOfFile());
+            } catch (IncompleteException error) {
+                damaged(stream, stream.file, "partition " + error.partition + " from worker " + stream.worker() + ": "
+                        + error.getMessage());
+                return false;
+            }
+            stream.file++;
+            effects.addAll(chunks.epochComplete(stream.number, done, stream.worker()));
+        }
+        return true;
+    }
+
+    private void onEnd(ChunkStream stream) {
+        if (upToFile(stream, stream.files.size())) {
+            streams.giveBack(stream);
+            effects.addAll(chunks.fetch.streamEnded(stream.number));
+        }
+    }
+
+    /** What came is wrong; the stream is of no use any more. */
+    private void damaged(ChunkStream stream, int file, String what) {
+        current = null;
+        EpochFile blamed = stream.files.get(Math.max(0, Math.min(file, stream.files.size() - 1)));
+        streams.discard(stream);
+        effects.addAll(chunks.fetch.fileBad(stream.number, blamed, what));
+    }
+
+    // Effects.
+
+    private void carryOut(Effect effect) throws HoldfastException {
+        if (effect instanceof Effect.OpenStream open) {
+            HoldfastException error = streams.open(open);
+            if (error != null) {
+                effects.addAll(chunks.fetch.streamFailed(open.stream(), error, System.nanoTime()));
+            }
+        } else if (effect instanceof Effect.CloseStream close) {
+            if (current != null && current.number == close.stream()) {
+                current = null;
+            }
+            streams.discard(close.stream());
+        } else if (effect instanceof Effect.AskMasters ask) {
+            long at = System.nanoTime() + ask.afterNs();
+            askAtNs = askAtNs == 0 || at - askAtNs < 0 ? at : askAtNs;
+        } else if (effect instanceof Effect.Failed failure) {
+            throw whyDropped(failure.error());
+        } else {
+            complete = true;
+        }
+    }
+
+    private void askMasters() throws HoldfastException {
+        askAtNs = 0;
+        try {
+            effects.addAll(chunks.fetch.workersKnown(streams.learn(masters.workers()), System.nanoTime()));
+        } catch (HoldfastException error) {
+            if (Thread.currentThread().isInterrupted()) {
+                throw new ReadInterruptedException("shuffle " + key);
+            }
+            effects.addAll(chunks.fetch.mastersSilent(error, System.nanoTime()));
+        }
+    }
+
+    /** Data that is nowhere was lost, or dropped on purpose: only the masters know. */
+    private HoldfastException whyDropped(HoldfastException error) {
+        if (error.status() == Status.DATA_LOST) {
+            try {
+                masters.getManifest(key, 0, false);
+            } catch (HoldfastException told) {
+                if (told.status() == Status.APPLICATION_GONE || told.status() == Status.UNKNOWN_SHUFFLE
+                        || told.status() == Status.UNKNOWN_GENERATION) {
+                    return new HoldfastException(told.status(), told.getMessage(), error);
+                }
+            }
+        }
+        return error;
+    }
+}

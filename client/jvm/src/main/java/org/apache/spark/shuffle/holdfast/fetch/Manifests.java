@@ -1,0 +1,164 @@
+package org.apache.spark.shuffle.holdfast.fetch;
+
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.function.Supplier;
+import org.apache.spark.shuffle.holdfast.control.Manifest;
+import org.apache.spark.shuffle.holdfast.control.Masters;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * What was committed, by generation: asked once per JVM, however many tasks want it.
+ *
+ * <p>Rules: whoever comes first asks the masters, on its own thread, and all others wait for that answer; if it was
+ * interrupted, the next one asks. Where nobody has said who won, the asker does, if it knows. What is kept is bounded by
+ * count and by epochs; the least recently used goes first. Thread-safe. Made once by the plug-in's runtime, called as a
+ * reader is made.
+ */
+public final class Manifests {
+    private static final int KEPT_MAX = 64;
+    /** Rows of all manifests that are kept; a larger one is kept alone. */
+    private static final long EPOCHS_KEPT_MAX = 4_000_000;
+    private static final int POLL_MS = 5_000;
+    /** For how long a commit that somebody else has under way is waited for. */
+    private static final long COMMIT_WAIT_NS = 180_000_000_000L;
+
+    private final Masters masters;
+    private final Map<ShuffleKey, Manifest> kept = new LinkedHashMap<>(16, 0.75f, true);
+    private final Map<ShuffleKey, CompletableFuture<Manifest>> asking = new HashMap<>();
+    private long keptEpochs;
+
+    /** @param masters who are asked */
+    public Manifests(Masters masters) {
+        this.masters = masters;
+    }
+
+    /**
+     * Returns the manifest of a committed generation.
+     *
+     * @param winners gives the REDUCE_WINNERS array to commit where nobody has, or null if the caller does not know them
+     *     yet; asked at most once, on the calling thread
+     * @throws HoldfastException what the masters refuse; NOT_COMMITTED if nobody commits for three minutes
+     */
+    public Manifest get(ShuffleKey key, Supplier<byte[]> winners) throws HoldfastException {
+        for (;;) {
+            CompletableFuture<Manifest> answer;
+            boolean mine = false;
+            synchronized (this) {
+                Manifest found = kept.get(key);
+                if (found != null) {
+                    return found;
+                }
+                answer = asking.get(key);
+                if (answer == null) {
+                    mine = true;
+                    answer = new CompletableFuture<>();
+                    asking.put(key, answer);
+                }
+            }
+            Manifest found = mine ? ask(key, winners, answer) : await(key, answer);
+            if (found != null) {
+                return found;
+            }
+        }
+    }
+
+    /** Forgets all generations of a shuffle up to and including the one named. */
+    public synchronized void forget(ShuffleKey upTo) {
+        for (Iterator<Manifest> each = kept.values().iterator(); each.hasNext(); ) {
+            Manifest manifest = each.next();
+            ShuffleKey key = manifest.key();
+            if (key.shuffle() == upTo.shuffle() && key.instance().equals(upTo.instance())
+                    && Integer.compareUnsigned(key.generation(), upTo.generation()) <= 0) {
+                keptEpochs -= manifest.epochs().size();
+                each.remove();
+            }
+        }
+    }
+
+    /** Manifests that are kept. */
+    public synchronized int size() {
+        return kept.size();
+    }
+
+    private Manifest ask(ShuffleKey key, Supplier<byte[]> winners, CompletableFuture<Manifest> answer)
+            throws HoldfastException {
+        Manifest found = null;
+        try {
+            found = askMasters(key, winners);
+            keep(key, found);
+            return found;
+        } catch (HoldfastException error) {
+            if (!Thread.currentThread().isInterrupted()) {
+                answer.completeExceptionally(error);
+            }
+            throw error;
+        } finally {
+            synchronized (this) {
+                asking.remove(key);
+            }
+            answer.complete(found); // null: whoever waits asks
+        }
+    }
+
+    private static Manifest await(ShuffleKey key, CompletableFuture<Manifest> answer) throws HoldfastException {
+        try {
+            return answer.get();
+        } catch (ExecutionException failed) {
+            HoldfastException error = (HoldfastException) failed.getCause();
+            throw new HoldfastException(error.status(), error.getMessage(), error);
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+            throw new ReadInterruptedException("shuffle " + key);
+        }
+    }
+
+    private Manifest askMasters(ShuffleKey key, Supplier<byte[]> winners) throws HoldfastException {
+        boolean offers = winners != null;
+        long endNs = System.nanoTime() + COMMIT_WAIT_NS;
+        for (;;) {
+            try {
+                return masters.getManifest(key, POLL_MS, offers);
+            } catch (HoldfastException error) {
+                boolean wanted = error.status() == Status.NEED_WINNERS && offers;
+                if (!wanted && (error.status() != Status.NOT_COMMITTED || System.nanoTime() - endNs > 0)) {
+                    throw error;
+                }
+                if (wanted) {
+                    offers = false;
+                    commit(key, winners.get());
+                }
+            }
+        }
+    }
+
+    private void commit(ShuffleKey key, byte[] winners) throws HoldfastException {
+        if (winners == null) {
+            return; // then somebody else has to, and the poll waits for that
+        }
+        try {
+            masters.commit(key, winners);
+        } catch (HoldfastException error) {
+            if (error.status() != Status.CONFLICT) {
+                throw error;
+            }
+            // somebody was faster and named another attempt: a commit is final, and readers go by it
+        }
+    }
+
+    private synchronized void keep(ShuffleKey key, Manifest manifest) {
+        Manifest before = kept.put(key, manifest);
+        keptEpochs += manifest.epochs().size() - (before == null ? 0 : before.epochs().size());
+        Iterator<Manifest> oldest = kept.values().iterator();
+        while (kept.size() > 1 && (kept.size() > KEPT_MAX || keptEpochs > EPOCHS_KEPT_MAX)) {
+            keptEpochs -= oldest.next().epochs().size();
+            oldest.remove();
+        }
+    }
+}
