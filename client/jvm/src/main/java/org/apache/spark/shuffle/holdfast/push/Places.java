@@ -1,14 +1,14 @@
 package org.apache.spark.shuffle.holdfast.push;
 
-import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Limits;
+import org.apache.spark.shuffle.holdfast.wire.Location;
 import org.apache.spark.shuffle.holdfast.wire.ReduceLocations;
 
 /**
@@ -20,13 +20,10 @@ import org.apache.spark.shuffle.holdfast.wire.ReduceLocations;
  * {@link PushWriter} and {@link PushSession}.
  */
 public final class Places {
-    /** Of a place without a second copy. */
-    static final int NO_WORKER = -1;
-
     /** Who takes a push; batches of one destination share frames. One object each, known by its slot. */
     record Destination(int slot, int primary, int incarnation, int replica, int replicaIncarnation) {
         boolean hasReplica() {
-            return replica != NO_WORKER;
+            return replica != Limits.NO_WORKER;
         }
     }
 
@@ -39,7 +36,6 @@ public final class Places {
     private final Map<Members, Destination> destinations = new HashMap<>();
     /** One object for equal ones: a million places take little memory. */
     private final Map<Place, Place> shared = new HashMap<>();
-    private final Map<Integer, Integer> incarnations = new HashMap<>();
     private final Map<Integer, String> addresses = new HashMap<>();
     private volatile int destinationCount;
     private volatile long raftIndex;
@@ -52,9 +48,10 @@ public final class Places {
     Places(ReduceLocations found, Collection<WorkerAddress> workers, long raftIndex) {
         places = new AtomicReferenceArray<>(found.partitions());
         this.raftIndex = raftIndex;
-        learnWorkers(workers);
+        learnAddresses(workers);
+        Map<Integer, Integer> starts = incarnations(workers);
         for (int each = 0; each < found.partitions(); each++) {
-            places.set(each, place(found.epoch(each), found.primary(each), found.replica(each), found.hint(each)));
+            places.set(each, place(found.get(each), starts));
         }
     }
 
@@ -83,15 +80,7 @@ public final class Places {
         return addresses.get(worker);
     }
 
-    /** Takes note of where workers are, and which start of them is meant by what is learnt next. */
-    synchronized void learnWorkers(Collection<WorkerAddress> workers) {
-        for (WorkerAddress each : workers) {
-            incarnations.put(each.worker(), each.incarnation());
-            addresses.put(each.worker(), each.address());
-        }
-    }
-
-    /** Takes note of an address only: places stay with the incarnations that they were given with. */
+    /** Takes note of where workers are now: places stay with the incarnations that they were given with. */
     synchronized void learnAddresses(Collection<WorkerAddress> workers) {
         for (WorkerAddress each : workers) {
             addresses.put(each.worker(), each.address());
@@ -99,12 +88,21 @@ public final class Places {
     }
 
     /** Takes note of a new location; returns whether it is newer than the one known. */
-    synchronized boolean learn(int partition, int epoch, int primary, int replica, int hint) {
-        if (Integer.compareUnsigned(epoch, places.get(partition).epoch()) <= 0) {
+    synchronized boolean learn(int partition, Location location, Map<Integer, Integer> incarnations) {
+        if (Integer.compareUnsigned(location.epoch(), places.get(partition).epoch()) <= 0) {
             return false;
         }
-        places.setRelease(partition, place(epoch, primary, replica, hint));
+        places.setRelease(partition, place(location, incarnations));
         return true;
+    }
+
+    /** Which start of each worker an answer of the masters means. */
+    static Map<Integer, Integer> incarnations(Collection<WorkerAddress> workers) {
+        Map<Integer, Integer> found = new HashMap<>();
+        for (WorkerAddress each : workers) {
+            found.put(each.worker(), each.incarnation());
+        }
+        return found;
     }
 
     /** Takes note of how far the masters are. */
@@ -112,13 +110,10 @@ public final class Places {
         raftIndex = Math.max(raftIndex, index);
     }
 
-    /** The workers that hold a place now, for log lines. */
-    synchronized List<Integer> workers() {
-        return new ArrayList<>(addresses.keySet());
-    }
-
-    private synchronized Place place(int epoch, int primary, int replica, int hint) {
-        int replicaIncarnation = replica == NO_WORKER ? 0 : incarnations.getOrDefault(replica, 0);
+    private synchronized Place place(Location location, Map<Integer, Integer> incarnations) {
+        int primary = location.primary();
+        int replica = location.replica();
+        int replicaIncarnation = location.hasReplica() ? incarnations.getOrDefault(replica, 0) : 0;
         Members members = new Members(primary, incarnations.getOrDefault(primary, 0), replica, replicaIncarnation);
         Destination destination = destinations.get(members);
         if (destination == null) {
@@ -127,7 +122,7 @@ public final class Places {
             destinations.put(members, destination);
             destinationCount = destinations.size();
         }
-        Place made = new Place(epoch, destination, hint);
+        Place made = new Place(location.epoch(), destination, location.hint());
         Place known = shared.putIfAbsent(made, made);
         return known == null ? made : known;
     }

@@ -1,13 +1,62 @@
 package org.apache.spark.shuffle.holdfast.push;
 
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Objects;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
+import org.apache.spark.shuffle.holdfast.push.Places.Destination;
+import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Limits;
+import org.apache.spark.shuffle.holdfast.wire.SeededCrc;
+import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
- * Pushes the output of one map attempt. Signature first; the body follows.
+ * Pushes the output of one map attempt.
+ *
+ * <p>Rules: the task's thread makes batches, straight in the memory of the frame that goes to their partition's worker;
+ * full frames are pushed in the background. Memory is bounded: frames that are being filled together, and what no worker
+ * has acknowledged, for which {@code write} waits. Nothing is ever started again from the beginning: a refused batch goes
+ * elsewhere, under its number. One thread; leave it with {@link #close} or, on any error, {@link #abort}. An interrupt
+ * ends {@code write} and {@code close}, and stays set. Called by the shuffle writer.
  */
 public final class PushWriter {
+    /** Shorter payloads gain less by compression than their handling costs. */
+    private static final int COMPRESS_BYTES_MIN = 256;
+    /** Payloads sent as they are after one that did not shrink by an eighth. */
+    private static final int SKIPS = 31;
+    /** What is longer goes in pieces of this size, flagged MORE, so that frames stay near their usual size. */
+    static final int PIECE_BYTES = 4 << 20;
+    /** Payload and header of a LAST with nothing in it. */
+    private static final int HEAD_BYTES_MAX = BatchHeader.SIZE + BatchHeader.TOTALS_BYTES;
+    private static final int FRAME_BYTES_LEAST = 64 << 10;
+
+    private final PushLimits limits;
+    private final Places places;
+    private final PushMemory memory;
+    private final Pusher pusher;
+    private final int map;
+    private final long attempt;
+    private final Codec codec;
+    private final Encryption encryption;
+    private final SeededCrc crc;
+    private int skip;
+
+    /** Of each partition: batches, sum of their CRCs, payload bytes as sent. */
+    private final int[] batches;
+    private final long[] crcSums;
+    private final long[] sizes;
+    private final boolean[] ended;
+    /** Frames that are being filled, by slot of their destination, and their memory together. */
+    private PushFrame[] open = new PushFrame[8];
+    private long openBytes;
+    private boolean over;
+
     /** @param encryption null for none */
     public PushWriter(
             PushContext context,
@@ -17,34 +66,255 @@ public final class PushWriter {
             long attempt,
             Codec codec,
             Encryption encryption) {
-        throw new UnsupportedOperationException();
+        this.places = places;
+        this.map = map;
+        this.attempt = attempt;
+        this.codec = codec;
+        this.encryption = encryption;
+        limits = context.limits();
+        crc = new SeededCrc(registered.key());
+        memory = new PushMemory(context.buffers());
+        pusher = new Pusher(context, registered.key(), places, map, attempt, memory);
+        batches = new int[places.partitions()];
+        crcSums = new long[places.partitions()];
+        sizes = new long[places.partitions()];
+        ended = new boolean[places.partitions()];
     }
 
-    /** Writes one batch of whole records, which is not the last of its partition. */
+    /** Writes one batch of whole records, which need not be the last of its partition. */
     public void write(int partition, byte[] data, int off, int len) throws HoldfastException {
         write(partition, data, off, len, false);
     }
 
-    /** Writes one batch of whole records; waits while too much is unacknowledged. Of any length. */
+    /**
+     * Writes one batch of whole records; waits while too much is unacknowledged. One that is longer than a batch may be
+     * is cut, and joined by readers. Nothing may follow for a partition whose {@code last} batch was written. Throws what
+     * ended the attempt if it is over: COMMITTED if another attempt won, NO_ROOM, APPLICATION_GONE; then call
+     * {@link #abort}.
+     */
     public void write(int partition, byte[] data, int off, int len, boolean last) throws HoldfastException {
-        throw new UnsupportedOperationException();
+        check(partition);
+        Objects.checkFromIndexSize(off, len, data.length);
+        if (len == 0 && !last) {
+            return;
+        }
+        boolean compressed = codec != Codec.NONE && len >= COMPRESS_BYTES_MIN && len <= Limits.ORIGINAL_BYTES_MAX;
+        if (compressed && skip > 0) {
+            skip--;
+            compressed = false;
+        }
+        int bound = compressed ? Math.max(codec.bound(len), len) : len;
+        if (encryption != null || bound > PIECE_BYTES) {
+            writeApart(partition, data, off, len, compressed, last);
+        } else {
+            writeStraight(partition, data, off, len, compressed ? bound : 0, last);
+        }
     }
 
-    /** Writes one record of any length: the same as {@code write}, which cuts what is longer than a batch. */
+    /** Writes one record of any length, as a batch of its own or several. */
     public void writeRecord(int partition, byte[] data, int off, int len) throws HoldfastException {
         write(partition, data, off, len, false);
     }
 
     /**
      * Pushes the rest and waits until everything is acknowledged; returns the payload bytes of each partition as sent,
-     * at least 1 where any batch was sent.
+     * at least 1 where any batch was sent. Throws as {@code write}.
      */
     public long[] close() throws HoldfastException {
-        throw new UnsupportedOperationException();
+        checkOpen();
+        byte[] nothing = new byte[0];
+        for (int each = 0; each < batches.length; each++) {
+            if (batches[each] > 0) {
+                if (!ended[each]) {
+                    writeStraight(each, nothing, 0, 0, 0, true);
+                }
+                sizes[each] = Math.max(1, sizes[each]);
+            }
+        }
+        List<PushFrame> last = new ArrayList<>();
+        for (PushFrame frame : open) {
+            if (frame != null) {
+                last.add(frame);
+            }
+        }
+        forgetOpen();
+        pusher.finish(last);
+        over = true;
+        return sizes;
     }
 
     /** Gives the attempt up; readers drop what it pushed. Harmless after {@code close}, and twice. */
     public void abort() {
-        throw new UnsupportedOperationException();
+        if (over) {
+            return;
+        }
+        over = true;
+        for (PushFrame frame : open) {
+            if (frame != null) {
+                memory.release(frame);
+            }
+        }
+        forgetOpen();
+        pusher.abort();
+    }
+
+    /** Bytes of batches handed to the pusher so far, headers included. */
+    public long pushedBytes() {
+        return pusher.pushedBytes();
+    }
+
+    /** Of those, bytes that are not acknowledged yet. */
+    public long unacknowledgedBytes() {
+        return pusher.heldBytes();
+    }
+
+    // Batches.
+
+    private void checkOpen() throws HoldfastException {
+        if (over) {
+            throw new HoldfastException(
+                    Status.INTERNAL, pusher.where() + " was closed or aborted; nothing more can be written");
+        }
+    }
+
+    private void check(int partition) throws HoldfastException {
+        checkOpen();
+        if (ended[Objects.checkIndex(partition, ended.length)]) {
+            throw new IllegalStateException(pusher.where() + ": partition " + partition + " had its last batch");
+        }
+    }
+
+    /** A batch made in the frame itself. @param bound room for the compressed payload, 0 to send it as it is */
+    private void writeStraight(int partition, byte[] data, int off, int len, int bound, boolean last)
+            throws HoldfastException {
+        PushFrame frame = frameFor(partition, HEAD_BYTES_MAX + Math.max(bound, len));
+        ByteBuffer body = frame.body;
+        int at = body.position();
+        int payloadAt = at + BatchHeader.SIZE + (last ? BatchHeader.TOTALS_BYTES : 0);
+        body.position(payloadAt);
+        int number = 0;
+        if (bound == 0 || !shrunk(len, codec.compress(data, off, len, body))) {
+            body.position(payloadAt);
+            body.put(data, off, len);
+        } else {
+            number = codec.number();
+        }
+        seal(frame, partition, at, BatchHeader.flags(last ? BatchHeader.LAST : 0, number));
+    }
+
+    private boolean shrunk(int before, int after) {
+        if (after <= before - before / 8) {
+            return true;
+        }
+        skip = SKIPS;
+        return false;
+    }
+
+    /** A batch whose payload is made elsewhere first: because it has to be encrypted, or to be cut. */
+    private void writeApart(int partition, byte[] data, int off, int len, boolean compressed, boolean last)
+            throws HoldfastException {
+        byte[] payload = data;
+        int from = off;
+        int left = len;
+        int number = 0;
+        if (compressed) {
+            ByteBuffer small = ByteBuffer.allocate(codec.bound(len)).order(ByteOrder.LITTLE_ENDIAN);
+            int size = codec.compress(data, off, len, small);
+            if (shrunk(len, size)) {
+                payload = small.array();
+                from = 0;
+                left = size;
+                number = codec.number();
+            }
+        }
+        if (encryption != null && left > 0) {
+            try {
+                Encryption.Sealed sealed = encryption.seal(payload, from, left);
+                payload = sealed.bytes();
+                from = 0;
+                left = sealed.length();
+            } catch (IOException failed) {
+                throw new HoldfastException(Status.INTERNAL, pusher.where() + ": encryption: " + failed.getMessage(), failed);
+            }
+        }
+        do {
+            int piece = Math.min(left, PIECE_BYTES);
+            left -= piece;
+            boolean ends = last && left == 0;
+            PushFrame frame = frameFor(partition, HEAD_BYTES_MAX + piece);
+            ByteBuffer body = frame.body;
+            int at = body.position();
+            body.position(at + BatchHeader.SIZE + (ends ? BatchHeader.TOTALS_BYTES : 0));
+            body.put(payload, from, piece);
+            from += piece;
+            int flags = (left > 0 ? BatchHeader.MORE : 0) | (ends ? BatchHeader.LAST : 0);
+            seal(frame, partition, at, BatchHeader.flags(flags, number));
+        } while (left > 0);
+    }
+
+    /** Writes the header of the batch that ends where the frame's body is now, and counts it. */
+    private void seal(PushFrame frame, int partition, int at, int flags) {
+        ByteBuffer body = frame.body;
+        int payload = body.position() - at - BatchHeader.SIZE;
+        boolean last = (flags & BatchHeader.LAST) != 0;
+        if (last) {
+            BatchHeader.putTotals(body, at + BatchHeader.SIZE, batches[partition] + 1, crcSums[partition]);
+            ended[partition] = true;
+        }
+        int sum = BatchHeader.write(
+                body, at, flags, map, attempt, batches[partition], payload, partition, crc);
+        frame.added(partition, batches[partition]++);
+        crcSums[partition] += sum & 0xFFFF_FFFFL;
+        sizes[partition] += payload - (last ? BatchHeader.TOTALS_BYTES : 0);
+    }
+
+    // Frames.
+
+    /** Returns the open frame of the partition's destination, with room for so many bytes more. */
+    private PushFrame frameFor(int partition, int bytes) throws HoldfastException {
+        Destination destination = places.at(partition).destination();
+        int slot = destination.slot();
+        if (slot >= open.length) {
+            open = Arrays.copyOf(open, Math.max(2 * open.length, slot + 1));
+        }
+        PushFrame frame = open[slot];
+        if (frame != null && frame.body.remaining() >= bytes && frame.count() < Limits.PUSH_BATCHES_MAX) {
+            return frame;
+        }
+        if (frame != null) {
+            handOver(slot);
+        }
+        // Many destinations have small frames each, so that they fit the bound together.
+        int usual = (int) Math.min(limits.frameBytes(), limits.openBytes() / Math.max(1, places.destinations()));
+        frame = memory.take(destination, Math.max(bytes, Math.max(usual, FRAME_BYTES_LEAST)));
+        open[slot] = frame;
+        openBytes += frame.body.capacity();
+        while (openBytes > limits.openBytes() && handOverFullest(slot)) { }
+        return frame;
+    }
+
+    private boolean handOverFullest(int except) throws HoldfastException {
+        int fullest = -1;
+        for (int each = 0; each < open.length; each++) {
+            if (each != except && open[each] != null && (fullest < 0 || open[each].size() > open[fullest].size())) {
+                fullest = each;
+            }
+        }
+        if (fullest >= 0) {
+            handOver(fullest);
+        }
+        return fullest >= 0;
+    }
+
+    private void handOver(int slot) throws HoldfastException {
+        PushFrame frame = open[slot];
+        open[slot] = null;
+        openBytes -= frame.body.capacity();
+        pusher.add(frame);
+    }
+
+    private void forgetOpen() {
+        Arrays.fill(open, null);
+        openBytes = 0;
     }
 }

@@ -1,0 +1,120 @@
+package org.apache.spark.shuffle.holdfast.push;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayDeque;
+import java.util.Iterator;
+import org.apache.spark.shuffle.holdfast.data.WorkerConnection;
+import org.apache.spark.shuffle.holdfast.wire.FrameType;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.PushCredit;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * One borrowed connection of a writer, what is under way on it, and how long that may take. Called by {@link Pusher}.
+ */
+final class Link {
+    /** A worker that acknowledges nothing for so long is as good as lost (stopped, or its disk hangs). */
+    static final long ACK_NS = 30_000_000_000L;
+    /** Who waits for room asks so often whether the worker lives: it may have nothing to give for long. */
+    static final long PING_NS = 10_000_000_000L;
+    /** A living worker that has no room for so long has a disk that hangs, or worse. */
+    static final long ROOM_NS = 600_000_000_000L;
+
+    private record Pending(long request, PushFrame frame, long sentAtNs) {}
+
+    final int worker;
+    final WorkerConnection connection;
+    final Credit credit;
+    private final ArrayDeque<Pending> pending = new ArrayDeque<>();
+    /** Request ids, 0 while there is none. */
+    private long creditRequest;
+    private long pingRequest;
+    private long askedAtNs;
+    private long heardAtNs;
+
+    Link(WorkerConnection connection, long nowNs) {
+        this.connection = connection;
+        worker = connection.worker();
+        Credit kept = (Credit) connection.attachment();
+        credit = kept == null ? new Credit() : kept;
+        credit.wakes(nowNs);
+        connection.attach(credit);
+    }
+
+    /** Whether an answer is due. */
+    boolean isBusy() {
+        return !pending.isEmpty() || creditRequest != 0 || pingRequest != 0;
+    }
+
+    void push(PushFrame frame, ByteBuffer meta, long nowNs) throws HoldfastException {
+        long request = connection.send(FrameType.PUSH, meta, frame.bytes());
+        pending.addLast(new Pending(request, frame, nowNs));
+    }
+
+    void ask(int size, long nowNs) throws HoldfastException {
+        creditRequest = connection.send(FrameType.PUSH_CREDIT, new PushCredit(size).encode());
+        askedAtNs = nowNs;
+        heardAtNs = nowNs;
+    }
+
+    /** Notes that something was heard. */
+    void heard(long nowNs) {
+        heardAtNs = nowNs;
+    }
+
+    /** Takes the frame off the books whose push this request is; null if it is none. */
+    PushFrame take(long request) {
+        for (Iterator<Pending> all = pending.iterator(); all.hasNext(); ) {
+            Pending each = all.next();
+            if (each.request() == request) {
+                all.remove();
+                return each.frame();
+            }
+        }
+        return null;
+    }
+
+    boolean isCredit(long request) {
+        if (request != creditRequest) {
+            return false;
+        }
+        creditRequest = 0;
+        return true;
+    }
+
+    boolean isPing(long request) {
+        if (request != pingRequest) {
+            return false;
+        }
+        pingRequest = 0;
+        return true;
+    }
+
+    /** When to look at the clock again. */
+    long deadlineNs() {
+        long push = pending.isEmpty() ? Long.MAX_VALUE : pending.peekFirst().sentAtNs() + ACK_NS;
+        return creditRequest == 0 ? push : Math.min(push, heardAtNs + PING_NS);
+    }
+
+    /** Throws OUTCOME_UNKNOWN if the worker has been silent for too long, and asks whether it lives. */
+    void look(long nowNs) throws HoldfastException {
+        if (!pending.isEmpty() && nowNs - pending.peekFirst().sentAtNs() >= ACK_NS) {
+            throw silent("no acknowledgement within " + ACK_NS / 1_000_000_000L + " s");
+        }
+        if (creditRequest == 0 || nowNs - heardAtNs < PING_NS) {
+            return;
+        }
+        if (pingRequest != 0) {
+            throw silent("no answer for " + PING_NS / 1_000_000_000L + " s");
+        }
+        if (nowNs - askedAtNs >= ROOM_NS) {
+            throw silent("no room for a push since " + ROOM_NS / 1_000_000_000L + " s");
+        }
+        pingRequest = connection.send(FrameType.PING, null);
+        heardAtNs = nowNs;
+    }
+
+    private HoldfastException silent(String what) {
+        return new HoldfastException(Status.OUTCOME_UNKNOWN, connection + ": " + what);
+    }
+}

@@ -1,0 +1,624 @@
+package org.apache.spark.shuffle.holdfast.push;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Deque;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.SortedSet;
+import org.apache.spark.shuffle.holdfast.push.Places.Destination;
+import org.apache.spark.shuffle.holdfast.push.Places.Place;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Limits;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * Pushes the frames of one map attempt: decides what goes where, when, and what a refusal means.
+ *
+ * <p>Rules: no clock, socket or thread; events in, effects out ({@link #poll}). A batch keeps its number whatever happens
+ * to it. Frames wait per worker; a batch whose partition has moved meanwhile is copied into a frame for its new place
+ * when its turn comes. What is refused waits in the frame it came in for one Revive over all partitions refused at that
+ * time. Where it is not known whether a worker kept a frame, the same goes to the same place again, and only when it
+ * cannot be reached elsewhere: readers drop what is there twice. The same decisions as client/core/push.py, except that
+ * frames are composed by whoever writes. Called by {@link Pusher}.
+ *
+ * <pre>
+ *   queued --window, credit--> on its way --kept--> released
+ *      ^---again-------------------/     \--refused--> parked --revived--> queued
+ * </pre>
+ */
+final class PushSession {
+    /** On its way to all workers together. */
+    static final long UNANSWERED_BYTES_MAX = 64L << 20;
+    /** Times in a row that a worker may be lost before its batches go elsewhere: a connection may break otherwise. */
+    static final int LOSSES_MAX = 2;
+    /** Refusals for the moment, in a row: with the pauses that is about a minute, then the batches go elsewhere. */
+    static final int BUSY_MAX = 32;
+    /** Frames in a row that may arrive damaged. */
+    static final int DAMAGES_MAX = 3;
+    /** In {@link Wake}: no worker, the next Revive is due. */
+    static final int FOR_REVIVE = -1;
+
+    /** What the edge has to do. */
+    sealed interface Effect permits Connect, AskCredit, Send, Revive, Wake, Done, Failed {}
+
+    /** Connect to a worker; answer with {@code connected} or {@code disconnected}. */
+    record Connect(int worker) implements Effect {}
+
+    /** Ask the worker for a window; answer with {@code granted} or {@code disconnected}. */
+    record AskCredit(int worker, int size) implements Effect {}
+
+    /** Push it; answer with {@code answered}, {@code failed} or {@code disconnected}. */
+    record Send(PushFrame frame) implements Effect {}
+
+    /** Ask the masters for new places; answer with {@code revived} or {@code reviveFailed}. */
+    record Revive(List<Revivals.Row> failed, SortedSet<Integer> unusable) implements Effect {}
+
+    /** Call {@code woken} after so long. */
+    record Wake(long afterNs, int worker) implements Effect {}
+
+    /** Every batch is kept, at the level asked for. */
+    record Done() implements Effect {}
+
+    /** The attempt is over. */
+    record Failed(HoldfastException error) implements Effect {}
+
+    /** What this attempt knows of one primary. */
+    private static final class Worker {
+        final int id;
+        final Window window = new Window();
+        final ArrayDeque<PushFrame> queue = new ArrayDeque<>();
+        /** In the order they were sent. */
+        final ArrayDeque<PushFrame> sent = new ArrayDeque<>();
+        /** Of the connection; null while there is none. */
+        Credit credit;
+        boolean connecting;
+        /** Nothing is pushed until the Wake. */
+        boolean paused;
+        /** In a row: losses, refusals for the moment, damages. */
+        int losses;
+        int busy;
+        int damages;
+
+        Worker(int id) {
+            this.id = id;
+        }
+    }
+
+    private final Places places;
+    private final String where;
+    private final FrameStore store;
+    private final int frameBytes;
+    private final long unansweredMax;
+    private final Revivals revivals;
+    private final Map<Integer, Worker> workers = new LinkedHashMap<>();
+    private final Deque<Effect> effects = new ArrayDeque<>();
+    /** Frames some of whose batches wait for a new place. */
+    private final List<PushFrame> remnants = new ArrayList<>();
+    /** Frames that are being filled with batches of others, by slot of their destination. */
+    private PushFrame[] gathering = new PushFrame[8];
+    /** Frames that are not released. */
+    private int live;
+    private long unanswered;
+    private boolean finishing;
+    private boolean over;
+
+    /** @param where names shuffle, map and attempt in errors */
+    PushSession(Places places, String where, FrameStore store, int frameBytes) {
+        this(places, where, store, frameBytes, UNANSWERED_BYTES_MAX, Revivals.REVIVES_MAX);
+    }
+
+    PushSession(
+            Places places, String where, FrameStore store, int frameBytes, long unansweredMax, int revivesMax) {
+        this.places = places;
+        this.where = where;
+        this.store = store;
+        this.frameBytes = frameBytes;
+        this.unansweredMax = unansweredMax;
+        revivals = new Revivals(places, revivesMax);
+    }
+
+    /** The next thing to do, null for nothing. */
+    Effect poll() {
+        return effects.poll();
+    }
+
+    /** Nothing matters any more. */
+    boolean over() {
+        return over;
+    }
+
+    // Events.
+
+    /** The caller has a frame; it is released through the store when it is not needed any more. */
+    void added(PushFrame frame) {
+        Checks.that(!finishing, "frames come before the end");
+        live++;
+        enqueue(frame);
+        advance();
+    }
+
+    /** No more frames: done when all are kept. */
+    void finished() {
+        finishing = true;
+        advance();
+        endIfAllIsKept();
+    }
+
+    /** There is a connection, which has this credit. */
+    void connected(int worker, Credit credit) {
+        Worker state = workers.get(worker);
+        state.connecting = false;
+        state.credit = credit;
+        if (!over) {
+            advance();
+        }
+    }
+
+    /** A connection was lost, or cannot be made: nobody knows what became of what was on its way. Idle ones may go. */
+    void disconnected(int worker, HoldfastException error) {
+        Worker state = workers.get(worker);
+        // What was decided for this connection and not carried out yet is void.
+        effects.removeIf(each -> each instanceof Send send && send.frame().destination.primary() == worker
+                || each instanceof AskCredit ask && ask.worker() == worker);
+        boolean idle = state.credit != null && state.sent.isEmpty() && !state.credit.asked();
+        state.connecting = false;
+        state.credit = null;
+        List<PushFrame> lost = new ArrayList<>(state.sent);
+        state.sent.clear();
+        for (int each = lost.size() - 1; each >= 0; each--) {
+            off(state, lost.get(each), false);
+            state.queue.addFirst(lost.get(each));
+        }
+        if (over) {
+            return;
+        }
+        Fate fate = Fate.of(error.status());
+        if (fate == Fate.STOP && !lost.isEmpty()) {
+            stop(error);
+            return;
+        }
+        if (fate == Fate.MOVE) {
+            revivals.cause = error.getMessage();
+            for (PushFrame each : lost) {
+                state.queue.remove(each);
+                refuseAll(each, error.status());
+            }
+        } else if (!idle) {
+            lost(state, error);
+        }
+        advance();
+    }
+
+    /** The worker grants what it was asked for. */
+    void granted(int worker, int window) {
+        Worker state = workers.get(worker);
+        state.credit.granted(window);
+        if (!over) {
+            advance();
+        }
+    }
+
+    /** The worker has decided: all batches are kept, except those that are named, by index. */
+    void answered(PushFrame frame, int window, int[] indices, int[] statuses) {
+        Worker state = workers.get(frame.destination.primary());
+        state.credit.answered(frame.size(), window);
+        state.sent.remove(frame);
+        off(state, frame, true);
+        if (over) {
+            release(frame);
+            return;
+        }
+        state.losses = state.busy = state.damages = 0;
+        if (indices.length > 0 && !refusals(state, frame, indices, statuses)) {
+            return;
+        }
+        if (indices.length == 0) {
+            for (int each = 0; each < frame.count(); each++) {
+                revivals.accepted(frame.partition(each));
+            }
+            release(frame);
+        }
+        endIfAllIsKept();
+        if (!over) {
+            advance();
+        }
+    }
+
+    /** A push was refused as a whole. */
+    void failed(PushFrame frame, HoldfastException error) {
+        Worker state = workers.get(frame.destination.primary());
+        if (error.status() == Status.BUSY) {
+            state.credit.answered(frame.size(), 0);
+        } else {
+            state.credit.returned(frame.size());
+        }
+        state.sent.remove(frame);
+        off(state, frame, false);
+        if (over) {
+            release(frame);
+            return;
+        }
+        Fate fate = Fate.of(error.status());
+        if (fate == Fate.MOVE) {
+            revivals.cause = error.getMessage();
+            refuseAll(frame, error.status());
+            advance();
+            return;
+        }
+        state.queue.addFirst(frame);
+        switch (fate) {
+            case AGAIN -> {
+                state.busy++;
+                state.window.congested();
+                pause(state);
+                if (state.busy >= BUSY_MAX) {
+                    leave(state, error.getMessage());
+                }
+            }
+            case DAMAGED -> {
+                if (++state.damages >= DAMAGES_MAX) {
+                    stop(error);
+                }
+            }
+            case UNKNOWN -> lost(state, error);
+            default -> stop(error);
+        }
+        if (!over) {
+            advance();
+        }
+    }
+
+    /** The masters have answered, and the places know it. */
+    void revived() {
+        revivals.answered();
+        if (!over) {
+            advance();
+        }
+    }
+
+    /** The masters refuse, or do not answer. */
+    void reviveFailed(HoldfastException error) {
+        revivals.answered();
+        if (over || !revivals.waiting()) {
+            return; // only soft splits were asked about: the old places are good still
+        }
+        if (Fate.of(error.status()) == Fate.STOP) {
+            stop(error);
+            return;
+        }
+        revivals.cause = "the masters said: " + error.getMessage();
+        advance();
+    }
+
+    /** The time of a Wake has come. */
+    void woken(int worker) {
+        if (over) {
+            return;
+        }
+        if (worker == FOR_REVIVE) {
+            revivals.woken();
+            askRevive();
+        } else {
+            workers.get(worker).paused = false;
+        }
+        advance();
+    }
+
+    /** The caller gives the attempt up, or it is over: releases all frames. What was pushed is a loser's. */
+    void end() {
+        over = true;
+        for (Worker each : workers.values()) {
+            each.queue.forEach(this::release);
+            each.queue.clear();
+            each.sent.forEach(this::release);
+            each.sent.clear();
+        }
+        remnants.forEach(this::release);
+        remnants.clear();
+    }
+
+    // Decisions.
+
+    private Worker worker(int id) {
+        return workers.computeIfAbsent(id, Worker::new);
+    }
+
+    private void enqueue(PushFrame frame) {
+        worker(frame.destination.primary()).queue.addLast(frame);
+    }
+
+    /** Does what is due: asks for new places, sends what may go. */
+    private void advance() {
+        planRevive();
+        boolean again = !over;
+        while (again) {
+            again = false;
+            for (Worker each : new ArrayList<>(workers.values())) {
+                again |= push(each);
+            }
+        }
+    }
+
+    /** Sends what may go to one worker; returns whether batches were sorted anew, maybe for a worker seen before. */
+    private boolean push(Worker state) {
+        while (!state.queue.isEmpty() && !state.paused) {
+            PushFrame frame = state.queue.peekFirst();
+            if (!route(frame)) {
+                state.queue.removeFirst();
+                sortAnew(List.of(frame));
+                return true;
+            }
+            int size = frame.size();
+            long free = Math.min(state.window.free(), unansweredMax - unanswered);
+            if (state.window.unanswered() > 0 && free < size) {
+                return false; // an answer comes first
+            }
+            if (state.credit == null) {
+                if (!state.connecting) {
+                    state.connecting = true;
+                    effects.add(new Connect(state.id));
+                }
+                return false;
+            }
+            if (!state.credit.take(size)) {
+                int ask = state.credit.ask(size);
+                if (ask > 0) {
+                    effects.add(new AskCredit(state.id, ask));
+                }
+                return false;
+            }
+            state.queue.removeFirst();
+            state.sent.addLast(frame);
+            state.window.sent(size);
+            unanswered += size;
+            effects.add(new Send(frame));
+        }
+        return false;
+    }
+
+    /** Writes down where each batch goes; returns false if any of them has another place by now, or none. */
+    private boolean route(PushFrame frame) {
+        boolean parked = revivals.waiting();
+        for (int each = 0; each < frame.count(); each++) {
+            int partition = frame.partition(each);
+            Place place = places.at(partition);
+            if (place.destination().slot() != frame.destination.slot() || (parked && revivals.isParked(partition))) {
+                return false;
+            }
+            frame.route(each, place);
+        }
+        return true;
+    }
+
+    /** Copies the batches of these frames into frames for where they go now; those without a place stay. */
+    private void sortAnew(List<PushFrame> frames) {
+        for (PushFrame frame : frames) {
+            for (int each = 0; each < frame.count(); each++) {
+                if (frame.has(each) && !revivals.isParked(frame.partition(each))) {
+                    gather(places.at(frame.partition(each)).destination(), frame, each);
+                    frame.drop(each);
+                }
+            }
+            if (frame.left() > 0) {
+                remnants.add(frame);
+            } else {
+                release(frame);
+            }
+        }
+        for (int slot = 0; slot < gathering.length; slot++) {
+            if (gathering[slot] != null) {
+                enqueue(gathering[slot]);
+                gathering[slot] = null;
+            }
+        }
+    }
+
+    private void gather(Destination destination, PushFrame from, int index) {
+        int slot = destination.slot();
+        if (slot >= gathering.length) {
+            gathering = Arrays.copyOf(gathering, Math.max(2 * gathering.length, slot + 1));
+        }
+        PushFrame into = gathering[slot];
+        int length = from.length(index);
+        if (into != null && (into.body.remaining() < length || into.count() == Limits.PUSH_BATCHES_MAX)) {
+            enqueue(into);
+            into = null;
+        }
+        if (into == null) {
+            into = gathering[slot] = store.take(destination, Math.max(length, Math.min(frameBytes, from.size())));
+            live++;
+        }
+        into.copy(from, index);
+    }
+
+    /** Takes a frame off the books of what is on its way. */
+    private void off(Worker state, PushFrame frame, boolean kept) {
+        state.window.answered(frame.size(), kept);
+        unanswered -= frame.size();
+    }
+
+    /** Does what the statuses of single batches ask for; returns false if that ended the attempt. */
+    private boolean refusals(Worker state, PushFrame frame, int[] indices, int[] statuses) {
+        boolean congested = false;
+        int next = 0;
+        for (int each = 0; each < frame.count(); each++) {
+            int status = Status.OK;
+            if (next < indices.length && indices[next] == each) {
+                status = statuses[next++];
+            }
+            congested |= status == Status.SLOW_DOWN || status == Status.BUSY;
+            switch (Fate.of(status)) {
+                case KEPT -> {
+                    revivals.accepted(frame.partition(each));
+                    frame.drop(each);
+                    if (status == Status.SOFT_SPLIT) {
+                        revivals.split(frame.partition(each), frame.epoch(each));
+                    }
+                }
+                case MOVE -> {
+                    revivals.cause = "worker " + state.id + " said " + Status.name(status);
+                    revivals.refuse(frame.partition(each), frame.epoch(each), frame.destination, status);
+                }
+                case STOP -> {
+                    return stopAt(frame, each, status);
+                }
+                default -> { } // the same again, in a frame of its own
+            }
+        }
+        if (next < indices.length) {
+            release(frame);
+            stop(new HoldfastException(Status.BAD_FRAME, where + ": a status for a batch that was not sent, or out of order"));
+            return false;
+        }
+        boolean refused = frame.left() > 0;
+        if (congested) {
+            state.window.congested();
+            state.busy += refused ? 1 : 0;
+        }
+        if (state.busy > 0) {
+            pause(state);
+        }
+        if (refused) {
+            sortAnew(List.of(frame));
+        } else {
+            release(frame);
+        }
+        return true;
+    }
+
+    private boolean stopAt(PushFrame frame, int index, int status) {
+        int partition = frame.partition(index);
+        String epoch = Integer.toUnsignedString(frame.epoch(index));
+        int worker = frame.destination.primary();
+        release(frame);
+        stop(new HoldfastException(status,
+                where + ": partition " + partition + " epoch " + epoch + " on worker " + worker + ": " + Status.name(status)));
+        return false;
+    }
+
+    private void pause(Worker state) {
+        if (!state.paused) {
+            state.paused = true;
+            effects.add(new Wake(Revivals.pauseNs(state.busy + state.losses, 1), state.id));
+        }
+    }
+
+    /** The worker cannot be reached: try again at once, then go elsewhere. */
+    private void lost(Worker state, HoldfastException error) {
+        boolean silent = error.status() == Status.OUTCOME_UNKNOWN;
+        if (state.paused && !silent) {
+            return; // the same loss, told again
+        }
+        state.losses++;
+        if (state.losses < LOSSES_MAX && !silent) {
+            pause(state);
+        } else {
+            leave(state, error.getMessage());
+        }
+    }
+
+    /** Whatever waits for this worker asks for another place. */
+    private void leave(Worker state, String cause) {
+        revivals.cause = cause;
+        List<PushFrame> waiting = new ArrayList<>(state.queue);
+        state.queue.clear(); // a restarted worker may get frames of its own
+        for (PushFrame frame : waiting) {
+            for (int each = 0; each < frame.count(); each++) {
+                Place place = places.at(frame.partition(each));
+                if (frame.has(each) && place.destination().slot() == frame.destination.slot()) {
+                    revivals.refuse(frame.partition(each), place.epoch(), place.destination(), Status.UNAVAILABLE);
+                }
+            }
+        }
+        sortAnew(waiting);
+    }
+
+    // Revives.
+
+    /** No batch of it was taken there: each waits for another place, or goes to it if it is known. */
+    private void refuseAll(PushFrame frame, int status) {
+        for (int each = 0; each < frame.count(); each++) {
+            revivals.refuse(frame.partition(each), frame.epoch(each), frame.destination, status);
+        }
+        sortAnew(List.of(frame));
+    }
+
+    /** Sends on what has a new place by now, then asks for the others, all at once, or after a pause. */
+    private void planRevive() {
+        if (revivals.placed() && !remnants.isEmpty()) {
+            List<PushFrame> waiting = new ArrayList<>(remnants);
+            remnants.clear();
+            sortAnew(waiting);
+        }
+        String spent = revivals.spent();
+        if (spent != null) {
+            stop(new HoldfastException(Status.NO_ROOM, where + ": " + spent));
+            return;
+        }
+        long pause = revivals.pauseNs();
+        if (pause > 0) {
+            effects.add(new Wake(pause, FOR_REVIVE));
+        } else {
+            askRevive();
+        }
+    }
+
+    private void askRevive() {
+        List<Integer> unreachable = new ArrayList<>();
+        for (Worker each : workers.values()) {
+            if (each.losses > 0) {
+                unreachable.add(each.id);
+            }
+        }
+        Revive revive = revivals.ask(unreachable);
+        if (revive != null) {
+            effects.add(revive);
+        }
+    }
+
+    // Ends.
+
+    private void endIfAllIsKept() {
+        if (finishing && live == 0 && !over) {
+            over = true;
+            effects.add(new Done());
+        }
+    }
+
+    private void stop(HoldfastException error) {
+        over = true;
+        effects.add(new Failed(error));
+    }
+
+    private void release(PushFrame frame) {
+        live--;
+        store.release(frame);
+    }
+
+    /** Throws AssertionError if the books disagree. */
+    void check() {
+        int frames = remnants.size();
+        long flying = 0;
+        for (Worker state : workers.values()) {
+            state.window.check();
+            long mine = state.sent.stream().mapToLong(PushFrame::size).sum();
+            Checks.that(state.window.unanswered() == mine, "the window of worker " + state.id);
+            Checks.that(state.credit == null || state.credit.given() == mine, "the credit of worker " + state.id);
+            frames += state.queue.size() + state.sent.size();
+            flying += mine;
+            for (PushFrame each : state.queue) {
+                Checks.that(each.left() == each.count(), "queued frames are whole");
+            }
+        }
+        Checks.that(live == frames || over, "every frame is in one place");
+        Checks.that(unanswered == flying, "unanswered bytes");
+        for (PushFrame frame : remnants) {
+            for (int each = 0; each < frame.count(); each++) {
+                Checks.that(!frame.has(each) || revivals.isParked(frame.partition(each)), "only parked batches wait");
+            }
+        }
+    }
+}

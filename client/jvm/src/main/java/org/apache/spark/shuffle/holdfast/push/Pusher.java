@@ -1,0 +1,627 @@
+package org.apache.spark.shuffle.holdfast.push;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.PriorityQueue;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.zip.CRC32C;
+import org.apache.spark.shuffle.holdfast.control.FailedEpoch;
+import org.apache.spark.shuffle.holdfast.control.Revived;
+import org.apache.spark.shuffle.holdfast.data.Frame;
+import org.apache.spark.shuffle.holdfast.data.Waiter;
+import org.apache.spark.shuffle.holdfast.data.WorkerConnection;
+import org.apache.spark.shuffle.holdfast.push.Places.Destination;
+import org.apache.spark.shuffle.holdfast.wire.FrameType;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Push;
+import org.apache.spark.shuffle.holdfast.wire.PushAnswer;
+import org.apache.spark.shuffle.holdfast.wire.PushCredit;
+import org.apache.spark.shuffle.holdfast.wire.PushEntry;
+import org.apache.spark.shuffle.holdfast.wire.ReplicaPlace;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * Carries out what {@link PushSession} decides: turns effects into frames on connections, and answers into events.
+ *
+ * <p>Rules: one thread runs it: one of {@link PushContext}, or, where everything fits the frames that are open at the end,
+ * the task's own. Session, connections and clock belong to that thread; the task hands frames over through the mailbox,
+ * which is all that is locked. The masters are asked by a second thread, so that other workers go on meanwhile. At the
+ * end all frames are released; connections on which nothing is under way go back to the pool. Called by
+ * {@link PushWriter}.
+ */
+final class Pusher implements Runnable {
+    private static final long NS = 1_000_000L;
+    private static final int WAIT_MS_MAX = 1_000;
+    private static final int META_BYTES_FIRST = 16 << 10;
+
+    /** What is to be done at some time. */
+    private record Timer(long atNs, int worker) {}
+
+    private final PushContext context;
+    private final ShuffleKey key;
+    private final Places places;
+    private final int map;
+    private final long attempt;
+    private final String where;
+
+    // The mailbox, and what came of it all: under the lock of this object.
+
+    private final ArrayDeque<PushFrame> fresh = new ArrayDeque<>();
+    /** What the masters answered: a Revived, or a HoldfastException. */
+    private final ArrayDeque<Object> answers = new ArrayDeque<>();
+    private boolean finishing;
+    private boolean aborted;
+    private boolean started;
+    /** Nothing more is taken from the mailbox. */
+    private boolean closing;
+    private boolean over;
+    private HoldfastException error;
+    /** Bytes of frames handed over and not released. */
+    private long heldBytes;
+    private long pushedBytes;
+    private Waiter waiter;
+
+    // The pushing thread's own.
+
+    private final PushSession session;
+    private final Map<Integer, Link> links = new HashMap<>();
+    private final PriorityQueue<Timer> timers = new PriorityQueue<>((a, b) -> Long.compare(a.atNs() - b.atNs(), 0));
+    private final CRC32C crc = new CRC32C();
+    private ByteBuffer meta;
+    private int asking;
+    private boolean toldOfTheEnd;
+
+    Pusher(PushContext context, ShuffleKey key, Places places, int map, long attempt, PushMemory memory) {
+        this.context = context;
+        this.key = key;
+        this.places = places;
+        this.map = map;
+        this.attempt = attempt;
+        where = "shuffle " + key + " map " + Integer.toUnsignedString(map) + " attempt " + Long.toUnsignedString(attempt);
+        FrameStore counted = new FrameStore() {
+            @Override
+            public PushFrame take(Destination destination, int bytes) {
+                return memory.take(destination, bytes);
+            }
+
+            @Override
+            public void release(PushFrame frame) {
+                released(frame);
+                memory.release(frame);
+            }
+        };
+        session = new PushSession(places, where, counted, context.limits().frameBytes());
+    }
+
+    String where() {
+        return where;
+    }
+
+    // The task's side.
+
+    /** Hands a frame over; waits while too much is held. Throws what ended the attempt. */
+    void add(PushFrame frame) throws HoldfastException {
+        boolean start;
+        synchronized (this) {
+            take(frame);
+            start = !started;
+            started = true;
+            wake();
+        }
+        if (start) {
+            start();
+        }
+        synchronized (this) {
+            while (heldBytes > context.limits().heldBytes() && !over) {
+                pause();
+            }
+            if (over) {
+                throw ended();
+            }
+        }
+    }
+
+    /** Hands over the last frames and waits until all are kept. Without a thread so far, this one does the work. */
+    void finish(List<PushFrame> last) throws HoldfastException {
+        boolean inline;
+        synchronized (this) {
+            last.forEach(this::take);
+            finishing = true;
+            inline = !started;
+            started = true;
+            wake();
+        }
+        if (inline) {
+            run();
+        }
+        synchronized (this) {
+            while (!over) {
+                pause();
+            }
+            if (error != null) {
+                throw ended();
+            }
+        }
+    }
+
+    /** Puts a frame into the mailbox, or gives its memory back where nobody reads that any more. The lock is held. */
+    private void take(PushFrame frame) {
+        if (closing) {
+            context.buffers().release(frame.body);
+            return;
+        }
+        frame.accounted = frame.size();
+        heldBytes += frame.accounted;
+        pushedBytes += frame.accounted;
+        fresh.addLast(frame);
+    }
+
+    private void start() {
+        try {
+            context.run(this);
+        } catch (RejectedExecutionException closed) {
+            leave(new HoldfastException(Status.INTERNAL, where + ": the plug-in is closed", closed));
+        }
+    }
+
+    /** Gives the attempt up: the pushing thread ends by itself, soon. */
+    synchronized void abort() {
+        aborted = true;
+        if (!started) {
+            closing = over = true;
+        }
+        wake();
+    }
+
+    /** Bytes of batches handed over so far, headers included. */
+    synchronized long pushedBytes() {
+        return pushedBytes;
+    }
+
+    /** Bytes handed over and not acknowledged. */
+    synchronized long heldBytes() {
+        return heldBytes;
+    }
+
+    /** Throws what ended the attempt, if it is over. */
+    synchronized void checkOpen() throws HoldfastException {
+        if (over) {
+            throw ended();
+        }
+    }
+
+    private HoldfastException ended() {
+        if (error == null) {
+            return new HoldfastException(Status.INTERNAL, where + " was closed or aborted; nothing more can be written");
+        }
+        return new HoldfastException(error.status(), error.getMessage(), error);
+    }
+
+    /** Waits for the pushing thread to tell of something. The lock is held. */
+    private void pause() throws HoldfastException {
+        try {
+            wait();
+        } catch (InterruptedException interrupt) {
+            abort();
+            Thread.currentThread().interrupt();
+            throw new HoldfastException(Status.INTERNAL, where + ": the task was interrupted", interrupt);
+        }
+    }
+
+    private void wake() {
+        if (waiter != null) {
+            waiter.wake();
+        }
+    }
+
+    private synchronized void released(PushFrame frame) {
+        heldBytes -= frame.accounted;
+        frame.accounted = 0;
+        notifyAll();
+    }
+
+    // The pushing thread.
+
+    @Override
+    public void run() {
+        HoldfastException cause = null;
+        try {
+            cause = push();
+        } catch (HoldfastException failed) {
+            cause = failed;
+        } catch (RuntimeException | Error mistake) {
+            // A mistake of ours ends the attempt instead of leaving the task waiting.
+            cause = new HoldfastException(Status.INTERNAL, where + ": " + mistake, mistake);
+        } finally {
+            leave(cause);
+        }
+    }
+
+    /** Goes on until the attempt is over; returns why it failed, null if it did not. */
+    private HoldfastException push() throws HoldfastException {
+        for (;;) {
+            if (!readMail()) {
+                return new HoldfastException(Status.INTERNAL, where + " was aborted");
+            }
+            if (Thread.currentThread().isInterrupted()) {
+                return new HoldfastException(Status.INTERNAL, where + ": the task was interrupted");
+            }
+            ring();
+            PushSession.Effect effect;
+            while ((effect = session.poll()) != null) {
+                if (effect instanceof PushSession.Done) {
+                    return null;
+                }
+                if (effect instanceof PushSession.Failed failed) {
+                    return failed.error();
+                }
+                carryOut(effect);
+            }
+            if (!receive()) {
+                await();
+            }
+        }
+    }
+
+    /** Tells the session what others have put into the mailbox; returns false if the attempt was given up. */
+    private boolean readMail() {
+        for (;;) {
+            PushFrame frame;
+            Object answer = null;
+            synchronized (this) {
+                if (aborted) {
+                    return false;
+                }
+                frame = fresh.pollFirst();
+                if (frame == null) {
+                    answer = answers.pollFirst();
+                    if (answer == null && (!finishing || toldOfTheEnd)) {
+                        return true;
+                    }
+                }
+            }
+            if (frame != null) {
+                session.added(frame);
+            } else if (answer instanceof HoldfastException failed) {
+                asking--;
+                session.reviveFailed(failed);
+            } else if (answer != null) {
+                asking--;
+                session.revived();
+            } else {
+                toldOfTheEnd = true;
+                session.finished();
+            }
+            if (session.over()) {
+                return true; // what is left in the mailbox is released at the end
+            }
+        }
+    }
+
+    private void ring() {
+        long now = System.nanoTime();
+        while (!timers.isEmpty() && timers.peek().atNs() - now <= 0) {
+            session.woken(timers.poll().worker());
+        }
+    }
+
+    private void carryOut(PushSession.Effect effect) {
+        if (effect instanceof PushSession.Send send) {
+            send(send.frame());
+        } else if (effect instanceof PushSession.AskCredit ask) {
+            Link link = links.get(ask.worker());
+            if (link != null) {
+                try {
+                    link.ask(ask.size(), System.nanoTime());
+                } catch (HoldfastException broken) {
+                    lost(link, broken);
+                }
+            }
+        } else if (effect instanceof PushSession.Connect connect) {
+            connect(connect.worker());
+        } else if (effect instanceof PushSession.Wake wake) {
+            timers.add(new Timer(System.nanoTime() + wake.afterNs(), wake.worker()));
+        } else if (effect instanceof PushSession.Revive revive) {
+            revive(revive);
+        }
+    }
+
+    private void send(PushFrame frame) {
+        Link link = links.get(frame.destination.primary());
+        if (link == null) {
+            return; // the connection was lost since, and the session knows what that means for this frame
+        }
+        try {
+            ByteBuffer head;
+            try {
+                head = meta(frame);
+            } catch (HoldfastException unknown) {
+                session.failed(frame, unknown);
+                return;
+            }
+            link.push(frame, head, System.nanoTime());
+        } catch (HoldfastException broken) {
+            lost(link, broken);
+        }
+    }
+
+    /** The meta section of a push. Throws UNAVAILABLE if the replica's address is not known. */
+    private ByteBuffer meta(PushFrame frame) throws HoldfastException {
+        Destination to = frame.destination;
+        ReplicaPlace replica = null;
+        if (to.hasReplica()) {
+            String address = places.address(to.replica());
+            if (address == null) {
+                throw new HoldfastException(
+                        Status.UNAVAILABLE, where + ": the address of worker " + to.replica() + " is not known");
+            }
+            replica = new ReplicaPlace(to.replica(), to.replicaIncarnation(), address);
+        }
+        int bytes = Push.headBytes(replica) + frame.count() * PushEntry.BYTES;
+        if (meta == null || meta.capacity() < bytes) {
+            meta = ByteBuffer.allocate(Math.max(META_BYTES_FIRST, bytes + bytes / 4)).order(ByteOrder.LITTLE_ENDIAN);
+        }
+        meta.clear();
+        crc.reset();
+        crc.update(frame.bytes());
+        Push.putHead(
+                meta, key, to.incarnation(), context.ack(), map, attempt, (int) crc.getValue(), places.raftIndex(), replica,
+                frame.count());
+        for (int each = 0; each < frame.count(); each++) {
+            PushEntry.put(
+                    meta, frame.partition(each), frame.epoch(each), frame.number(each), frame.length(each), frame.hint(each));
+        }
+        return meta.flip();
+    }
+
+    private void connect(int worker) {
+        WorkerConnection connection = null;
+        try {
+            connection = borrow(worker);
+            Link link = new Link(connection, System.nanoTime());
+            synchronized (this) {
+                if (waiter != null) {
+                    waiter.add(connection);
+                }
+            }
+            links.put(worker, link);
+            session.connected(worker, link.credit);
+        } catch (HoldfastException unreachable) {
+            if (connection != null) {
+                context.connections().discard(connection);
+            }
+            session.disconnected(worker, asUnreachable(unreachable));
+        }
+    }
+
+    /** Whatever a worker answers a HELLO with, it is one that cannot be used now. */
+    private static HoldfastException asUnreachable(HoldfastException refused) {
+        return refused.status() == Status.UNAVAILABLE
+                ? refused
+                : new HoldfastException(Status.UNAVAILABLE, refused.getMessage(), refused);
+    }
+
+    /** Returns a connection, asking the masters where the worker is if it is not where it was. */
+    private WorkerConnection borrow(int worker) throws HoldfastException {
+        String address = places.address(worker);
+        HoldfastException refused =
+                new HoldfastException(Status.UNAVAILABLE, "the address of worker " + worker + " is not known");
+        if (address != null) {
+            try {
+                return context.connections().borrow(worker, address);
+            } catch (HoldfastException unreachable) {
+                refused = unreachable;
+            }
+        }
+        try {
+            places.learnAddresses(context.masters().workers());
+        } catch (HoldfastException silent) {
+            throw new HoldfastException(
+                    Status.UNAVAILABLE,
+                    refused.getMessage() + "; the masters do not answer either: " + silent.getMessage(), refused);
+        }
+        String now = places.address(worker);
+        if (now == null || now.equals(address)) {
+            throw refused;
+        }
+        return context.connections().borrow(worker, now);
+    }
+
+    private void lost(Link link, HoldfastException broken) {
+        links.remove(link.worker);
+        context.connections().discard(link.connection);
+        session.disconnected(link.worker, broken);
+    }
+
+    private void revive(PushSession.Revive revive) {
+        List<FailedEpoch> rows = new ArrayList<>(revive.failed().size());
+        for (Revivals.Row each : revive.failed()) {
+            rows.add(new FailedEpoch(each.partition(), each.epoch(), each.status()));
+        }
+        asking++;
+        Runnable ask = () -> {
+            Object answer;
+            try {
+                Revived found = context.masters().revive(key, rows, revive.unusable());
+                learn(found);
+                answer = found;
+            } catch (HoldfastException failed) {
+                answer = failed;
+            } catch (RuntimeException | Error mistake) {
+                answer = new HoldfastException(Status.INTERNAL, where + ": asking for new places: " + mistake, mistake);
+            }
+            synchronized (this) {
+                answers.addLast(answer);
+                notifyAll();
+                wake();
+            }
+        };
+        try {
+            context.run(ask);
+        } catch (RejectedExecutionException closed) {
+            asking--;
+            session.reviveFailed(new HoldfastException(Status.CONFLICT, where + ": the plug-in is closed", closed));
+        }
+    }
+
+    private void learn(Revived found) {
+        places.learnAddresses(found.workers());
+        Map<Integer, Integer> starts = Places.incarnations(found.workers());
+        for (Revived.Place each : found.places()) {
+            places.learn(each.partition(), each.location(), starts);
+        }
+        places.saw(found.raftIndex());
+    }
+
+    // Answers.
+
+    /** Takes whatever is there; returns whether there was anything. */
+    private boolean receive() {
+        boolean any = false;
+        for (Link link : new ArrayList<>(links.values())) {
+            try {
+                Frame frame;
+                while ((frame = link.connection.receive(0)) != null) {
+                    any = true;
+                    heard(link, frame);
+                }
+            } catch (HoldfastException broken) {
+                any = true;
+                lost(link, broken);
+            }
+        }
+        return any;
+    }
+
+    private void heard(Link link, Frame frame) throws HoldfastException {
+        link.heard(System.nanoTime());
+        boolean ok = frame.status() == Status.OK;
+        PushFrame pushed = link.take(frame.requestId());
+        if (pushed != null) {
+            if (ok) {
+                PushAnswer answer = PushAnswer.decode(frame.meta());
+                session.answered(pushed, answer.creditBytes(), answer.indices(), answer.statuses());
+            } else {
+                String text = where + ": worker " + link.worker + " refused a push: " + Status.name(frame.status()) + " "
+                        + frame.text();
+                session.failed(pushed, new HoldfastException(frame.status(), text));
+            }
+        } else if (link.isCredit(frame.requestId())) {
+            if (!ok) {
+                throw new HoldfastException(frame.status(), link.connection + " gives no room: " + frame.text());
+            }
+            session.granted(link.worker, PushCredit.decode(frame.meta()).sizeBytes());
+        } else {
+            link.isPing(frame.requestId());
+        }
+    }
+
+    /** Waits until there is something to do. */
+    private void await() throws HoldfastException {
+        long now = System.nanoTime();
+        long untilNs = now + WAIT_MS_MAX * NS;
+        Link only = null;
+        int busy = 0;
+        for (Link link : new ArrayList<>(links.values())) {
+            try {
+                link.look(now);
+            } catch (HoldfastException silent) {
+                lost(link, silent);
+                return;
+            }
+            if (link.isBusy()) {
+                busy++;
+                only = link;
+                untilNs = Math.min(untilNs, link.deadlineNs());
+            }
+        }
+        if (!timers.isEmpty()) {
+            untilNs = Math.min(untilNs, timers.peek().atNs());
+        }
+        int waitMs = (int) Math.max(1, (untilNs - now + NS - 1) / NS);
+        if (waiter == null && busy == 1 && asking == 0 && toldOfTheEnd) {
+            awaitOne(only, waitMs);
+            return;
+        }
+        openWaiter();
+        synchronized (this) {
+            if (!fresh.isEmpty() || !answers.isEmpty() || aborted || (finishing && !toldOfTheEnd)) {
+                return;
+            }
+        }
+        waiter.await(waitMs);
+    }
+
+    /** The usual case of a short attempt: the last answer of one worker is all that is waited for. */
+    private void awaitOne(Link link, int waitMs) {
+        try {
+            Frame frame = link.connection.receive(waitMs);
+            if (frame != null) {
+                heard(link, frame);
+            }
+        } catch (HoldfastException broken) {
+            lost(link, broken);
+        }
+    }
+
+    private void openWaiter() throws HoldfastException {
+        if (waiter != null) {
+            return;
+        }
+        Waiter made = new Waiter();
+        synchronized (this) {
+            waiter = made;
+        }
+        for (Link link : links.values()) {
+            try {
+                made.add(link.connection);
+            } catch (HoldfastException broken) {
+                continue; // it is found closed when it is read next
+            }
+        }
+    }
+
+    // The end.
+
+    /** Gives everything back and tells the task. */
+    private void leave(HoldfastException cause) {
+        List<PushFrame> unread;
+        Waiter open;
+        synchronized (this) {
+            closing = true;
+            error = cause;
+            unread = new ArrayList<>(fresh);
+            fresh.clear();
+            open = waiter;
+            waiter = null;
+        }
+        if (open != null) {
+            open.close();
+        }
+        for (Iterator<Link> all = links.values().iterator(); all.hasNext(); all.remove()) {
+            Link link = all.next();
+            if (link.isBusy() || link.connection.isClosed()) {
+                context.connections().discard(link.connection);
+            } else {
+                link.credit.rests(System.nanoTime());
+                context.connections().giveBack(link.connection);
+            }
+        }
+        for (PushFrame each : unread) {
+            context.buffers().release(each.body);
+        }
+        session.end();
+        synchronized (this) {
+            over = true;
+            heldBytes = 0;
+            notifyAll();
+        }
+    }
+}

@@ -1,0 +1,178 @@
+package org.apache.spark.shuffle.holdfast.push;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeSet;
+import org.apache.spark.shuffle.holdfast.push.Places.Destination;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * Which partitions of a push session wait for a new place, and when the masters are asked for it.
+ *
+ * <p>Rules: pure. One Revive is under way at a time and names everything refused until then. Partitions that were asked
+ * for again and again without an accepted batch in between are waited for ever longer, and given up in the end. A soft
+ * split is asked about in passing: its place is good still. Called by {@link PushSession}.
+ */
+final class Revivals {
+    /** Revives of a partition without an accepted batch of it in between; with the pauses that is about a minute. */
+    static final int REVIVES_MAX = 32;
+    /** Partitions in one Revive. */
+    static final int PARTITIONS_MAX = 16_384;
+    private static final long PAUSE_NS_MIN = 50_000_000L;
+    private static final long PAUSE_NS_MAX = 2_000_000_000L;
+
+    /** An epoch that takes nothing any more, or asks to be left. */
+    record Row(int partition, int epoch, int status) {}
+
+    /** Why a partition waits: the epoch, its place and what was said of it. */
+    private record Refusal(int epoch, Destination destination, int status) {}
+
+    private final Places places;
+    private final int revivesMax;
+    private final Map<Integer, Refusal> refused = new HashMap<>();
+    /** Soft-split epochs that take batches still. */
+    private final Map<Integer, Integer> soft = new HashMap<>();
+    /** Revives since the last accepted batch. */
+    private final Map<Integer, Integer> rounds = new HashMap<>();
+    private boolean asked;
+    private boolean pausing;
+    /** What was said last, for the error. */
+    String cause = "";
+
+    Revivals(Places places, int revivesMax) {
+        this.places = places;
+        this.revivesMax = revivesMax;
+    }
+
+    /** How long to wait after so many failures in a row; nothing for the first ones. */
+    static long pauseNs(int failures, int free) {
+        return failures < free ? 0 : Math.min(PAUSE_NS_MAX, PAUSE_NS_MIN << Math.min(failures - free, 10));
+    }
+
+    /** Whether any batch cannot go anywhere. */
+    boolean waiting() {
+        return !refused.isEmpty();
+    }
+
+    boolean isParked(int partition) {
+        return !refused.isEmpty() && refused.containsKey(partition);
+    }
+
+    /** The epoch takes nothing: the partition waits, unless it has another place by now. */
+    void refuse(int partition, int epoch, Destination destination, int status) {
+        if (Integer.compareUnsigned(places.at(partition).epoch(), epoch) <= 0) {
+            refused.putIfAbsent(partition, new Refusal(epoch, destination, status));
+        }
+    }
+
+    /** The epoch takes batches still, and asks for the next. */
+    void split(int partition, int epoch) {
+        soft.putIfAbsent(partition, epoch);
+    }
+
+    /** A batch of the partition was kept. */
+    void accepted(int partition) {
+        if (!rounds.isEmpty()) {
+            rounds.remove(partition);
+        }
+    }
+
+    /** Forgets those that have a new place by now; returns whether any batch need not wait any more. */
+    boolean placed() {
+        boolean freed = refused.entrySet().removeIf(each -> moved(each.getKey(), each.getValue().epoch()));
+        soft.entrySet().removeIf(each -> moved(each.getKey(), each.getValue()));
+        return freed;
+    }
+
+    private boolean moved(int partition, int epoch) {
+        return Integer.compareUnsigned(places.at(partition).epoch(), epoch) > 0;
+    }
+
+    /** Returns why the attempt should be given up, null while it should not. */
+    String spent() {
+        if (asked) {
+            return null;
+        }
+        int most = 0;
+        int partition = -1;
+        for (int each : refused.keySet()) {
+            int here = rounds.getOrDefault(each, 0);
+            if (here > most || (here == most && partition < each)) {
+                most = here;
+                partition = each;
+            }
+        }
+        if (partition < 0 || most < revivesMax) {
+            return null;
+        }
+        Refusal last = refused.get(partition);
+        return "partition " + partition + " was moved " + most + " times and no place took a batch; the last one was epoch "
+                + Integer.toUnsignedString(last.epoch()) + " on worker " + last.destination().primary() + ": "
+                + Status.name(last.status()) + " (" + cause + "). " + refused.size()
+                + " partitions wait. See `holdfast workers`.";
+    }
+
+    /** Returns how long to wait before the next Revive, 0 if one may be asked now or none is due. */
+    long pauseNs() {
+        if (asked || pausing || refused.isEmpty()) {
+            return 0;
+        }
+        int most = 0;
+        for (int each : refused.keySet()) {
+            most = Math.max(most, rounds.getOrDefault(each, 0));
+        }
+        long pause = pauseNs(most, 2);
+        pausing = pause > 0;
+        return pause;
+    }
+
+    /** The pause is over. */
+    void woken() {
+        pausing = false;
+    }
+
+    /** Returns what to ask for now, null for nothing. */
+    PushSession.Revive ask(Iterable<Integer> unreachable) {
+        if (asked || pausing || (refused.isEmpty() && soft.isEmpty())) {
+            return null;
+        }
+        List<Row> rows = new ArrayList<>();
+        for (Iterator<Map.Entry<Integer, Refusal>> all = refused.entrySet().iterator();
+                all.hasNext() && rows.size() < PARTITIONS_MAX; ) {
+            Map.Entry<Integer, Refusal> each = all.next();
+            rows.add(new Row(each.getKey(), each.getValue().epoch(), each.getValue().status()));
+            rounds.merge(each.getKey(), 1, Integer::sum);
+        }
+        for (Map.Entry<Integer, Integer> each : soft.entrySet()) {
+            if (rows.size() < PARTITIONS_MAX && !refused.containsKey(each.getKey())) {
+                rows.add(new Row(each.getKey(), each.getValue(), Status.SOFT_SPLIT));
+            }
+        }
+        // Asked about once: the next answer of the place says so again.
+        soft.clear();
+        asked = true;
+        return new PushSession.Revive(rows, unusable(unreachable));
+    }
+
+    /** The Revive is answered, whatever the answer is. */
+    void answered() {
+        asked = false;
+    }
+
+    /** The workers that this client cannot use now. */
+    private TreeSet<Integer> unusable(Iterable<Integer> unreachable) {
+        TreeSet<Integer> found = new TreeSet<>();
+        unreachable.forEach(found::add);
+        for (Refusal each : refused.values()) {
+            if (each.status() == Status.REPLICA_FAILED && each.destination().hasReplica()) {
+                found.add(each.destination().replica());
+            } else if (each.status() == Status.UNAVAILABLE) {
+                found.add(each.destination().primary());
+            }
+        }
+        return found;
+    }
+}
