@@ -8,6 +8,7 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -74,13 +75,14 @@ public final class Generations {
      * A reader found data of this generation lost: opens the next one, so that the maps that run again have somewhere to write. Call it before
      * the fetch failure is thrown. It never throws: without the masters the failure is as true, and the maps will ask them.
      */
-    public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation) {
+    public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation, HoldfastException why) {
+        LOG.warn("Shuffle {}: generation {} cannot be read and is given up: {}", handle.shuffleId(), generation, why.getMessage());
         try {
             masters.registerShuffle(
                     handle.key(generation + 1), handle.partitions(), handle.maps(), handle.copies(), handle.ack(), false, true);
         } catch (HoldfastException error) {
-            LOG.warn("Shuffle {}: generation {} has failed and the next one could not be opened: {}",
-                    handle.key(generation), generation, error.getMessage());
+            LOG.warn("Shuffle {}: the next generation could not be opened, its maps will ask again: {}",
+                    handle.key(generation), error.getMessage());
         }
     }
 
@@ -91,6 +93,13 @@ public final class Generations {
     void committed(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {
         synchronized (attempts) {
             attempts.remove(new Attempt(handle.shuffleId(), context.stageId(), context.stageAttemptNumber()));
+        }
+    }
+
+    /** A writer heard that this generation is final: whoever still writes the shuffle has to ask again. */
+    public void committed(ShuffleKey key) {
+        synchronized (attempts) {
+            attempts.values().removeIf(each -> each.answer != null && each.answer.key().equals(key));
         }
     }
 

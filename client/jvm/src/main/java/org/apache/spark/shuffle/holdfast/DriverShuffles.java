@@ -1,0 +1,202 @@
+package org.apache.spark.shuffle.holdfast;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.OptionalInt;
+import java.util.Set;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.ShuffleDependency;
+import org.apache.spark.scheduler.MapStatus;
+import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
+import org.apache.spark.shuffle.holdfast.control.Masters;
+import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
+import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Instance;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The driver's part: the application and its lease, registering and forgetting shuffles, and the early commit.
+ *
+ * <p>Rules: the application is registered with the first shuffle. Nothing here has to happen for data to be safe: readers commit
+ * what was not committed, and the lease ends what nobody forgot. Thread-safe. Made by the manager on the driver only.
+ */
+final class DriverShuffles implements AutoCloseable {
+    /** Commits under way or waiting; one more is left to the readers. */
+    private static final int COMMITS_MAX = 64;
+
+    private static final int COMMITTERS = 4;
+
+    /** Generations are dropped up to this one where the whole shuffle goes. */
+    static final int ALL_GENERATIONS = Integer.MAX_VALUE;
+
+    private static final int HOSTS_POLL_MS = 250;
+    private static final Logger LOG = LoggerFactory.getLogger(DriverShuffles.class);
+
+    private record Registered(ShuffleKey first, int partitions) {}
+
+    private final HoldfastConf conf;
+    private final HoldfastRuntime runtime;
+    private final String name;
+    /** By shuffle; of keys alone, since a handle here would keep Spark's cleaner from ever letting go of the shuffle. */
+    private final Map<Integer, Registered> registered = new ConcurrentHashMap<>();
+    /** What the masters could not be told yet. */
+    private final Set<ShuffleKey> unforgotten = new HashSet<>();
+    private final ThreadPoolExecutor committers;
+    private ApplicationLease lease;
+    private boolean closed;
+
+    DriverShuffles(HoldfastConf conf, HoldfastRuntime runtime, String name) {
+        this.conf = conf;
+        this.runtime = runtime;
+        this.name = name;
+        committers = new ThreadPoolExecutor(COMMITTERS, COMMITTERS, 10, TimeUnit.SECONDS, new ArrayBlockingQueue<>(COMMITS_MAX), work -> {
+            Thread thread = new Thread(work, "holdfast-commit");
+            thread.setDaemon(true);
+            return thread;
+        }, new ThreadPoolExecutor.DiscardPolicy());
+        committers.allowCoreThreadTimeOut(true);
+    }
+
+    /** Registers generation 0 of a shuffle. Throws what stands against it; then the caller decides whether it falls back. */
+    <K, V, C> HoldfastShuffleHandle<K, V, C> register(int shuffle, ShuffleDependency<K, V, C> dependency, int maps, boolean encrypted)
+            throws HoldfastException {
+        Instance instance = application();
+        var handle = new HoldfastShuffleHandle<>(shuffle, dependency, instance, maps, conf.copies(), conf.ack(), encrypted);
+        RegisteredShuffle first = runtime.masters().registerShuffle(
+                handle.key(0), handle.partitions(), maps, conf.copies(), conf.ack(), false, false);
+        if (first.copies() < conf.copies()) {
+            LOG.warn("Shuffle {}: {} copies were asked for and there is room for {}: workers on one host only",
+                    first.key(), conf.copies(), first.copies());
+        }
+        runtime.generations().registered(first);
+        registered.put(shuffle, new Registered(handle.key(0), handle.partitions()));
+        return handle;
+    }
+
+    /** Spark needs a shuffle no more: drops all generations. Failures are tried again with the next one; the lease is the last resort. */
+    void unregister(int shuffle) {
+        Registered known = registered.remove(shuffle);
+        if (known == null) {
+            return;
+        }
+        List<ShuffleKey> doomed;
+        synchronized (unforgotten) {
+            unforgotten.add(known.first().withGeneration(ALL_GENERATIONS));
+            doomed = new ArrayList<>(unforgotten);
+        }
+        for (ShuffleKey each : doomed) {
+            try {
+                runtime.masters().unregister(each);
+            } catch (HoldfastException error) {
+                if (error.again()) {
+                    LOG.warn("Shuffle {} could not be dropped yet: {}", each, error.getMessage());
+                    return;
+                }
+            }
+            synchronized (unforgotten) {
+                unforgotten.remove(each);
+            }
+        }
+    }
+
+    /** A stage that wrote this shuffle has ended: commits its generation, if it is whole, and drops the ones before. Returns at once. */
+    void stageEnded(int shuffle) {
+        Registered known = registered.get(shuffle);
+        if (known != null) {
+            committers.execute(() -> commit(known));
+        }
+    }
+
+    private void commit(Registered known) {
+        int shuffle = known.first().shuffle();
+        MapStatus[] statuses = Winners.statuses(shuffle);
+        OptionalInt generation = statuses == null ? OptionalInt.empty() : Winners.generation(statuses, shuffle);
+        if (generation.isEmpty()) {
+            return; // the stage runs again for what is missing
+        }
+        ShuffleKey key = known.first().withGeneration(generation.getAsInt());
+        try {
+            runtime.masters().commit(key, Winners.array(statuses, known.partitions()));
+            if (key.generation() > 0) {
+                ShuffleKey before = key.withGeneration(key.generation() - 1);
+                int dropped = runtime.masters().unregister(before);
+                runtime.forget(before);
+                LOG.info("Shuffle {}: committed, {} earlier generations dropped", key, dropped);
+            }
+        } catch (HoldfastException error) {
+            LOG.debug("Shuffle {}: not committed ahead of its readers: {}", key, error.getMessage());
+        }
+    }
+
+    /** The instance, registered with the masters when it is first wanted, and anew where its lease was lost. */
+    private synchronized Instance application() throws HoldfastException {
+        if (closed) {
+            throw new HoldfastException(Status.UNAVAILABLE, "the Spark application has ended");
+        }
+        if (lease != null && lease.gone() != null) {
+            LOG.error("The masters have dropped this application, what it had shuffled is gone: {}", lease.gone().getMessage());
+            lease.close();
+            lease = null;
+        }
+        if (lease == null) {
+            try (Masters quick = new Masters(conf.endpoints(), conf.registerMs())) {
+                List<WorkerAddress> workers = quick.workers();
+                checkCluster(quick.clusterId());
+                awaitHosts(quick, workers);
+            }
+            lease = ApplicationLease.register(runtime.masters(), name, conf.leaseMs());
+            LOG.info("Application {} is {} to the masters at {}", name, lease.instance().hex(), conf.endpoints());
+        }
+        return lease.instance();
+    }
+
+    private void checkCluster(String clusterId) throws HoldfastException {
+        if (!conf.clusterId().isEmpty() && !conf.clusterId().equals(clusterId)) {
+            throw new HoldfastException(Status.CONFLICT, "the masters at " + conf.endpoints() + " are of cluster " + clusterId
+                    + ", " + HoldfastConf.PREFIX + "cluster.id is " + conf.clusterId());
+        }
+    }
+
+    /** With {@code replication.strict} nothing is placed before workers of two hosts are there. */
+    private void awaitHosts(Masters masters, List<WorkerAddress> workers) throws HoldfastException {
+        long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(conf.registerMs());
+        List<WorkerAddress> known = workers;
+        for (;;) {
+            long hosts = known.stream().filter(WorkerAddress::alive).map(WorkerAddress::host).distinct().count();
+            if (hosts >= (conf.strictCopies() ? conf.copies() : 1)) {
+                return;
+            }
+            if (!conf.strictCopies() || System.nanoTime() > end) {
+                throw new HoldfastException(Status.NO_ROOM, "living workers are on " + hosts + " hosts, wanted are "
+                        + (conf.strictCopies() ? conf.copies() : 1) + " (masters at " + conf.endpoints() + ")");
+            }
+            try {
+                Thread.sleep(HOSTS_POLL_MS);
+            } catch (InterruptedException error) {
+                Thread.currentThread().interrupt();
+                throw new HoldfastException(Status.UNAVAILABLE, "interrupted while waiting for workers");
+            }
+            known = masters.workers();
+        }
+    }
+
+    /** Ends the application: its shuffles are dropped with the lease. */
+    @Override
+    public synchronized void close() {
+        closed = true;
+        committers.shutdownNow();
+        if (lease != null) {
+            lease.close();
+            lease = null;
+        }
+    }
+}

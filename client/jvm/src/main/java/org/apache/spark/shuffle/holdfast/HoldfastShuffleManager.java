@@ -1,0 +1,156 @@
+package org.apache.spark.shuffle.holdfast;
+
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.ShuffleDependency;
+import org.apache.spark.SparkConf;
+import org.apache.spark.TaskContext;
+import org.apache.spark.shuffle.ShuffleHandle;
+import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
+import org.apache.spark.shuffle.ShuffleReader;
+import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
+import org.apache.spark.shuffle.ShuffleWriter;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+import org.apache.spark.shuffle.sort.SortShuffleManager;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * {@code spark.shuffle.manager} of Holdfast.
+ *
+ * <p>Rules: it extends Spark's own manager, which serves whatever fell back; so a shuffle is Holdfast's or Spark's from its registration on,
+ * told apart by its handle. On executors {@link #unregisterShuffle} only clears what is remembered, the driver tells the masters. Spark
+ * makes one per JVM; in local mode that one is driver and executor.
+ */
+public final class HoldfastShuffleManager extends SortShuffleManager {
+    /** Where the masters did not answer, the next shuffles do not wait for them again for so long. */
+    private static final long FALLBACK_PAUSE_NS = TimeUnit.SECONDS.toNanos(30);
+
+    private static final Logger LOG = LoggerFactory.getLogger(HoldfastShuffleManager.class);
+
+    private final SparkConf sparkConf;
+    private final HoldfastConf conf;
+    private final HoldfastRuntime runtime;
+    private final DriverShuffles driver;
+    private volatile boolean fellBack;
+    private volatile long fellBackAtNs;
+    private boolean listening;
+    /** Shuffles that tasks of this JVM met, as keys alone: a handle would keep the shuffle from ever being cleaned up. */
+    private final Map<Integer, ShuffleKey> seen = new ConcurrentHashMap<>();
+
+    /** Called by Spark, on the driver and in every executor. Reaches nobody; wrong settings are an IllegalArgumentException. */
+    public HoldfastShuffleManager(SparkConf sparkConf, boolean isDriver) {
+        super(sparkConf);
+        this.sparkConf = sparkConf;
+        conf = HoldfastConf.of(sparkConf);
+        runtime = new HoldfastRuntime(conf);
+        driver = isDriver ? new DriverShuffles(conf, runtime, sparkConf.get("spark.app.name", "spark")) : null;
+        if (isDriver) {
+            Warnings.about(sparkConf).forEach(LOG::warn);
+        }
+    }
+
+    @Override
+    public <K, V, C> ShuffleHandle registerShuffle(int shuffle, ShuffleDependency<K, V, C> dependency) {
+        int maps = dependency.rdd().getNumPartitions();
+        if (maps == 0 || dependency.partitioner().numPartitions() == 0) {
+            return super.registerShuffle(shuffle, dependency); // nothing will be written or read
+        }
+        if (conf.mayFallBack() && fellBack && System.nanoTime() - fellBackAtNs < FALLBACK_PAUSE_NS) {
+            LOG.warn("Shuffle {} falls back to Spark's own, as one did a moment ago", shuffle);
+            return super.registerShuffle(shuffle, dependency);
+        }
+        try {
+            var handle = driver.register(shuffle, dependency, maps, sparkConf.getBoolean("spark.io.encryption.enabled", false));
+            listen(dependency);
+            return handle;
+        } catch (HoldfastException error) {
+            return fallBack(shuffle, dependency, error);
+        }
+    }
+
+    private <K, V, C> ShuffleHandle fallBack(int shuffle, ShuffleDependency<K, V, C> dependency, HoldfastException error) {
+        if (!conf.mayFallBack()) {
+            throw new IllegalStateException("shuffle " + shuffle + " could not be registered with Holdfast, and "
+                    + HoldfastConf.PREFIX + "fallback is never: " + error.getMessage(), error);
+        }
+        LOG.warn("Shuffle {} falls back to Spark's own, executors keep its data: {}", shuffle, error.getMessage());
+        fellBack = true;
+        fellBackAtNs = System.nanoTime();
+        return super.registerShuffle(shuffle, dependency);
+    }
+
+    /** The first shuffle brings the context, which is not there yet as the manager is made. */
+    private synchronized void listen(ShuffleDependency<?, ?, ?> dependency) {
+        if (!listening) {
+            listening = true;
+            dependency.rdd().context().listenerBus().addToQueue(new StageEnds(driver), "holdfast");
+        }
+    }
+
+    @Override
+    @SuppressWarnings("unchecked")
+    public <K, V> ShuffleWriter<K, V> getWriter(
+            ShuffleHandle handle, long mapId, TaskContext context, ShuffleWriteMetricsReporter metrics) {
+        if (handle instanceof HoldfastShuffleHandle<?, ?, ?> ours) {
+            see(ours);
+            return new HoldfastShuffleWriter<>(runtime, (HoldfastShuffleHandle<K, V, ?>) ours, mapId, context, metrics);
+        }
+        return super.getWriter(handle, mapId, context, metrics);
+    }
+
+    @Override
+    @SuppressWarnings("unchecked")
+    public <K, C> ShuffleReader<K, C> getReader(
+            ShuffleHandle handle, int startMap, int endMap, int startPartition, int endPartition, TaskContext context,
+            ShuffleReadMetricsReporter metrics) {
+        if (handle instanceof HoldfastShuffleHandle<?, ?, ?> ours) {
+            see(ours);
+            return new HoldfastShuffleReader<>(
+                    runtime, (HoldfastShuffleHandle<K, ?, C>) ours, startMap, endMap, startPartition, endPartition, context, metrics);
+        }
+        return super.getReader(handle, startMap, endMap, startPartition, endPartition, context, metrics);
+    }
+
+    private void see(HoldfastShuffleHandle<?, ?, ?> handle) {
+        seen.computeIfAbsent(handle.shuffleId(), shuffle -> handle.key(DriverShuffles.ALL_GENERATIONS));
+    }
+
+    @Override
+    public boolean unregisterShuffle(int shuffle) {
+        ShuffleKey last = seen.remove(shuffle);
+        if (last != null) {
+            runtime.forgetAll(last);
+        }
+        if (driver != null) {
+            driver.unregister(shuffle);
+        }
+        return super.unregisterShuffle(shuffle);
+    }
+
+    /** Whether all shuffle data outlives the executors that wrote it: true until one fell back. */
+    boolean reliable() {
+        return !fellBack;
+    }
+
+    /** The application has ended: gives the lease back, upon which the masters drop its shuffles. */
+    void endApplication() {
+        if (driver != null) {
+            driver.close();
+        }
+    }
+
+    @Override
+    public void stop() {
+        endApplication();
+        runtime.close();
+        super.stop();
+    }
+
+    /** What tasks of this JVM share; for tests that look for leaks. */
+    public HoldfastRuntime runtime() {
+        return runtime;
+    }
+}

@@ -1,0 +1,22 @@
+package org.apache.spark.shuffle.holdfast;
+
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerStageCompleted;
+import org.apache.spark.scheduler.StageInfo;
+
+/** Hears on the driver of every stage that ended well and tells {@link DriverShuffles}, which looks whether the shuffle is whole. */
+final class StageEnds extends SparkListener {
+    private final DriverShuffles driver;
+
+    StageEnds(DriverShuffles driver) {
+        this.driver = driver;
+    }
+
+    @Override
+    public void onStageCompleted(SparkListenerStageCompleted event) {
+        StageInfo stage = event.stageInfo();
+        if (stage.failureReason().isEmpty() && stage.shuffleDepId().isDefined()) {
+            driver.stageEnded((Integer) stage.shuffleDepId().get());
+        }
+    }
+}

@@ -1,0 +1,78 @@
+package org.apache.spark.shuffle.holdfast;
+
+import java.util.OptionalInt;
+import org.apache.spark.MapOutputTracker;
+import org.apache.spark.MapOutputTrackerMaster;
+import org.apache.spark.MapOutputTrackerWorker;
+import org.apache.spark.ShuffleStatus;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.scheduler.MapStatus;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+import scala.Option;
+
+/**
+ * Which attempt of each map counts, as Spark's statuses have it: what a commit has to say.
+ *
+ * <p>Rules: only a whole array is an answer, every map with a status and all of one generation; anything else is not the end of a stage.
+ * Pure but for {@link #statuses}, which asks this JVM's tracker and nobody else. Called by the driver as a stage ends, and by
+ * readers who come before it.
+ */
+final class Winners {
+    /** Above so many bits readers do without knowing who wrote where: they have that from Spark. */
+    private static final long BITMAP_BITS_MAX = 4_000_000;
+
+    private Winners() {}
+
+    /** The statuses of all maps as this JVM knows them now, or null. Maps without one are null. */
+    static MapStatus[] statuses(int shuffle) {
+        MapOutputTracker tracker = SparkEnv.get().mapOutputTracker();
+        if (tracker instanceof MapOutputTrackerMaster master) {
+            Option<ShuffleStatus> found = master.shuffleStatuses().get(shuffle);
+            return found.isEmpty() ? null : found.get().withMapStatuses(MapStatus[]::clone);
+        }
+        Option<MapStatus[]> found = ((MapOutputTrackerWorker) tracker).mapStatuses().get(shuffle);
+        return found.isEmpty() ? null : found.get();
+    }
+
+    /** The generation that every map has a status of; empty while a map has none, or another one. */
+    static OptionalInt generation(MapStatus[] statuses, int shuffle) {
+        OptionalInt common = OptionalInt.empty();
+        for (MapStatus each : statuses) {
+            OptionalInt named = each == null ? OptionalInt.empty() : SyntheticLocation.generation(each.location(), shuffle);
+            if (named.isEmpty() || (common.isPresent() && common.getAsInt() != named.getAsInt())) {
+                return OptionalInt.empty();
+            }
+            common = named;
+        }
+        return common;
+    }
+
+    /** The REDUCE_WINNERS array of a generation, or null if the statuses that are known do not make one. */
+    static byte[] array(ShuffleKey key, int partitions) {
+        MapStatus[] statuses = statuses(key.shuffle());
+        OptionalInt generation = statuses == null ? OptionalInt.empty() : generation(statuses, key.shuffle());
+        return generation.isPresent() && generation.getAsInt() == key.generation() ? array(statuses, partitions) : null;
+    }
+
+    /** The same of a whole array of statuses. */
+    static byte[] array(MapStatus[] statuses, int partitions) {
+        long[] attempts = new long[statuses.length];
+        boolean withBitmaps = (long) statuses.length * partitions <= BITMAP_BITS_MAX;
+        byte[][] bitmaps = new byte[withBitmaps ? statuses.length : 0][ReduceWinners.bitmapBytes(partitions)];
+        for (int map = 0; map < statuses.length; map++) {
+            attempts[map] = statuses[map].mapId();
+            for (int partition = 0; withBitmaps && partition < partitions; partition++) {
+                if (statuses[map].getSizeForBlock(partition) > 0) {
+                    bitmaps[map][partition >> 3] |= (byte) (1 << (partition & 7));
+                }
+            }
+        }
+        try {
+            return new ReduceWinners(partitions, attempts, bitmaps).encode();
+        } catch (HoldfastException error) {
+            throw new IllegalStateException("winners of " + statuses.length + " maps: " + error.getMessage(), error);
+        }
+    }
+}
