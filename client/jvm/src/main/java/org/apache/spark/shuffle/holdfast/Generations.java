@@ -75,8 +75,7 @@ public final class Generations {
      * A reader found data of this generation lost: opens the next one, so that the maps that run again have somewhere to write. Call it before
      * the fetch failure is thrown. It never throws: without the masters the failure is as true, and the maps will ask them.
      */
-    public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation, HoldfastException why) {
-        LOG.warn("Shuffle {}: generation {} cannot be read and is given up: {}", handle.shuffleId(), generation, why.getMessage());
+    public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation) {
         try {
             masters.registerShuffle(
                     handle.key(generation + 1), handle.partitions(), handle.maps(), handle.copies(), handle.ack(), false, true);

@@ -58,6 +58,7 @@ public final class HoldfastShuffleDataIO implements ShuffleDataIO {
         }
 
         /** Null before Spark has made it, and where another one is in use. */
+        @SuppressWarnings("deprecation") // 4.3 names another way, which the lines before do not have
         private static HoldfastShuffleManager manager() {
             SparkEnv env = SparkEnv.get();
             ShuffleManager found = env == null ? null : env.shuffleManager();

@@ -81,7 +81,7 @@ final class HoldfastShuffleReader<K, C> implements ShuffleReader<K, C> {
                 context,
                 handle.shuffleId(),
                 blocks,
-                generation -> runtime.generations().failed(handle, generation));
+                (generation, why) -> runtime.generations().failed(handle, generation, why));
         if (blocks.mixed() || blocks.generation() < 0) {
             throw failures.raiseMixed();
         }
@@ -95,18 +95,9 @@ final class HoldfastShuffleReader<K, C> implements ShuffleReader<K, C> {
     private Iterator<Product2<Object, Object>> records(MapBlocks blocks, FetchFailures failures) throws IOException {
         long from = System.nanoTime();
         ShuffleKey key = handle.key(blocks.generation());
-        Manifest manifest = runtime.manifests().get(key, () -> Winners.of(handle));
-        FetchReader fetch = new FetchReader(
-                runtime.masters(),
-                runtime.connections(),
-                key,
-                manifest,
-                startPartition,
-                endPartition,
-                startMap,
-                endMap,
-                blocks.expected(manifest.winners()),
-                runtime.conf().fetch());
+        Manifest manifest = runtime.manifest(handle, key);
+        FetchReader fetch = runtime.fetchReader(
+                key, manifest, startPartition, endPartition, startMap, endMap, blocks.expected(manifest.winners()));
         metrics.waited(System.nanoTime() - from);
         metrics.blocks(blocks.count());
         IoEncryption encryption = IoEncryption.of(SparkEnv.get(), handle.encrypted());

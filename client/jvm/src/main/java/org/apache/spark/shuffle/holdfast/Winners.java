@@ -49,8 +49,8 @@ final class Winners {
         return common;
     }
 
-    /** The REDUCE_WINNERS array of a generation, or null if the statuses that are known do not make one. */
-    static byte[] array(ShuffleKey key, int partitions) {
+    /** The REDUCE_WINNERS array of a generation, or null if the statuses that this JVM knows do not make one. */
+    static byte[] of(ShuffleKey key, int partitions) {
         MapStatus[] statuses = statuses(key.shuffle());
         OptionalInt generation = statuses == null ? OptionalInt.empty() : generation(statuses, key.shuffle());
         return generation.isPresent() && generation.getAsInt() == key.generation() ? array(statuses, partitions) : null;
