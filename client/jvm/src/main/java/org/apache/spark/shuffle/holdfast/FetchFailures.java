@@ -18,7 +18,7 @@ final class FetchFailures {
 
     /** How the masters hear that a generation cannot be read, before Spark does. */
     interface GenerationReport {
-        void failed(int generation);
+        void failed(int generation, HoldfastException why);
     }
 
     FetchFailures(TaskContext context, int shuffle, MapBlocks blocks, GenerationReport report) {
@@ -32,7 +32,7 @@ final class FetchFailures {
     RuntimeException raise(IOException error) {
         context.killTaskIfInterrupted();
         if (error instanceof HoldfastException known && lost(known.status())) {
-            report.failed(blocks.generation());
+            report.failed(blocks.generation(), known);
             throw unchecked(failure(known.getMessage(), known));
         }
         throw unchecked(error);

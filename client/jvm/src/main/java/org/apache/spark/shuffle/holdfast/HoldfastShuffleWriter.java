@@ -90,14 +90,8 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
     }
 
     private void open() throws HoldfastException {
-        push = new PushWriter(
-                runtime.pushContext(),
-                registered,
-                runtime.places(registered),
-                context.partitionId(),
-                mapId,
-                runtime.conf().codec(),
-                IoEncryption.of(SparkEnv.get(), handle.encrypted()));
+        push = runtime.pushWriter(
+                handle, registered, context.partitionId(), mapId, IoEncryption.of(SparkEnv.get(), handle.encrypted()));
         // An error in an iterator below us, or a kill, may end the task without stop().
         context.addTaskCompletionListener(task -> {
             end();
@@ -106,7 +100,7 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
         buffers = new PartitionBuffers(
                 context.taskMemoryManager(),
                 handle.partitions(),
-                runtime.conf().bufferBytes(),
+                runtime.conf().pushBuffer(),
                 ByteArrays.SHARED,
                 new Pushed(push));
         checksums = Shims.rowChecksums(handle.dependency());

@@ -193,7 +193,8 @@ final class PartitionBuffers extends MemoryConsumer {
 
     @Override
     public long spill(long size, MemoryConsumer trigger) throws IOException {
-        if (Thread.currentThread() != owner || busy || granted == 0) {
+        // What we ask for ourselves is no reason: reserve() sends as much as it then needs.
+        if (trigger == this || Thread.currentThread() != owner || busy) {
             return 0;
         }
         relieve(Math.max(size, held / 2));
