@@ -1,0 +1,515 @@
+package org.apache.spark.shuffle.holdfast.fetch;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.List;
+import java.util.Random;
+import java.util.Set;
+import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
+import org.apache.spark.shuffle.holdfast.wire.CopyResult;
+import org.apache.spark.shuffle.holdfast.wire.EpochResult;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Limits;
+import org.apache.spark.shuffle.holdfast.wire.ReduceManifest;
+import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/** The reader's cores as stories: those of tests/unit/client/test_fetch.py and test_chunk_fetch.py. Run by pytest. */
+public final class FetchCoreMain {
+    private static final HoldfastException LOST = new HoldfastException(Status.UNAVAILABLE, "connection refused");
+    private static final long GRACE = 1_000;
+    private static final CopyResult NONE = new CopyResult(Limits.NO_WORKER, Status.UNKNOWN_FILE, 0);
+
+    private FetchCoreMain() {}
+
+    private interface Story {
+        void run() throws Exception;
+    }
+
+    private static void tell(String name, Story story) throws Exception {
+        try {
+            story.run();
+        } catch (AssertionError wrong) {
+            throw new AssertionError(name + ": " + wrong.getMessage(), wrong);
+        }
+        System.out.println("ok " + name);
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        tell("one stream per worker", FetchCoreMain::oneStreamPerWorker);
+        tell("streams are bounded", FetchCoreMain::streamsAreBounded);
+        tell("refusals do not count while the worker lives", FetchCoreMain::refusalsDoNotCount);
+        tell("a worker gone too long loses its only copy", FetchCoreMain::goneTooLong);
+        tell("a second copy is used at once", FetchCoreMain::aSecondCopy);
+        tell("copies take turns while no worker answers", FetchCoreMain::copiesTakeTurns);
+        tell("a silent worker is left where another copy may answer", FetchCoreMain::maySwitch);
+        tell("a copy long out of reach does not end a read that has another", FetchCoreMain::longOutOfReach);
+        tell("three bad answers end a copy", FetchCoreMain::threeBadAnswers);
+        tell("a refused stream of many files is halved", FetchCoreMain::halved);
+        tell("an unknown answer, silent masters, a living worker out of reach", FetchCoreMain::endings);
+        tell("any order and any number of times", FetchCoreMain::anyOrder);
+        tell("every missing batch is noticed", FetchCoreMain::everyMissingBatch);
+        tell("losers are dropped and statuses believed", FetchCoreMain::losersAndStatuses);
+        tell("chunks come in turn", FetchCoreMain::chunksInTurn);
+        tell("lost epochs", FetchCoreMain::lostEpochs);
+        tell("what a short copy lacks is read from the other", FetchCoreMain::shortCopies);
+        tell("both copies read and not whole", FetchCoreMain::bothCopiesNotWhole);
+        tell("long records in any order", FetchCoreMain::longRecords);
+        for (int copies = 1; copies <= 2; copies++) {
+            int ended = 0;
+            for (int seed = 0; seed < 300; seed++) {
+                try {
+                    ended += new FetchWorld(seed, copies).run().isEmpty() ? 0 : 1;
+                } catch (AssertionError | RuntimeException wrong) {
+                    throw new AssertionError("seed " + seed + " copies " + copies + ": " + wrong, wrong);
+                }
+            }
+            Check.that(copies == 1 ? ended > 0 && ended < 150 : ended < 20, ended + " reads of 300 ended by damage");
+        }
+        System.out.println("ok worlds");
+    }
+
+    // Fetch.
+
+    private static EpochFile file(int partition, int... workers) {
+        EpochFile made = new EpochFile(partition, 1, workers);
+        made.want(workers);
+        return made;
+    }
+
+    private static Fetch fetch(int streams, EpochFile... files) {
+        Fetch.Judge judge = (file, error) -> {
+            throw error;
+        };
+        return new Fetch(List.of(files), "shuffle s", judge, GRACE, streams);
+    }
+
+    private static Effect open(int stream, int worker, EpochFile... files) {
+        return new Effect.OpenStream(stream, worker, List.of(files));
+    }
+
+    private static HoldfastException failure(List<Effect> effects) {
+        Check.that(effects.get(effects.size() - 1) instanceof Effect.Failed, "no end: " + effects);
+        return ((Effect.Failed) effects.get(effects.size() - 1)).error();
+    }
+
+    private static void oneStreamPerWorker() {
+        EpochFile[] files = {file(0, 1), file(1, 2), file(2, 1)};
+        Fetch core = fetch(8, files);
+        Check.equal(core.started(), List.of(open(0, 1, files[0], files[2]), open(1, 2, files[1])));
+        Check.equal(done(core, 0, files[0]), List.of());
+        Check.equal(done(core, 1, files[1]), List.of());
+        Check.equal(core.streamEnded(1), List.of());
+        Check.equal(done(core, 0, files[2]), List.of(new Effect.CloseStream(0), new Effect.Complete()));
+        Check.equal(fetch(8).started(), List.of(new Effect.Complete()));
+    }
+
+    private static List<Effect> done(Fetch core, int stream, EpochFile file) {
+        file.wanted = false;
+        return core.fileComplete(stream, file, List.of());
+    }
+
+    private static void streamsAreBounded() {
+        EpochFile[] files = {file(0, 1), file(1, 2), file(2, 3)};
+        Fetch core = fetch(2, files);
+        Check.equal(core.started().size(), 2);
+        core.check();
+        Check.equal(done(core, 0, files[0]), List.of());
+        Check.equal(core.streamEnded(0), List.of(open(2, 3, files[2])));
+    }
+
+    private static void refusalsDoNotCount() {
+        EpochFile only = file(0, 1);
+        Fetch core = fetch(8, only);
+        core.started();
+        for (int turn = 0; turn < Fetch.TRIES_MAX * 3; turn++) {
+            core.streamFailed(turn, LOST, turn);
+            Set<Integer> alive = turn % 2 == 1 ? Set.of(1) : Set.of();
+            Check.equal(core.workersKnown(alive, turn), List.of(open(turn + 1, 1, only)));
+            core.check();
+        }
+    }
+
+    private static void goneTooLong() {
+        Fetch core = fetch(8, file(3, 1));
+        core.started();
+        core.streamFailed(0, LOST, 0);
+        HoldfastException error = failure(core.workersKnown(Set.of(), GRACE + 1));
+        Check.equal(error.status(), Status.DATA_LOST);
+        Check.contains(error.getMessage(), "shuffle s", "partition 3", "epoch 1", "worker 1", "Start the worker again");
+    }
+
+    private static void aSecondCopy() {
+        EpochFile[] files = {file(0, 1, 2), file(1, 2, 1)};
+        Fetch core = fetch(8, files);
+        Check.equal(core.started(), List.of(open(0, 1, files[0]), open(1, 2, files[1])));
+        done(core, 1, files[1]);
+        core.streamEnded(1);
+        List<Effect> effects = core.streamFailed(0, LOST, 1);
+        Check.equal(effects, List.of(new Effect.AskMasters(0), open(2, 2, files[0])));
+        Check.equal(core.workersKnown(Set.of(2), 2), List.of());
+        Check.that(!files[0].hasCopyOn(1), "the copy of the lost worker is not given up");
+    }
+
+    private static void copiesTakeTurns() {
+        Fetch core = fetch(8, file(0, 1, 2));
+        int[] tried = new int[3];
+        List<Effect> effects = core.started();
+        for (int turn = 0; turn < 16; turn++) {
+            List<Effect> next = new ArrayList<>();
+            for (Effect effect : effects) {
+                if (effect instanceof Effect.OpenStream opened) {
+                    tried[opened.worker()]++;
+                    next.addAll(core.streamFailed(opened.stream(), LOST, turn));
+                }
+            }
+            effects = next.stream().anyMatch(each -> each instanceof Effect.OpenStream)
+                    ? next
+                    : core.workersKnown(Set.of(1, 2), turn);
+        }
+        Check.that(tried[1] + tried[2] >= 8 && Math.abs(tried[1] - tried[2]) <= 1, Arrays.toString(tried));
+    }
+
+    private static void maySwitch() {
+        Fetch core = fetch(8, file(0, 1, 2), file(1, 3, 1), file(2, 4));
+        core.started();
+        Check.that(core.maySwitch(0) && core.maySwitch(1) && !core.maySwitch(2) && !core.maySwitch(99), "at first");
+        core.streamFailed(0, LOST, 1);
+        Check.that(!core.maySwitch(1), "its other copy is worker 1");
+    }
+
+    private static void longOutOfReach() {
+        EpochFile only = file(0, 1, 2);
+        Fetch core = fetch(8, only);
+        core.started();
+        core.streamFailed(0, LOST, 0);
+        long late = 5 * Fetch.REACH_NS;
+        core.streamFailed(1, LOST, late);
+        List<Effect> opened = core.workersKnown(Set.of(1, 2), late + 1);
+        int stream = ((Effect.OpenStream) opened.get(0)).stream();
+        Check.that(core.streamFailed(stream, LOST, late + 2).contains(open(3, 2, only)), "worker 2 is not tried");
+        Check.equal(core.mastersSilent(LOST, late + 3), List.of());
+    }
+
+    private static void threeBadAnswers() {
+        EpochFile only = file(0, 1);
+        Fetch core = fetch(8, only);
+        core.started();
+        Check.equal(core.fileBad(0, only, "crc"), List.of(new Effect.CloseStream(0), open(1, 1, only)));
+        Check.equal(core.streamEnded(1), List.of(open(2, 1, only)));
+        HoldfastException error = failure(core.fileBad(2, only, "crc mismatch"));
+        Check.equal(error.status(), Status.CORRUPT);
+        Check.contains(error.getMessage(), "crc mismatch", "worker 1 3 times");
+        EpochFile two = file(0, 1, 2);
+        Fetch other = fetch(8, two);
+        other.started();
+        Check.equal(other.fileBad(0, two, "crc"), List.of(new Effect.CloseStream(0), open(1, 2, two)));
+        Check.equal(other.fileBad(0, two, "late"), List.of());
+        Check.equal(other.streamFailed(0, LOST, 0), List.of());
+    }
+
+    private static void halved() {
+        EpochFile[] files = {file(0, 1), file(1, 1), file(2, 1), file(3, 1)};
+        HoldfastException unknown = new HoldfastException(Status.UNKNOWN_FILE, "no such file");
+        Fetch core = fetch(8, files);
+        core.started();
+        Check.equal(core.streamFailed(0, unknown, 0), List.of(open(1, 1, files[0], files[1])));
+        Check.equal(core.streamFailed(1, unknown, 0), List.of(open(2, 1, files[0])));
+        done(core, 2, files[0]);
+        Check.equal(core.streamEnded(2), List.of(open(3, 1, files[1])));
+        Check.equal(core.streamFailed(3, unknown, 0), List.of(open(4, 1, files[1])));
+        Check.equal(core.streamFailed(4, unknown, 0), List.of(open(5, 1, files[1])));
+        HoldfastException error = failure(core.streamFailed(5, unknown, 0));
+        Check.equal(error.status(), Status.DATA_LOST);
+        Check.contains(error.getMessage(), "partition 1");
+    }
+
+    private static void endings() {
+        Fetch core = fetch(8, file(0, 1, 2));
+        core.started();
+        HoldfastException wrong = new HoldfastException(Status.WRONG_CLUSTER, "another cluster");
+        Check.equal(failure(core.streamFailed(0, wrong, 0)), wrong);
+        core = fetch(8, file(0, 1));
+        core.started();
+        core.streamFailed(0, LOST, 0);
+        HoldfastException error = failure(core.workersKnown(Set.of(1), Fetch.REACH_NS + 1));
+        Check.equal(error.status(), Status.UNAVAILABLE);
+        Check.contains(error.getMessage(), "reachable");
+        EpochFile only = file(0, 1);
+        core = fetch(8, only);
+        core.started();
+        core.streamFailed(0, LOST, 0);
+        Check.equal(core.mastersSilent(LOST, 5), List.of(open(1, 1, only)));
+        core.streamFailed(1, LOST, 6);
+        Check.equal(failure(core.mastersSilent(LOST, GRACE + 1)), LOST);
+    }
+
+    // Books.
+
+    private static ReduceWinners winners(String bits, long... attempts) {
+        byte[][] bitmaps = new byte[bits.length()][];
+        for (int map = 0; map < bitmaps.length; map++) {
+            bitmaps[map] = new byte[] {(byte) (bits.charAt(map) - '0')};
+        }
+        return new ReduceWinners(2, attempts, bitmaps);
+    }
+
+    private static PartitionCheck books(ReduceWinners winners, int endMap) {
+        return new PartitionCheck(ExpectedMaps.of(winners), 0, endMap).begin(0);
+    }
+
+    private static void anyOrder() throws IncompleteException {
+        BatchHeader header = new BatchHeader();
+        for (int seed = 0; seed < 30; seed++) {
+            Random random = new Random(seed);
+            List<Batches.Made> wanted = new ArrayList<>();
+            for (int map = 0; map < 4; map++) {
+                wanted.addAll(Batches.of(map, 1 + random.nextInt(59), 9));
+            }
+            List<Batches.Made> came = new ArrayList<>(wanted);
+            for (int again = 0; again < 50; again++) {
+                came.add(wanted.get(random.nextInt(wanted.size())));
+            }
+            Collections.shuffle(came, random);
+            PartitionCheck check = books(winners("1111", 9, 9, 9, 9), 4);
+            int admitted = 0;
+            int duplicates = 0;
+            for (Batches.Made each : came) {
+                PartitionCheck.Verdict verdict = check.admit(each.into(header));
+                admitted += verdict == PartitionCheck.Verdict.COUNTS ? 1 : 0;
+                duplicates += verdict == PartitionCheck.Verdict.DUPLICATE ? 1 : 0;
+                Check.that(check.isSeen(each.map(), each.number()), "it came");
+            }
+            Check.equal(admitted, wanted.size());
+            Check.equal(duplicates, 50);
+            Check.equal(check.missing(true), null);
+        }
+    }
+
+    private static void everyMissingBatch() throws IncompleteException {
+        BatchHeader header = new BatchHeader();
+        for (int gone = 0; gone < 5; gone++) {
+            PartitionCheck check = books(winners("1", 9), 1);
+            for (Batches.Made each : Batches.of(0, 5, 9)) {
+                if (each.number() != gone) {
+                    check.admit(each.into(header));
+                }
+            }
+            Check.contains(check.missing(true), "map 0 attempt 9");
+        }
+        PartitionCheck mixed = books(winners("1", 9), 1);
+        mixed.admit(Batches.of(0, 9, new byte[][] {{7}, {}}, new boolean[2]).get(0).into(header));
+        mixed.admit(Batches.of(0, 9, new byte[][] {{8}, {}}, new boolean[2]).get(1).into(header));
+        Check.contains(mixed.missing(true), "do not add up");
+    }
+
+    private static void losersAndStatuses() throws IncompleteException {
+        BatchHeader header = new BatchHeader();
+        PartitionCheck check = books(winners("", 9, Limits.NO_ATTEMPT, 9), 2);
+        List<Batches.Made> losers = new ArrayList<>(Batches.of(0, 2, 8));
+        losers.addAll(Batches.of(1, 2, Limits.NO_ATTEMPT));
+        losers.addAll(Batches.of(2, 2, 9));
+        losers.addAll(Batches.of(7, 2, 9));
+        losers.addAll(Batches.of(-7, 2, 9));
+        for (Batches.Made each : losers) {
+            Check.equal(check.admit(each.into(header)), PartitionCheck.Verdict.LOSER);
+        }
+        Check.equal(check.missing(true), null);
+        Check.contains(check.missing(false), "may have");
+        Check.contains(books(winners("1", 9), 1).missing(true), "nothing of that");
+        ExpectedMaps expected = ExpectedMaps.ofStatuses(winners("", 9, 9, 9)).wrote(0, 9, 0).wrote(2, 5, 0);
+        Check.contains(PartitionCheck.missingOfNothing(expected, 0, 0, 3, true), "map 0 attempt 9 wrote for it");
+        Check.equal(PartitionCheck.missingOfNothing(expected, 1, 0, 2, false), null);
+        Check.contains(PartitionCheck.missingOfNothing(expected, 1, 2, 3, false), "map 2 attempt 9 may have");
+        try {
+            new PartitionCheck(expected, 0, 3).begin(0).admit(Batches.of(1, 1, 9).get(0).into(header));
+            throw new AssertionError("a map that wrote none had batches");
+        } catch (IncompleteException right) {
+            Check.contains(right.getMessage(), "map 1", "wrote none");
+        }
+    }
+
+    // Chunks.
+
+    private static CopyResult sealed(int worker, long size) {
+        return new CopyResult(worker, Status.OK, size);
+    }
+
+    private static EpochResult epoch(int number, CopyResult... copies) {
+        return new EpochResult(0, number, copies[0], copies.length > 1 ? copies[1] : NONE);
+    }
+
+    private static ChunkFetch read(ReduceWinners winners, boolean partly, EpochResult... epochs)
+            throws HoldfastException {
+        return new ChunkFetch(ReduceManifest.of(2, epochs), ExpectedMaps.of(winners), 0, 1, 0,
+                winners.attempts().length, partly, "shuffle s", GRACE, 8);
+    }
+
+    private static Effect.OpenStream opened(Collection<Effect> effects, int index) {
+        return (Effect.OpenStream) effects.stream().filter(each -> each instanceof Effect.OpenStream).toList().get(index);
+    }
+
+    private static void chunksInTurn() throws HoldfastException, IncompleteException {
+        ChunkFetch core = read(winners("", 9), false, epoch(0, sealed(1, 90), sealed(2, 100)));
+        Effect.OpenStream first = opened(core.started(), 0);
+        Check.equal(first.worker(), 2);
+        EpochFile file = first.files().get(0);
+        for (int chunk = 0; chunk < 3; chunk++) {
+            core.chunkCame(file, 2, chunk, true);
+        }
+        core.chunkCame(file, 2, 3, false);
+        Check.equal(core.firstChunk(file, 2), 3);
+        Check.equal(core.firstChunk(file, 1), 0);
+        for (int wrong : new int[] {2, 4}) {
+            try {
+                core.chunkCame(file, 2, wrong, true);
+                throw new AssertionError("chunk " + wrong + " was taken");
+            } catch (IncompleteException right) {
+                Check.contains(right.getMessage(), "3 was due");
+            }
+        }
+        try {
+            core.fileSent(file, 2, 4);
+            throw new AssertionError("chunk 3 was not missed");
+        } catch (IncompleteException right) {
+            Check.contains(right.getMessage(), "chunk 3 of 4");
+        }
+        core.fileSent(file, 2, 3);
+        ChunkFetch some = read(winners("", 9), true, epoch(0, sealed(1, 9)));
+        EpochFile other = opened(some.started(), 0).files().get(0);
+        some.chunkCame(other, 1, 4, true);
+        some.fileSent(other, 1, 9);
+    }
+
+    private static void lostEpochs() throws HoldfastException, IncompleteException {
+        CopyResult lost = new CopyResult(2, Status.DATA_LOST, 0);
+        BatchHeader header = new BatchHeader();
+        for (int came = 0; came < 2; came++) {
+            ChunkFetch core = read(winners("1", 9), false, epoch(0, sealed(1, 9)), epoch(1, lost), epoch(2, NONE));
+            EpochFile file = opened(core.started(), 0).files().get(0);
+            for (Batches.Made each : Batches.of(0, 3, 9).subList(0, came == 0 ? 3 : 1)) {
+                core.admit(0, each.into(header));
+            }
+            List<Effect> effects = core.epochComplete(0, file, 1);
+            if (came == 0) {
+                Check.that(effects.contains(new Effect.Complete()), "not complete: " + effects);
+            } else {
+                HoldfastException error = failure(effects);
+                Check.equal(error.status(), Status.DATA_LOST);
+                Check.contains(error.getMessage(), "shuffle s: partition 0 epoch 1 was recorded as lost",
+                        "no second copy", "map 0 attempt 9");
+            }
+        }
+        CopyResult failed = new CopyResult(2, Status.FAILED_COPY, 0);
+        HoldfastException only = failure(read(winners("1", 9), false, epoch(0, failed)).started());
+        Check.equal(only.status(), Status.DATA_LOST);
+        Check.contains(only.getMessage(), "worker 2 FAILED_COPY");
+        ChunkFetch core = read(winners("1", 9), false, epoch(0, sealed(1, 9)));
+        List<Effect> effects = core.started();
+        for (int stream = 0; stream < Fetch.TRIES_MAX; stream++) {
+            effects = core.fetch.fileBad(stream, opened(effects, 0).files().get(0), "chunk 0: checksum");
+        }
+        Check.equal(failure(effects).status(), Status.CORRUPT);
+        Check.contains(failure(effects).getMessage(), "partition 0 epoch 0 ", "chunk 0: checksum", "map 0 attempt 9");
+    }
+
+    private static void shortCopies() throws HoldfastException {
+        BatchHeader header = new BatchHeader();
+        List<Batches.Made> data = new ArrayList<>(Batches.of(0, 3, 9));
+        data.addAll(Batches.of(1, 3, 9));
+        for (Set<Integer> gone : List.of(Set.of(3, 4, 5), Set.of(5), Set.of(1))) {
+            ChunkFetch core = read(winners("11", 9, 9), false, epoch(0, sealed(1, 9), sealed(2, 9)));
+            EpochFile file = opened(core.started(), 0).files().get(0);
+            int count = 0;
+            try {
+                core.chunkCame(file, 1, 0, true);
+                for (int index = 0; index < data.size(); index++) {
+                    count += !gone.contains(index) && core.admit(0, data.get(index).into(header)) ? 1 : 0;
+                }
+                Check.equal(core.epochComplete(0, file, 1), List.of(open(1, 2, file)));
+                core.fetch.check();
+                Check.equal(core.firstChunk(file, 2), 0);
+                for (Batches.Made each : data) {
+                    count += core.admit(0, each.into(header)) ? 1 : 0;
+                }
+            } catch (IncompleteException wrong) {
+                throw new AssertionError(wrong.getMessage(), wrong);
+            }
+            Check.that(core.epochComplete(1, file, 2).contains(new Effect.Complete()), "not complete");
+            Check.equal(count, data.size());
+            Check.equal(core.duplicates(), (long) data.size() - gone.size());
+        }
+    }
+
+    private static void bothCopiesNotWhole() throws HoldfastException {
+        ChunkFetch core = read(
+                winners("1", 9), false, epoch(0, sealed(1, 9), sealed(2, 9)), epoch(3, sealed(3, 9)));
+        List<Effect> effects = core.started();
+        core.epochComplete(0, opened(effects, 0).files().get(0), 1);
+        core.epochComplete(1, opened(effects, 1).files().get(0), 3);
+        HoldfastException error = failure(core.epochComplete(2, opened(effects, 0).files().get(0), 2));
+        Check.equal(error.status(), Status.CORRUPT);
+        Check.equal(error.getMessage(), "shuffle s: partition 0 was read to its end and is not whole: map 0 attempt 9 "
+                + "wrote for it, and nothing of that is there (read to the end: epoch 0 of worker 1 and 2, epoch 3 of "
+                + "worker 3)");
+    }
+
+    // Records of several batches.
+
+    private static void longRecords() throws Exception {
+        int piece = LongRecords.PIECE_BYTES_MIN;
+        byte[][] payloads = {new byte[5], filled(piece, 1), filled(piece + 1, 2), filled(piece, 3), new byte[7],
+            filled(piece, 4), filled(piece, 5), filled(piece, 6), {}};
+        boolean[] more = {false, true, true, false, false, false, true, false, false};
+        List<Integer> wanted = List.of(5, 7, piece, 2 * piece, 3 * piece + 1);
+        List<Batches.Made> made = Batches.of(0, 9, payloads, more);
+        for (int seed = 0; seed < 40; seed++) {
+            List<Batches.Made> mixed = new ArrayList<>(made);
+            if (seed > 0) {
+                Collections.shuffle(mixed, new Random(seed));
+            }
+            ChunkFetch core = read(winners("1", 9), false, epoch(0, sealed(1, 9)));
+            core.started();
+            LongRecords records = new LongRecords(core);
+            List<Integer> sizes = new ArrayList<>();
+            BatchHeader header = new BatchHeader();
+            for (Batches.Made each : mixed) {
+                Check.that(core.admit(0, each.into(header)), "it counts");
+                if (header.payloadBytes() > 0 && records.isAlone(0, header, each.bytes())) {
+                    sizes.add(header.payloadBytes());
+                }
+                for (LongRecords.Whole whole = records.poll(); whole != null; whole = records.poll()) {
+                    sizes.add(whole.bytes().length);
+                    int first = whole.bytes()[0];
+                    int last = whole.bytes()[whole.bytes().length - 1];
+                    Check.that(last == (first == 1 ? 3 : first == 5 ? 6 : first), "pieces in disorder");
+                }
+            }
+            records.end();
+            Collections.sort(sizes);
+            Check.equal(sizes, wanted);
+        }
+        byte[][] wrong = {filled(piece, 1), new byte[3]};
+        List<Batches.Made> two = Batches.of(0, 9, wrong, new boolean[] {true, false});
+        ChunkFetch core = read(winners("1", 9), false, epoch(0, sealed(1, 9)));
+        LongRecords records = new LongRecords(core);
+        BatchHeader header = new BatchHeader();
+        core.admit(0, two.get(1).into(header));
+        Check.that(records.isAlone(0, header, two.get(1).bytes()), "too short for a piece");
+        core.admit(0, two.get(0).into(header));
+        try {
+            records.isAlone(0, header, two.get(0).bytes());
+            throw new AssertionError("a record that was delivered in part is not noticed");
+        } catch (HoldfastException right) {
+            Check.contains(right.getMessage(), "too short for a piece");
+        }
+    }
+
+    private static byte[] filled(int size, int value) {
+        byte[] made = new byte[size];
+        Arrays.fill(made, (byte) value);
+        return made;
+    }
+}
