@@ -27,7 +27,7 @@ public final class ReduceLocations {
 
     public static ReduceLocations decode(byte[] data) throws HoldfastException {
         ArrayFormat.Head head = ArrayFormat.head(data, ArrayFormat.REDUCE_LOCATIONS);
-        int count = head.second();
+        int count = head.first();
         if (count < 1 || count > Limits.PARTITIONS_MAX) {
             throw ArrayFormat.wrong(head.kind(), Integer.toUnsignedString(count) + " partitions");
         }
@@ -44,7 +44,7 @@ public final class ReduceLocations {
         for (int i = 0; i < partitions(); i++) {
             rows.putInt(epochs[i]).putInt(primaries[i]).putInt(replicas[i]).putShort(hints[i]);
         }
-        return ArrayFormat.encode(ArrayFormat.REDUCE_LOCATIONS, 0, 0, partitions(), rows);
+        return ArrayFormat.encode(ArrayFormat.REDUCE_LOCATIONS, 0, partitions(), 0, rows);
     }
 
     public int partitions() {
