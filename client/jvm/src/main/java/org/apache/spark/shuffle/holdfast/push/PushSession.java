@@ -395,10 +395,15 @@ final class PushSession {
 
     /** Copies the batches of these frames into frames for where they go now; those without a place stay. */
     private void sortAnew(List<PushFrame> frames) {
+        long bytes = 0;
+        for (PushFrame frame : frames) {
+            bytes += frame.size();
+        }
+        int usual = (int) Math.min(frameBytes, bytes);
         for (PushFrame frame : frames) {
             for (int each = 0; each < frame.count(); each++) {
                 if (frame.has(each) && !revivals.isParked(frame.partition(each))) {
-                    gather(places.at(frame.partition(each)).destination(), frame, each);
+                    gather(places.at(frame.partition(each)).destination(), frame, each, usual);
                     frame.drop(each);
                 }
             }
@@ -416,7 +421,7 @@ final class PushSession {
         }
     }
 
-    private void gather(Destination destination, PushFrame from, int index) {
+    private void gather(Destination destination, PushFrame from, int index, int usual) {
         int slot = destination.slot();
         if (slot >= gathering.length) {
             gathering = Arrays.copyOf(gathering, Math.max(2 * gathering.length, slot + 1));
@@ -428,7 +433,7 @@ final class PushSession {
             into = null;
         }
         if (into == null) {
-            into = gathering[slot] = store.take(destination, Math.max(length, Math.min(frameBytes, from.size())));
+            into = gathering[slot] = store.take(destination, Math.max(length, usual));
             live++;
         }
         into.copy(from, index);
