@@ -75,7 +75,8 @@ public final class Generations {
      * A reader found data of this generation lost: opens the next one, so that the maps that run again have somewhere to write. Call it before
      * the fetch failure is thrown. It never throws: without the masters the failure is as true, and the maps will ask them.
      */
-    public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation) {
+    public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation, HoldfastException why) {
+        LOG.warn("Shuffle {}: generation {} cannot be read and is given up: {}", handle.shuffleId(), generation, why.getMessage());
         try {
             masters.registerShuffle(
                     handle.key(generation + 1), handle.partitions(), handle.maps(), handle.copies(), handle.ack(), false, true);
@@ -92,13 +93,6 @@ public final class Generations {
     void committed(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {
         synchronized (attempts) {
             attempts.remove(new Attempt(handle.shuffleId(), context.stageId(), context.stageAttemptNumber()));
-        }
-    }
-
-    /** A writer heard that this generation is final: whoever still writes the shuffle has to ask again. */
-    public void committed(ShuffleKey key) {
-        synchronized (attempts) {
-            attempts.values().removeIf(each -> each.answer != null && each.answer.key().equals(key));
         }
     }
 

@@ -18,7 +18,7 @@ import org.apache.spark.shuffle.holdfast.wire.Codec;
  * @param strictCopies whether a shuffle that cannot have all its copies is refused
  * @param ack acknowledgement level, see {@link Ack}
  * @param mayFallBack whether Spark's own shuffle is used where Holdfast cannot be reached at registration
- * @param bufferBytes how much a writer gathers for a partition before it is pushed as a batch
+ * @param pushBuffer how much a writer gathers for a partition before it is pushed as a batch
  * @param codec how batches are compressed
  * @param push what a writer may hold
  * @param fetch what a reader may have on its way
@@ -33,7 +33,7 @@ public record HoldfastConf(
         boolean strictCopies,
         int ack,
         boolean mayFallBack,
-        int bufferBytes,
+        int pushBuffer,
         Codec codec,
         PushLimits push,
         FetchLimits fetch,

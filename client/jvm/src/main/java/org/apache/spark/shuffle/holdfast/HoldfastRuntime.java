@@ -2,13 +2,18 @@ package org.apache.spark.shuffle.holdfast;
 
 import java.util.LinkedHashMap;
 import java.util.Map;
+import org.apache.spark.shuffle.holdfast.control.Manifest;
 import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.data.Buffers;
 import org.apache.spark.shuffle.holdfast.data.ConnectionPool;
+import org.apache.spark.shuffle.holdfast.fetch.ExpectedMaps;
+import org.apache.spark.shuffle.holdfast.fetch.FetchReader;
 import org.apache.spark.shuffle.holdfast.fetch.Manifests;
+import org.apache.spark.shuffle.holdfast.push.Encryption;
 import org.apache.spark.shuffle.holdfast.push.Places;
 import org.apache.spark.shuffle.holdfast.push.PushContext;
+import org.apache.spark.shuffle.holdfast.push.PushWriter;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
@@ -81,8 +86,28 @@ public final class HoldfastRuntime implements AutoCloseable {
         return generations;
     }
 
+    /** A writer of one map attempt; {@code encryption} is null where payloads are not encrypted. */
+    PushWriter pushWriter(
+            HoldfastShuffleHandle<?, ?, ?> handle, RegisteredShuffle registered, int map, long attempt, Encryption encryption)
+            throws HoldfastException {
+        return new PushWriter(pushContext, registered, places(registered), map, attempt, conf.codec(), encryption);
+    }
+
+    /** The manifest of a generation; commits it first where nobody has, with the winners that Spark's statuses name. */
+    Manifest manifest(HoldfastShuffleHandle<?, ?, ?> handle, ShuffleKey key) throws HoldfastException {
+        return manifests.get(key, () -> Winners.of(key, handle.partitions()));
+    }
+
+    /** A reader of a range of partitions of a range of maps. */
+    FetchReader fetchReader(
+            ShuffleKey key, Manifest manifest, int startPartition, int endPartition, int startMap, int endMap, ExpectedMaps expected)
+            throws HoldfastException {
+        return new FetchReader(
+                masters, connections, key, manifest, startPartition, endPartition, startMap, endMap, expected, conf.fetch());
+    }
+
     /** Where the partitions of a generation take batches now: one object for all tasks of the JVM. */
-    public Places places(RegisteredShuffle registered) throws HoldfastException {
+    private Places places(RegisteredShuffle registered) throws HoldfastException {
         synchronized (places) {
             Places found = places.get(registered.key());
             if (found == null) {
