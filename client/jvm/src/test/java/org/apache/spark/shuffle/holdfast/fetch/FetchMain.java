@@ -1,0 +1,170 @@
+package org.apache.spark.shuffle.holdfast.fetch;
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.zip.CRC32;
+import org.apache.spark.shuffle.holdfast.control.Manifest;
+import org.apache.spark.shuffle.holdfast.control.Masters;
+import org.apache.spark.shuffle.holdfast.data.Buffers;
+import org.apache.spark.shuffle.holdfast.data.ConnectionPool;
+import org.apache.spark.shuffle.holdfast.wire.Codec;
+import org.apache.spark.shuffle.holdfast.wire.Hello;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Instance;
+import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * Reads what Python pushed, as lines on stdin say, and tells a sum of it. One line, one answer of one line. Run by pytest.
+ *
+ * <pre>
+ * read ENDPOINTS INSTANCE SHUFFLE GENERATION FROM TO MAP_FROM MAP_TO WHO PAUSE GRACE_MS CREDIT TASKS
+ * </pre>
+ * WHO: "winners" or "statuses" say which maps wrote; "offer:HEX" also commits these winners. PAUSE: after so many records
+ * prints "paused" and waits for a line; 0 never. CREDIT: bytes in flight. TASKS: so many threads read everything each.
+ */
+public final class FetchMain {
+    private final BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+
+    private FetchMain() {}
+
+    /** What came, in a form that does not depend on the order. */
+    private static final class Sum {
+        long count;
+        long bytes;
+        long sum;
+        long squares;
+        long duplicates;
+
+        void add(int partition, int map, byte[] payload, int length) {
+            CRC32 crc = new CRC32();
+            crc.update(ByteBuffer.allocate(8).putInt(partition).putInt(map).flip());
+            crc.update(payload, 0, length);
+            count++;
+            bytes += length;
+            sum += crc.getValue();
+            squares += crc.getValue() * crc.getValue();
+        }
+
+        String text() {
+            return count + " " + bytes + " " + Long.toUnsignedString(sum) + " " + Long.toUnsignedString(squares) + " "
+                    + duplicates;
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        FetchMain self = new FetchMain();
+        for (String line = self.input.readLine(); line != null; line = self.input.readLine()) {
+            String answer;
+            try {
+                answer = self.read(line.split(" "));
+            } catch (HoldfastException error) {
+                answer = "error " + Status.name(error.status()) + " " + error.getMessage().replace('\n', ' ');
+            }
+            System.out.println(answer);
+        }
+    }
+
+    private String read(String[] words) throws Exception {
+        ShuffleKey key = new ShuffleKey(
+                Instance.ofHex(words[2]), Integer.parseInt(words[3]), Integer.parseInt(words[4]));
+        Buffers buffers = new Buffers(64 << 20);
+        int tasks = Integer.parseInt(words[13]);
+        List<Sum> sums = new ArrayList<>();
+        String left;
+        try (Masters masters = new Masters(words[1]);
+                ConnectionPool pool = new ConnectionPool(
+                        () -> Hello.client(masters.clusterId(), masters.raftIndex()), buffers)) {
+            Manifests manifests = new Manifests(masters);
+            long from = System.nanoTime();
+            try {
+                if (tasks == 1) {
+                    sums.add(read(masters, pool, manifests, key, words));
+                } else {
+                    readAtOnce(tasks, () -> read(masters, pool, manifests, key, words), sums);
+                }
+            } finally {
+                left = "borrowed=" + pool.borrowed() + " idle=" + pool.idle() + " manifests=" + manifests.size();
+            }
+            left += " ms=" + (System.nanoTime() - from) / 1_000_000;
+        }
+        for (Sum each : sums) {
+            Check.equal(each.count + "/" + each.sum, sums.get(0).count + "/" + sums.get(0).sum);
+        }
+        return "ok " + sums.get(0).text() + " taken=" + buffers.taken() + " " + left;
+    }
+
+    private static void readAtOnce(int tasks, Callable<Sum> task, List<Sum> sums) throws Exception {
+        ExecutorService threads = Executors.newFixedThreadPool(tasks);
+        try {
+            List<Future<Sum>> futures = new ArrayList<>();
+            for (int each = 0; each < tasks; each++) {
+                futures.add(threads.submit(task));
+            }
+            for (Future<Sum> each : futures) {
+                sums.add(each.get());
+            }
+        } finally {
+            threads.shutdownNow();
+        }
+    }
+
+    private Sum read(Masters masters, ConnectionPool pool, Manifests manifests, ShuffleKey key, String[] words)
+            throws Exception {
+        int from = Integer.parseInt(words[5]);
+        int to = Integer.parseInt(words[6]);
+        int mapFrom = Integer.parseInt(words[7]);
+        int mapTo = Integer.parseInt(words[8]);
+        byte[] offer = words[9].startsWith("offer:") ? hex(words[9].substring(6)) : null;
+        Manifest manifest = manifests.get(key, offer == null ? null : () -> offer);
+        ExpectedMaps expected = words[9].equals("statuses")
+                ? statuses(manifest.winners(), from, to, mapFrom, mapTo)
+                : ExpectedMaps.of(manifest.winners());
+        FetchLimits limits = new FetchLimits(Long.parseLong(words[12]), 8, Long.parseLong(words[11]));
+        long pause = Long.parseLong(words[10]);
+        Sum sum = new Sum();
+        byte[] reuse = new byte[0];
+        try (FetchReader reader = new FetchReader(
+                masters, pool, key, manifest, from, to, mapFrom, mapTo, expected, limits)) {
+            for (FetchedBatch batch = reader.next(); batch != null; batch = reader.next()) {
+                Codec codec = Codec.of(batch.codec());
+                int length = codec.originalBytes(batch.payload());
+                reuse = codec.decompress(batch.payload(), reuse);
+                sum.add(batch.partition(), batch.map(), reuse, length);
+                if (sum.count == pause) {
+                    System.out.println("paused");
+                    input.readLine();
+                }
+            }
+            sum.duplicates = reader.duplicates();
+            Check.equal(reader.next(), null);
+        }
+        return sum;
+    }
+
+    /** As Spark's statuses would say it: what the bitmaps say of these partitions and maps. */
+    private static ExpectedMaps statuses(ReduceWinners winners, int from, int to, int mapFrom, int mapTo) {
+        ExpectedMaps expected = ExpectedMaps.ofStatuses(winners);
+        for (int map = mapFrom; map < Math.min(mapTo, winners.attempts().length); map++) {
+            for (int partition = from; partition < to; partition++) {
+                if (winners.has(map, partition)) {
+                    expected.wrote(map, winners.attempts()[map], partition);
+                }
+            }
+        }
+        return expected;
+    }
+
+    private static byte[] hex(String text) {
+        return java.util.HexFormat.of().parseHex(text);
+    }
+}

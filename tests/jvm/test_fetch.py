@@ -1,0 +1,320 @@
+"""Java reads what Python pushed: the same multiset exactly once, or an error that names what is wrong and where."""
+
+import random
+import signal
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.client import ReduceShuffle, Session
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.common.batch import Codec
+from holdfast.common.limits import MAPS_MAX, MIB
+from tests.jvm.conftest import Jvm, Program, Programs
+from tests.support.reduce_client import PARTITIONS, Contents, Records, contents, fill, push, records_of
+from tests.support.waiting import wait_until
+
+U64 = (1 << 64) - 1
+#: The least that a reader may have on its way: one frame, so that a pause stops the worker soon.
+NARROW = MIB
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three masters and two workers for the tests that leave them running."""
+    with local_cluster(masters=3, workers=2, dir=tmp_path_factory.mktemp("fetch") / "cluster") as started:
+        yield started
+
+
+@pytest.fixture
+def session(cluster: LocalCluster) -> Iterator[Session]:
+    """A session of the shared cluster."""
+    with Session(cluster.endpoints, app="fetch") as opened:
+        yield opened
+
+
+@pytest.fixture
+def reader(programs: Programs) -> "Reader":
+    """Java, ready to read."""
+    return Reader(programs.start("fetch.FetchMain"))
+
+
+class Reader:
+    """Tells the Java program what to read and compares what came."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def ask(
+        self,
+        shuffle: ReduceShuffle,
+        partitions: range = range(PARTITIONS),
+        maps: range = range(MAPS_MAX),
+        *,
+        who: str = "winners",
+        pause: int = 0,
+        grace_ms: int = 30_000,
+        credit: int = 48 * MIB,
+        tasks: int = 1,
+    ) -> None:
+        """Begin to read; `answer` has what came of it."""
+        endpoints, key = shuffle.ticket.endpoints, shuffle.key
+        what = (partitions.start, partitions.stop, maps.start, maps.stop)
+        self.program.say(
+            *("read", endpoints, key.instance.hex(), key.shuffle, key.generation, *what),
+            *(who, pause, grace_ms, credit, tasks),
+        )
+
+    def answer(self) -> dict[str, str]:
+        """What was read: `sum` and the counters by name. Nothing may be left out anywhere."""
+        words = self.program.hear("ok ").split()
+        told = dict(word.split("=") for word in words[5:])
+        assert told["taken"] == told["borrowed"] == "0", f"leaks: {told}"
+        return {"sum": " ".join(words[:4]), "duplicates": words[4], **told}
+
+    def error(self) -> str:
+        """The status and text of the error that the read ended with."""
+        return self.program.hear("error ")
+
+    def paused(self) -> None:
+        """Wait until it stands still in the middle of the read."""
+        self.program.hear("paused")
+
+    def go_on(self) -> None:
+        """Let a paused read go on."""
+        self.program.say("go on")
+
+
+def sum_of(expected: Contents, partitions: Iterable[int] = range(PARTITIONS), maps: range = range(MAPS_MAX)) -> str:
+    """What FetchMain says of these records: count, bytes, sum of their checksums and of the squares."""
+    count = size = total = squares = 0
+    for partition in partitions:
+        for (map_id, payload), times in expected.get(partition, {}).items():
+            if map_id in maps:
+                crc = zlib.crc32(payload, zlib.crc32(struct.pack(">II", partition, map_id)))
+                count += times
+                size += times * len(payload)
+                total += times * crc
+                squares += times * crc * crc
+    return f"{count} {size} {total & U64} {squares & U64}"
+
+
+def large(cluster_session: Session, copies: int, megabytes: int = 24) -> tuple[ReduceShuffle, Contents]:
+    """A committed shuffle whose partitions lie in files of their own."""
+    shuffle = cluster_session.register_reduce_shuffle(PARTITIONS, 2, copies=copies)
+    data = {map_id: records_of(map_id, megabytes * 2, size_max=MIB) for map_id in range(2)}
+    shuffle.commit([push(shuffle, map_id, 7 + map_id, records) for map_id, records in data.items()])
+    return shuffle, contents(data)
+
+
+def flip(directory: Path, begin: bytes = b"HB\x01") -> int:
+    """Flip a byte in the middle of every data file of a worker; returns how many there were."""
+    flipped = 0
+    for path in directory.rglob("*"):
+        if path.is_file() and path.suffix != ".mdb" and path.stat().st_size > 100_000:
+            with path.open("r+b") as file:
+                head = file.read(1 << 16)
+                if begin not in head:
+                    continue
+                file.seek(path.stat().st_size // 2)
+                old = file.read(1)
+                file.seek(-1, 1)
+                file.write(bytes([old[0] ^ 0x10]))
+                flipped += 1
+    return flipped
+
+
+def test_the_cores_decide_as_the_python_ones(jvm: Jvm) -> None:
+    """The stories of the Python cores' tests, the seeded worlds among them, end the same way in Java."""
+    assert "ok worlds" in jvm.run("fetch.FetchCoreMain")
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4, Codec.ZSTD])
+@pytest.mark.parametrize("copies", [1, 2])
+def test_what_python_pushes_java_reads(session: Session, reader: Reader, copies: int, codec: Codec) -> None:
+    """Every codec, one copy and two: all partitions at once, each alone, none, ranges of maps; who wrote where is told by
+    winners and by statuses."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS, 4, copies=copies)
+    data: dict[int, Records] = {
+        map_id: [(partition, payload[: len(payload) // 2] * 2) for partition, payload in records_of(map_id)]
+        for map_id in range(4)
+    }
+    shuffle.commit([push(shuffle, map_id, 50 + map_id, records, codec=codec) for map_id, records in data.items()])
+    expected = contents({map_id: [each for each in records if each[1]] for map_id, records in data.items()})
+    reads = [(range(PARTITIONS), range(MAPS_MAX)), (range(2, 2), range(MAPS_MAX)), (range(1, 4), range(4))]
+    reads += [(range(each, each + 1), range(MAPS_MAX)) for each in range(PARTITIONS)]
+    reads += [(range(PARTITIONS), maps) for maps in (range(1), range(1, 3), range(3, 4), range(2, 99))]
+    for who in ("winners", "statuses"):
+        for partitions, maps in reads:
+            reader.ask(shuffle, partitions, maps, who=who)
+            assert reader.answer()["sum"] == sum_of(expected, partitions, maps), (who, partitions, maps)
+
+
+def test_one_connection_to_each_worker(session: Session, reader: Reader) -> None:
+    """64 partitions of many small records, of two workers, cost two connections; read by eight tasks at once they cost
+    one manifest."""
+    shuffle = session.register_reduce_shuffle(64, 8)
+    data = {map_id: records_of(map_id, 2_000, partitions=64, size_max=300) for map_id in range(8)}
+    shuffle.commit([push(shuffle, map_id, 1 + map_id, records) for map_id, records in data.items()])
+    reader.ask(shuffle, range(64))
+    answer = reader.answer()
+    assert answer["sum"] == sum_of(contents(data), range(64))
+    assert answer["idle"] == "2"
+    reader.ask(shuffle, range(64), tasks=8)
+    answer = reader.answer()
+    assert answer["sum"] == sum_of(contents(data), range(64))
+    assert answer["manifests"] == "1"
+
+
+def test_whoever_reads_first_commits(session: Session, reader: Reader) -> None:
+    """Nobody has said who won: of eight tasks that know, one says so, and all read."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS, 2)
+    data = {map_id: records_of(map_id) for map_id in range(2)}
+    loser = push(shuffle, 0, 99, records_of(5))
+    statuses = [push(shuffle, map_id, 10 + map_id, records) for map_id, records in data.items()]
+    assert loser.attempt not in [status.attempt for status in statuses]
+    winners = shuffle._winners_of(statuses)
+    reader.ask(shuffle, who=f"offer:{winners.hex()}", tasks=8)
+    assert reader.answer()["sum"] == sum_of(contents(data))
+
+
+def test_long_records_over_many_frames(session: Session, reader: Reader) -> None:
+    """Batches of up to 15 MiB, cut over frames and over credit, come whole through the least credit."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS)
+    rng = random.Random(9)
+    data = {0: [(1, rng.randbytes(15 * MIB)), (2, rng.randbytes(5 * MIB)), (1, b"x")], 1: records_of(1, 3_000)}
+    shuffle.commit([push(shuffle, map_id, 1 + map_id, records) for map_id, records in data.items()])
+    for credit in (NARROW, 3 * MIB, 48 * MIB):
+        reader.ask(shuffle, credit=credit)
+        assert reader.answer()["sum"] == sum_of(contents(data))
+
+
+def test_what_was_unregistered_is_not_called_lost(session: Session, reader: Reader) -> None:
+    """The masters' word that a shuffle is gone is what the reader says."""
+    shuffle, _ = fill(session)
+    shuffle.unregister()
+    reader.ask(shuffle)
+    assert reader.error().startswith(("UNKNOWN_", "APPLICATION_GONE"))
+
+
+def test_a_copy_lost_after_the_commit(tmp_path: Path, reader: Reader) -> None:
+    """With two copies either worker may be gone for good, before the read or in the middle of it."""
+    with (
+        local_cluster(masters=3, workers=2, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="kill") as session,
+    ):
+        shuffle, expected = large(session, copies=2)
+        for index in (0, 1):
+            reader.ask(shuffle, pause=10, credit=2 * NARROW)
+            reader.paused()
+            cluster.workers[index].kill()
+            reader.go_on()
+            assert reader.answer()["sum"] == sum_of(expected)
+            reader.ask(shuffle)
+            assert reader.answer()["sum"] == sum_of(expected)
+            cluster.workers[index].start()
+            cluster.wait_ready()
+
+
+def test_a_worker_that_restarts_in_the_middle(tmp_path: Path, reader: Reader) -> None:
+    """The only copies are on a worker that is killed during a read and comes back, maybe elsewhere: the read goes on
+    from the chunk where it was. Also with all masters killed and started again meanwhile."""
+    with (
+        local_cluster(masters=3, workers=2, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="again") as session,
+    ):
+        shuffle, expected = large(session, copies=1)
+        for servers in (cluster.workers[:1], cluster.workers, [*cluster.masters, *cluster.workers]):
+            reader.ask(shuffle, pause=10, credit=2 * NARROW)
+            reader.paused()
+            for server in servers:
+                server.kill()
+            reader.go_on()
+            for server in servers:
+                server.start()
+            assert reader.answer()["sum"] == sum_of(expected)
+            cluster.wait_ready()
+
+
+def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path, reader: Reader) -> None:
+    """The only copy is on a worker that is gone for longer than the grace: DATA_LOST, which names it; what others have
+    is read all the same."""
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="gone") as session,
+    ):
+        shuffle, expected = fill(session)
+        rows = shuffle.manifest().epochs.epochs
+        cluster.workers[0].kill()
+        lost = {row.partition for row in rows if row.primary.worker == rows[0].primary.worker}
+        seen = set()
+        for partition in range(PARTITIONS):
+            reader.ask(shuffle, range(partition, partition + 1), grace_ms=500)
+            answer = reader.program.hear("")
+            if answer.startswith("error"):
+                seen.add(partition)
+                assert answer.startswith(
+                    f"error DATA_LOST shuffle {shuffle.key}: partition {partition} epoch 0 is lost"
+                )
+                assert "Start the worker again" in answer
+            else:
+                assert answer.startswith(f"ok {sum_of(expected, [partition])} ")
+        assert seen in (lost, set(range(PARTITIONS)) - lost)
+        assert seen
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_flipped_byte_is_never_a_record(tmp_path: Path, reader: Reader, copies: int) -> None:
+    """A byte flipped in the sealed files of a worker: with another copy nothing is noticed, without one it is CORRUPT,
+    by name."""
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="flip") as session,
+    ):
+        shuffle, expected = large(session, copies)
+        reader.ask(shuffle)
+        assert reader.answer()["sum"] == sum_of(expected)
+        assert flip(cluster.directory / "w1")
+        reader.ask(shuffle)
+        if copies == 2:
+            answer = reader.answer()
+            assert answer["sum"] == sum_of(expected)
+            assert int(answer["duplicates"]) > 0, "the damaged copy was not begun with"
+        else:
+            told = reader.error()
+            assert told.startswith(f"CORRUPT shuffle {shuffle.key}: partition ")
+            for word in ("epoch 0", "chunk", "checksum mismatch", "map ", "worker", "3 times"):
+                assert word in told
+
+
+def test_partitions_of_many_epochs(tmp_path: Path, reader: Reader) -> None:
+    """Partitions that outgrew their places are read whole, from all of them, also by ranges of maps."""
+    small = {"worker": {"soft_split": "256KiB", "hard_split": "512KiB"}}
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=small) as cluster,
+        Session(cluster.endpoints, app="splits") as session,
+    ):
+        shuffle, expected = fill(session, copies=2)
+        assert max(epoch.epoch for epoch in shuffle.manifest().epochs.epochs) > 1, "nothing was split"
+        for maps in (range(MAPS_MAX), range(1, 3)):
+            reader.ask(shuffle, maps=maps, who="statuses")
+            assert reader.answer()["sum"] == sum_of(expected, maps=maps)
+
+
+def test_a_silent_worker_is_left_for_the_other_copy(tmp_path: Path, reader: Reader) -> None:
+    """A worker that is stopped, not dead, holds nobody up where the other copy can be read."""
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="stop") as session,
+    ):
+        shuffle, expected = large(session, copies=2)
+        cluster.workers[0].kill(signal.SIGSTOP)
+        try:
+            reader.ask(shuffle)
+            assert reader.answer()["sum"] == sum_of(expected)
+        finally:
+            cluster.workers[0].kill(signal.SIGCONT)
+        assert wait_until(lambda: cluster.workers[0].running, "worker 1 runs again", 5.0)
