@@ -1,0 +1,184 @@
+package org.apache.spark.shuffle.holdfast.push;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.CountDownLatch;
+import org.apache.spark.shuffle.holdfast.control.Masters;
+import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
+import org.apache.spark.shuffle.holdfast.data.Buffers;
+import org.apache.spark.shuffle.holdfast.data.ConnectionPool;
+import org.apache.spark.shuffle.holdfast.wire.Codec;
+import org.apache.spark.shuffle.holdfast.wire.Hello;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Instance;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+
+/**
+ * Pushes for tests/jvm/test_push.py: several tasks at once, to a running cluster.
+ *
+ * <p>Arguments: endpoints, instance, shuffle, partitions, maps, copies, ack. Then lines on standard input, each answered by
+ * one line: {@code push key=value ...} (see {@link #push}) with {@code PUSHED {json}}, after {@code HALF} and another line
+ * if {@code halt=1}; {@code counts} with {@code COUNTS {json}}. Record {@code i} of map {@code m} goes to partition
+ * {@code (7919 m + 104729 i) mod partitions} and is (m, partition, i, size) over and over, as u32, up to its size.
+ */
+public final class PushMain {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final Encryption BACKWARDS = (data, off, len) -> {
+        byte[] turned = new byte[len];
+        for (int each = 0; each < len; each++) {
+            turned[each] = (byte) ~data[off + each];
+        }
+        return new Encryption.Sealed(turned, len);
+    };
+
+    private final RegisteredShuffle registered;
+    private final Places places;
+    private final PushContext context;
+    private final ConnectionPool connections;
+    private final Buffers buffers;
+    private final BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+
+    private PushMain(String[] args, Masters masters) throws HoldfastException {
+        ShuffleKey key = new ShuffleKey(Instance.ofHex(args[1]), Integer.parseInt(args[2]), 0);
+        int ack = Integer.parseInt(args[6]);
+        registered = masters.registerShuffle(
+                key, Integer.parseInt(args[3]), Integer.parseInt(args[4]), Integer.parseInt(args[5]), ack, false, false);
+        places = new Places(registered);
+        buffers = new Buffers(64L << 20);
+        connections = new ConnectionPool(() -> Hello.client(masters.clusterId(), masters.raftIndex()), buffers);
+        context = new PushContext(masters, connections, buffers, ack, PushLimits.USUAL);
+    }
+
+    /** What a task is asked for. */
+    private record Work(int[] sizes, int records, long attempt, Codec codec, boolean last, boolean encrypted, boolean halt) {
+        static Work of(Map<String, String> told) {
+            int[] sizes = Arrays.stream(told.getOrDefault("sizes", "100").split(",")).mapToInt(Integer::parseInt).toArray();
+            return new Work(
+                    sizes, Integer.parseInt(told.getOrDefault("records", "100")),
+                    Long.parseUnsignedLong(told.getOrDefault("attempt", "100")),
+                    Codec.valueOf(told.getOrDefault("codec", "LZ4")), told.containsKey("last"), told.containsKey("encrypted"),
+                    told.containsKey("halt"));
+        }
+    }
+
+    private static int partition(int map, int record, int partitions) {
+        return (int) ((7919L * map + 104_729L * record) % partitions);
+    }
+
+    private static byte[] payload(int map, int partition, int record, int size) {
+        ByteBuffer made = ByteBuffer.allocate(size + 16).order(ByteOrder.LITTLE_ENDIAN);
+        while (made.position() < size) {
+            made.putInt(map).putInt(partition).putInt(record).putInt(size);
+        }
+        return Arrays.copyOf(made.array(), size);
+    }
+
+    /** One attempt; returns what it reports. */
+    private Map<String, Object> task(int map, Work work, CountDownLatch half, CountDownLatch go) {
+        PushWriter writer = new PushWriter(
+                context, registered, places, map, work.attempt() + map, work.codec(), work.encrypted() ? BACKWARDS : null);
+        Map<String, Object> told = new HashMap<>();
+        try {
+            Map<Integer, Integer> lasts = new HashMap<>();
+            for (int each = 0; each < work.records(); each++) {
+                lasts.put(partition(map, each, places.partitions()), each);
+            }
+            for (int each = 0; each < work.records(); each++) {
+                int partition = partition(map, each, places.partitions());
+                byte[] data = payload(map, partition, each, work.sizes()[each % work.sizes().length]);
+                writer.write(partition, data, 0, data.length, work.last() && lasts.get(partition) == each);
+                if (work.halt() && each == work.records() / 2) {
+                    half.countDown();
+                    go.await();
+                }
+            }
+            told.put("sizes", writer.close());
+            told.put("status", 0);
+            told.put("pushed", writer.pushedBytes());
+        } catch (HoldfastException failed) {
+            told.put("status", failed.status());
+            told.put("error", failed.getMessage());
+        } catch (InterruptedException impossible) {
+            throw new IllegalStateException(impossible);
+        } finally {
+            half.countDown();
+            writer.abort();
+        }
+        return told;
+    }
+
+    private void push(Map<String, String> told) throws IOException, InterruptedException {
+        Work work = Work.of(told);
+        String[] maps = told.get("maps").split(",");
+        CountDownLatch half = new CountDownLatch(maps.length);
+        CountDownLatch go = new CountDownLatch(1);
+        Map<String, Object> results = new TreeMap<>();
+        List<Thread> threads = new ArrayList<>();
+        long begun = System.nanoTime();
+        for (String map : maps) {
+            Thread thread = new Thread(() -> {
+                Map<String, Object> result = task(Integer.parseInt(map), work, half, go);
+                synchronized (results) {
+                    results.put(map, result);
+                }
+            }, "task-" + map);
+            threads.add(thread);
+            thread.start();
+        }
+        if (work.halt()) {
+            half.await();
+            System.out.println("HALF");
+            input.readLine();
+            go.countDown();
+        }
+        if (told.containsKey("interrupt")) {
+            Thread.sleep(Long.parseLong(told.get("interrupt")));
+            threads.forEach(Thread::interrupt);
+        }
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        long ms = (System.nanoTime() - begun) / 1_000_000;
+        System.out.println("PUSHED " + JSON.writeValueAsString(Map.of("maps", results, "ms", ms)));
+    }
+
+    private void counts() throws IOException {
+        System.out.println("COUNTS " + JSON.writeValueAsString(Map.of(
+                "taken", buffers.taken() - 2 * connections.idle(), "borrowed", connections.borrowed(),
+                "threads", context.busyThreads())));
+    }
+
+    public static void main(String[] args) throws Exception {
+        try (Masters masters = new Masters(args[0])) {
+            PushMain here = new PushMain(args, masters);
+            System.out.println("READY " + here.registered.copies());
+            String line;
+            while ((line = here.input.readLine()) != null) {
+                String[] words = line.trim().split(" +");
+                Map<String, String> told = new HashMap<>();
+                for (String word : words) {
+                    int equals = word.indexOf('=');
+                    told.put(equals < 0 ? word : word.substring(0, equals), equals < 0 ? "" : word.substring(equals + 1));
+                }
+                if (words[0].equals("push")) {
+                    here.push(told);
+                } else {
+                    here.counts();
+                }
+            }
+            here.context.close();
+            here.connections.close();
+        }
+    }
+}
