@@ -128,8 +128,13 @@ public final class Masters implements AutoCloseable {
 
     /** All workers that the masters know. */
     public List<WorkerAddress> workers() throws HoldfastException {
+        return workers(deadlineMs);
+    }
+
+    /** The same for who has something better to do than to wait for masters that are away. */
+    public List<WorkerAddress> workers(int withinMs) throws HoldfastException {
         List<WorkerAddress> workers = new ArrayList<>();
-        for (JsonObject each : calls.call("Admin/ListWorkers", new JsonObject(), false, deadlineMs).objects("workers")) {
+        for (JsonObject each : calls.call("Admin/ListWorkers", new JsonObject(), false, withinMs).objects("workers")) {
             workers.add(new WorkerAddress(each.u32("worker"), each.u32("incarnation"), each.text("host"),
                     each.text("dataAddress"), each.text("state").equals("alive")));
         }

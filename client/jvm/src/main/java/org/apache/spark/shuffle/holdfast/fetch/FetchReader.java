@@ -26,6 +26,9 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * chunk or map. Called by the shuffle reader.
  */
 public final class FetchReader implements AutoCloseable {
+    /** Masters elect a leader in about a second; meanwhile the workers may be back. */
+    private static final int ASK_MS = 5_000;
+
     private final Masters masters;
     private final ShuffleKey key;
     private final ChunkFetch chunks;
@@ -326,7 +329,7 @@ public final class FetchReader implements AutoCloseable {
     private void askMasters() throws HoldfastException {
         askAtNs = 0;
         try {
-            effects.addAll(chunks.fetch.workersKnown(streams.learn(masters.workers()), System.nanoTime()));
+            effects.addAll(chunks.fetch.workersKnown(streams.learn(masters.workers(ASK_MS)), System.nanoTime()));
         } catch (HoldfastException error) {
             if (Thread.currentThread().isInterrupted()) {
                 throw new ReadInterruptedException("shuffle " + key);

@@ -21,8 +21,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * is found out, as an error. Gets admitted batches only. Called by {@link FetchReader}.
  */
 final class LongRecords {
-    /** A piece is at least half of the longest payload, a bit less than 8 MiB. */
-    static final int PIECE_BYTES_MIN = 4 << 20;
+    /** Half of the piece that writers cut records into: {@code PushWriter.PIECE_BYTES}. */
+    static final int PIECE_BYTES_MIN = 2 << 20;
     private static final long HELD_BYTES_MAX = Integer.MAX_VALUE;
 
     private record Place(int partition, int map) {}

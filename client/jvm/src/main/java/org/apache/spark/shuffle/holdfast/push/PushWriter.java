@@ -30,7 +30,7 @@ public final class PushWriter {
     private static final int COMPRESS_BYTES_MIN = 256;
     /** Payloads sent as they are after one that did not shrink by an eighth. */
     private static final int SKIPS = 31;
-    /** What is longer goes in pieces of this size, flagged MORE, so that frames stay near their usual size. */
+    /** What is longer goes in equal pieces of at most this size, flagged MORE, so that frames stay near their usual size. */
     static final int PIECE_BYTES = 4 << 20;
     /** Payload and header of a LAST with nothing in it. */
     private static final int HEAD_BYTES_MAX = BatchHeader.SIZE + BatchHeader.TOTALS_BYTES;
@@ -237,8 +237,11 @@ public final class PushWriter {
                 throw new HoldfastException(Status.INTERNAL, pusher.where() + ": encryption: " + failed.getMessage(), failed);
             }
         }
+        // Equal pieces: a reader that meets the end of a record first knows by its length that it may be one.
+        int pieces = (left - 1) / PIECE_BYTES + 1;
+        int pieceMax = (left - 1) / pieces + 1;
         do {
-            int piece = Math.min(left, PIECE_BYTES);
+            int piece = Math.min(left, pieceMax);
             left -= piece;
             boolean ends = last && left == 0;
             PushFrame frame = frameFor(partition, HEAD_BYTES_MAX + piece);
