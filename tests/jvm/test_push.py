@@ -21,11 +21,18 @@ from holdfast.client.stream_reader import Reading, Record
 from holdfast.common.batch import MORE, Codec, parse_batches
 from holdfast.common.checksum import partition_seed
 from holdfast.common.errors import Status
+from holdfast.common.ids import AttemptId, MapId
 from holdfast.common.limits import KIB, MIB
 from tests.jvm.conftest import Jvm, Program, Programs
 
 PARTITIONS = 4
 Told = dict[str, Any]
+Reader = Callable[[ReduceShuffle, int], Iterator[Record]]
+
+
+def read(shuffle: ReduceShuffle, partitions: int) -> Iterator[Record]:
+    """Every record of a committed shuffle."""
+    return shuffle.reader(range(partitions))
 
 
 def test_the_core_decides_as_the_python_one(jvm: Jvm) -> None:
@@ -68,11 +75,7 @@ class Pushing:
                 bits = np.array([size > 0 for size in result["sizes"]], dtype=bool)
                 bitmap = np.packbits(bits, bitorder="little").tobytes()
                 self._statuses[number] = PushStatus(
-                    self.shuffle.key,
-                    number,
-                    attempt + number,
-                    self.partitions,
-                    bitmap,  # type: ignore[arg-type]
+                    self.shuffle.key, MapId(number), AttemptId(attempt + number), self.partitions, bitmap
                 )
         return found
 
@@ -98,7 +101,7 @@ class Pushing:
     def commit(self) -> None:
         self.shuffle.commit([self._statuses[each] for each in sorted(self._statuses)])
 
-    def check(self, reader: Callable[[ReduceShuffle, int], Iterator[Record]] | None = None) -> None:
+    def check(self, reader: Reader | None = None) -> None:
         """Commit and compare; then see that the program holds nothing any more."""
         self.commit()
         records = (
