@@ -63,20 +63,28 @@ class Program:
 
     def hear(self, prefix: str, seconds: float = RUN_SECONDS) -> str:
         """Return the rest of the next line that begins with `prefix`; lines before it are passed by."""
+        found, self._read = self._wait(prefix, seconds, self._read)
+        return found
 
-        def line() -> str | None:
-            text = self._log.read_bytes()
-            while (end := text.find(b"\n", self._read)) >= 0:
-                found = text[self._read : end].decode("utf-8", "replace")
-                self._read = end + 1
-                if found.startswith(prefix):
-                    return found[len(prefix) :].strip() or " "
-            assert self.process.poll() is None, f"ended before it said {prefix!r}:\n{self.output()}"
+    def find(self, prefix: str, seconds: float = RUN_SECONDS) -> str:
+        """Return the rest of the first line of all that begins with `prefix`; `hear` goes on where it was."""
+        return self._wait(prefix, seconds, 0)[0]
+
+    def _wait(self, prefix: str, seconds: float, start: int) -> tuple[str, int]:
+        def line() -> tuple[str, int] | None:
+            ended = self.process.poll() is not None  # looked at first, or its last words would be missed
+            text, at = self._log.read_bytes(), start
+            while (end := text.find(b"\n", at)) >= 0:
+                said = text[at:end].decode("utf-8", "replace")
+                at = end + 1
+                if said.startswith(prefix):
+                    return said[len(prefix) :].strip(), at
+            assert not ended, f"ended before it said {prefix!r}:\n{self.output()}"
             return None
 
-        found = wait_until(line, f"{prefix!r} of\n{self.output()}", seconds)
+        found = wait_until(line, f"{prefix!r} of {self._log.name}", seconds)
         assert found is not None
-        return found.strip()
+        return found
 
     def output(self) -> str:
         """The end of what it has said."""

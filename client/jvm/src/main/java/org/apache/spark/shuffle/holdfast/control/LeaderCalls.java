@@ -248,12 +248,13 @@ final class LeaderCalls implements AutoCloseable {
 
     /** Ask all masters at once; return the first that says of itself that it leads, "" if none does. */
     private String askAll(long end) throws HoldfastException {
-        long until = Math.min(System.nanoTime() + PROBE_NS, Math.max(end, System.nanoTime() + 10 * MS));
         try (Round round = new Round(connections)) {
             List<Exchange> asked = new ArrayList<>();
             for (String each : addresses()) {
                 asked.add(round.begin(each, DISCOVER, EMPTY));
             }
+            long now = System.nanoTime();
+            long until = Math.min(now + PROBE_NS, Math.max(end, now + 10 * MS));
             while (!asked.isEmpty()) {
                 for (Exchange each : List.copyOf(asked)) {
                     if (!each.done()) {

@@ -33,9 +33,8 @@ final class Round implements AutoCloseable {
     void await(long until) throws HoldfastException {
         long millis = (until - System.nanoTime()) / 1_000_000 + 1;
         try {
-            if (millis > 0) {
-                selector.select(key -> ((Exchange) key.attachment()).go(key), millis);
-            }
+            // Looks once even where it is late already; 0 would wait for ever.
+            selector.select(key -> ((Exchange) key.attachment()).go(key), Math.max(millis, 1));
         } catch (IOException error) {
             throw new HoldfastException(Status.INTERNAL, "cannot wait for masters: " + error.getMessage(), error);
         }

@@ -1,0 +1,201 @@
+package org.apache.spark.shuffle.holdfast.control;
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Collectors;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Instance;
+import org.apache.spark.shuffle.holdfast.wire.ReduceLocations;
+import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * Makes the calls that a test names, one line each: {@code LABEL COMMAND ARGUMENTS}. Every call runs in a thread called LABEL and is
+ * answered by {@code LABEL ok …} or {@code LABEL refused STATUS AGAIN MESSAGE}. Arguments: endpoints, deadline in ms.
+ */
+public final class ControlShell {
+    private final Masters masters;
+    private final Set<String> before = threads();
+    private final Map<String, Thread> running = new ConcurrentHashMap<>();
+    private volatile ApplicationLease lease;
+    private volatile Instance instance;
+
+    private ControlShell(Masters masters) {
+        this.masters = masters;
+    }
+
+    public static void main(String[] args) throws Exception {
+        ControlShell shell = new ControlShell(new Masters(args[0], Integer.parseInt(args[1])));
+        System.out.println("ready");
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String[] words = line.split(" ");
+            if (words[1].equals("interrupt")) {
+                shell.running.get(words[2]).interrupt();
+                say(words[0] + " ok");
+                continue;
+            }
+            Thread thread = new Thread(() -> shell.answer(words), words[0]);
+            shell.running.put(words[0], thread);
+            thread.start();
+        }
+    }
+
+    private void answer(String[] words) {
+        String[] rest = Arrays.copyOfRange(words, 2, words.length);
+        try {
+            say(words[0] + " ok " + call(words[1], rest));
+        } catch (HoldfastException error) {
+            say(words[0] + " refused " + Status.name(error.status()) + " " + error.again() + " " + error.getMessage()
+                    + (Thread.currentThread().isInterrupted() ? " (still interrupted)" : ""));
+        } catch (RuntimeException | InterruptedException error) {
+            say(words[0] + " broken " + error);
+        }
+    }
+
+    private String call(String command, String[] args) throws HoldfastException, InterruptedException {
+        switch (command) {
+            case "lease":
+                lease = ApplicationLease.register(masters, args[0], Long.parseLong(args[1]));
+                instance = lease.instance();
+                return instance.hex() + " " + HexFormat.of().formatHex(lease.holder()) + " " + lease.leaseMs();
+            case "instance":
+                instance = Instance.ofHex(args[0]);
+                return "";
+            case "gone":
+                return lease.gone() == null ? "no" : Status.name(lease.gone().status());
+            case "register":
+                return register(args);
+            case "revive":
+                return revive(args);
+            case "commit":
+                masters.commit(key(args), ReduceWinners.withoutBitmaps(Integer.parseInt(args[2]), longs(args[3])).encode());
+                return "";
+            case "manifest":
+                return manifest(masters.getManifest(key(args), Integer.parseInt(args[2]), Boolean.parseBoolean(args[3])));
+            case "unregister":
+                return "" + masters.unregister(key(args));
+            case "workers":
+                return workers(masters.workers());
+            case "many":
+                return many(Integer.parseInt(args[0]), Integer.parseInt(args[1]));
+            case "seen":
+                return masters.clusterId() + " " + masters.raftIndex();
+            case "close":
+                lease.close();
+                masters.close();
+                return String.join(",", left());
+            case "closeMasters":
+                masters.close();
+                return "";
+            default:
+                throw new IllegalArgumentException(command);
+        }
+    }
+
+    private String register(String[] args) throws HoldfastException {
+        RegisteredShuffle done = masters.registerShuffle(key(args), Integer.parseInt(args[2]), Integer.parseInt(args[3]),
+                Integer.parseInt(args[4]), 1, Boolean.parseBoolean(args[5]), Boolean.parseBoolean(args[6]));
+        ReduceLocations places = done.locations();
+        List<String> told = new ArrayList<>();
+        for (int i = 0; i < places.partitions(); i++) {
+            told.add(places.epoch(i) + ":" + Integer.toUnsignedString(places.primary(i)) + ":"
+                    + Integer.toUnsignedString(places.replica(i)));
+        }
+        return done.key().generation() + " " + done.copies() + " " + done.raftIndex() + " " + String.join(",", told) + " "
+                + workers(done.workers());
+    }
+
+    private String revive(String[] args) throws HoldfastException {
+        List<FailedEpoch> failed = new ArrayList<>();
+        for (String each : args[2].split(",")) {
+            String[] parts = each.split(":");
+            failed.add(new FailedEpoch(Integer.parseInt(parts[0]), Integer.parseInt(parts[1]), Integer.parseInt(parts[2])));
+        }
+        Set<Integer> unusable = new TreeSet<>();
+        if (args.length > 3) {
+            unusable.add(Integer.parseInt(args[3]));
+        }
+        Revived revived = masters.revive(key(args), failed, unusable);
+        return revived.places().stream().map(each -> each.partition() + ":" + each.location().epoch() + ":"
+                + Integer.toUnsignedString(each.location().primary())).collect(Collectors.joining(","))
+                + " " + workers(revived.workers()) + " " + revived.raftIndex();
+    }
+
+    private static String manifest(Manifest manifest) {
+        StringBuilder told = new StringBuilder();
+        for (int row = 0; row < manifest.epochs().size(); row++) {
+            var one = manifest.epochs().get(row);
+            told.append(told.isEmpty() ? "" : ",").append(one.partition()).append(':').append(one.epoch()).append(':')
+                    .append(Integer.toUnsignedString(one.primary().worker())).append(':').append(Status.name(one.primary().status()))
+                    .append(':').append(one.primary().sizeBytes());
+        }
+        return Arrays.stream(manifest.winners().attempts()).mapToObj(Long::toUnsignedString).collect(Collectors.joining(","))
+                + " " + told + " " + workers(manifest.workers());
+    }
+
+    /** Register shuffles 0 up to {@code count} from several threads at once; fails where any call fails. */
+    private String many(int count, int threads) throws HoldfastException, InterruptedException {
+        List<Thread> started = new ArrayList<>();
+        Set<String> answers = ConcurrentHashMap.newKeySet();
+        for (int t = 0; t < threads; t++) {
+            int first = t;
+            Thread thread = new Thread(() -> {
+                for (int shuffle = first; shuffle < count; shuffle += threads) {
+                    try {
+                        masters.registerShuffle(new ShuffleKey(instance, shuffle, 0), 8, 0, 1, 1, false, false);
+                    } catch (HoldfastException | RuntimeException error) {
+                        answers.add(error.toString());
+                    }
+                }
+            });
+            thread.start();
+            started.add(thread);
+        }
+        for (Thread each : started) {
+            each.join();
+        }
+        if (!answers.isEmpty()) {
+            throw new HoldfastException(Status.INTERNAL, answers.toString());
+        }
+        return "" + count;
+    }
+
+    private ShuffleKey key(String[] args) {
+        return new ShuffleKey(instance, Integer.parseInt(args[0]), Integer.parseInt(args[1]));
+    }
+
+    private static long[] longs(String text) {
+        return Arrays.stream(text.split(",")).mapToLong(Long::parseUnsignedLong).toArray();
+    }
+
+    private static String workers(List<WorkerAddress> workers) {
+        return workers.stream().map(each -> each.worker() + "/" + each.incarnation() + "/" + each.host() + "/" + each.address()
+                + "/" + each.alive()).sorted().collect(Collectors.joining(","));
+    }
+
+    /** Threads that were not there at the start, but for those that make the calls of the test. */
+    private Set<String> left() {
+        Set<String> now = threads();
+        now.removeAll(before);
+        now.removeAll(running.keySet());
+        return now;
+    }
+
+    private static Set<String> threads() {
+        return Thread.getAllStackTraces().keySet().stream().map(Thread::getName).collect(Collectors.toCollection(TreeSet::new));
+    }
+
+    private static synchronized void say(String line) {
+        System.out.println(line);
+    }
+}
