@@ -4,6 +4,7 @@ import random
 import signal
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.batch import Codec
 from holdfast.common.limits import MAPS_MAX, MIB
 from tests.jvm.conftest import Jvm, Program, Programs
+from tests.jvm.test_push import Pushing
 from tests.support.reduce_client import PARTITIONS, Contents, Records, contents, fill, push, records_of
 from tests.support.waiting import wait_until
 
@@ -72,7 +74,7 @@ class Reader:
         """What was read: `sum` and the counters by name. Nothing may be left out anywhere."""
         words = self.program.hear("ok ").split()
         told = dict(word.split("=") for word in words[5:])
-        assert told["taken"] == told["borrowed"] == "0", f"leaks: {told}"
+        assert told["taken"] == told["borrowed"] == told["threads"] == "0", f"leaks: {told}"
         return {"sum": " ".join(words[:4]), "duplicates": words[4], **told}
 
     def error(self) -> str:
@@ -135,8 +137,8 @@ def test_the_cores_decide_as_the_python_ones(jvm: Jvm) -> None:
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4, Codec.ZSTD])
 @pytest.mark.parametrize("copies", [1, 2])
 def test_what_python_pushes_java_reads(session: Session, reader: Reader, copies: int, codec: Codec) -> None:
-    """Every codec, one copy and two: all partitions at once, each alone, none, ranges of maps; who wrote where is told by
-    winners and by statuses."""
+    """Every codec, one copy and two: all partitions at once, each alone, none, ranges of maps; winners or statuses tell
+    who wrote where."""
     shuffle = session.register_reduce_shuffle(PARTITIONS, 4, copies=copies)
     data: dict[int, Records] = {
         map_id: [(partition, payload[: len(payload) // 2] * 2) for partition, payload in records_of(map_id)]
@@ -290,6 +292,26 @@ def test_a_flipped_byte_is_never_a_record(tmp_path: Path, reader: Reader, copies
                 assert word in told
 
 
+def test_records_of_several_batches(programs: Programs, tmp_path: Path, reader: Reader) -> None:
+    """What Java cuts into pieces, over several epochs of two workers, Java puts together; ranges of maps too."""
+    small = {"worker": {"soft_split": "4MiB", "hard_split": "8MiB"}}
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=small) as cluster,
+        Session(cluster.endpoints, app="long") as session,
+    ):
+        pushing = Pushing(programs, cluster, session, maps=2)
+        sizes = [100, 20 * MIB, 4 * MIB + 1, 3 * MIB, 9 * MIB, 70_000]
+        pushing.push(records=14, sizes=sizes, codec="NONE")
+        pushing.commit()
+        expected: Contents = {partition: Counter() for partition in range(PARTITIONS)}
+        for (partition, map_id, payload), times in pushing.expected().items():
+            expected[partition][map_id, payload] += times
+        assert max(epoch.epoch for epoch in pushing.shuffle.manifest().epochs.epochs) > 1, "nothing was split"
+        for maps in (range(MAPS_MAX), range(1), range(1, 2)):
+            reader.ask(pushing.shuffle, maps=maps)
+            assert reader.answer()["sum"] == sum_of(expected, maps=maps)
+
+
 def test_partitions_of_many_epochs(tmp_path: Path, reader: Reader) -> None:
     """Partitions that outgrew their places are read whole, from all of them, also by ranges of maps."""
     small = {"worker": {"soft_split": "256KiB", "hard_split": "512KiB"}}
@@ -318,3 +340,40 @@ def test_a_silent_worker_is_left_for_the_other_copy(tmp_path: Path, reader: Read
         finally:
             cluster.workers[0].kill(signal.SIGCONT)
         assert wait_until(lambda: cluster.workers[0].running, "worker 1 runs again", 5.0)
+
+
+def test_an_idle_connection_to_a_worker_that_restarted(tmp_path: Path, reader: Reader) -> None:
+    """Between two reads of a JVM all workers are killed and started again: the second one opens new connections."""
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="idle") as session,
+    ):
+        shuffle, expected = fill(session)
+        reader.ask(shuffle, pause=-1)
+        reader.paused()
+        for worker in cluster.workers:
+            worker.kill()
+            worker.start()
+        cluster.wait_ready()
+        reader.go_on()
+        assert reader.answer()["sum"] == sum_of(expected)
+
+
+def test_an_interrupt_ends_a_read(tmp_path: Path, reader: Reader) -> None:
+    """A task that is killed while it waits for a worker that says nothing ends at once, and not as lost data."""
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="interrupt") as session,
+    ):
+        shuffle, expected = large(session, copies=1)
+        reader.ask(shuffle, pause=5, credit=NARROW)
+        reader.paused()
+        cluster.workers[0].kill(signal.SIGSTOP)
+        try:
+            reader.go_on()
+            reader.program.say("interrupt")
+            assert reader.error().startswith("INTERRUPTED")
+        finally:
+            cluster.workers[0].kill(signal.SIGCONT)
+        reader.ask(shuffle)
+        assert reader.answer()["sum"] == sum_of(expected)

@@ -10,6 +10,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.zip.CRC32;
 import org.apache.spark.shuffle.holdfast.control.Manifest;
 import org.apache.spark.shuffle.holdfast.control.Masters;
@@ -30,10 +31,11 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * read ENDPOINTS INSTANCE SHUFFLE GENERATION FROM TO MAP_FROM MAP_TO WHO PAUSE GRACE_MS CREDIT TASKS
  * </pre>
  * WHO: "winners" or "statuses" say which maps wrote; "offer:HEX" also commits these winners. PAUSE: after so many records
- * prints "paused" and waits for a line; 0 never. CREDIT: bytes in flight. TASKS: so many threads read everything each.
+ * prints "paused" and waits for a line; 0 never; -1 reads twice, and waits in between. CREDIT: bytes in flight. TASKS: so
+ * many threads read everything each. The line "interrupt" interrupts the read that is under way.
  */
 public final class FetchMain {
-    private final BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    private final LinkedBlockingQueue<String> lines = new LinkedBlockingQueue<>();
 
     private FetchMain() {}
 
@@ -62,15 +64,51 @@ public final class FetchMain {
     }
 
     public static void main(String[] arguments) throws Exception {
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         FetchMain self = new FetchMain();
-        for (String line = self.input.readLine(); line != null; line = self.input.readLine()) {
-            String answer;
-            try {
-                answer = self.read(line.split(" "));
-            } catch (HoldfastException error) {
-                answer = "error " + Status.name(error.status()) + " " + error.getMessage().replace('\n', ' ');
+        Thread reading = null;
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            if (line.startsWith("read ")) {
+                String[] words = line.split(" ");
+                reading = new Thread(() -> self.answer(words), "reading");
+                reading.setDaemon(true);
+                reading.start();
+            } else if (line.equals("interrupt")) {
+                reading.interrupt();
+            } else {
+                self.lines.add(line);
             }
-            System.out.println(answer);
+        }
+    }
+
+    private void answer(String[] words) {
+        String answer;
+        try {
+            answer = read(words);
+        } catch (HoldfastException error) {
+            String kind = error instanceof ReadInterruptedException ? "INTERRUPTED" : Status.name(error.status());
+            answer = "error " + kind + " " + error.getMessage().replace('\n', ' ');
+        } catch (Exception | Error wrong) {
+            wrong.printStackTrace();
+            answer = "wrong " + wrong;
+        }
+        System.out.println(answer);
+    }
+
+    /** Waits for a line; an interrupt meanwhile is for the read that goes on. */
+    private void pause() {
+        System.out.println("paused");
+        boolean interrupted = false;
+        for (;;) {
+            try {
+                lines.take();
+                break;
+            } catch (InterruptedException later) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
         }
     }
 
@@ -87,6 +125,10 @@ public final class FetchMain {
             Manifests manifests = new Manifests(masters);
             long from = System.nanoTime();
             try {
+                if (words[10].equals("-1")) {
+                    read(masters, pool, manifests, key, words);
+                    pause();
+                }
                 if (tasks == 1) {
                     sums.add(read(masters, pool, manifests, key, words));
                 } else {
@@ -100,7 +142,19 @@ public final class FetchMain {
         for (Sum each : sums) {
             Check.equal(each.count + "/" + each.sum, sums.get(0).count + "/" + sums.get(0).sum);
         }
-        return "ok " + sums.get(0).text() + " taken=" + buffers.taken() + " " + left;
+        return "ok " + sums.get(0).text() + " taken=" + buffers.taken() + " threads=" + threadsLeft() + " " + left;
+    }
+
+    /** Threads of ours that did not end within a second. */
+    private static long threadsLeft() throws InterruptedException {
+        long left = 0;
+        for (Thread each : Thread.getAllStackTraces().keySet()) {
+            if (each.getName().startsWith("holdfast")) {
+                each.join(1_000);
+                left += each.isAlive() ? 1 : 0;
+            }
+        }
+        return left;
     }
 
     private static void readAtOnce(int tasks, Callable<Sum> task, List<Sum> sums) throws Exception {
@@ -141,8 +195,7 @@ public final class FetchMain {
                 reuse = codec.decompress(batch.payload(), reuse);
                 sum.add(batch.partition(), batch.map(), reuse, length);
                 if (sum.count == pause) {
-                    System.out.println("paused");
-                    input.readLine();
+                    pause();
                 }
             }
             sum.duplicates = reader.duplicates();
