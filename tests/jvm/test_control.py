@@ -1,4 +1,4 @@
-"""The Java client of the masters against real ones: calls, long polls, leaders that die or hang, leases, and what is left."""
+"""The Java client of the masters against real ones: calls, long polls, leaders that die or hang, leases."""
 
 import http.server
 import json
@@ -86,7 +86,7 @@ def places(text: str) -> list[tuple[int, ...]]:
 
 
 def test_a_shuffle_from_registration_to_its_end(programs: Programs, shared: LocalCluster) -> None:
-    """Registered, revived, committed, read and dropped: each answer is what the masters hold, each refusal has its status."""
+    """Registered, revived, committed, read and dropped: answers are what the masters hold, refusals have their status."""
     java = shell(programs, shared)
     java.call("lease", "app", 0)
     generation, copies, index, located, workers = java.call("register", 7, 0, 4, 2, 2, False, False)
@@ -123,7 +123,7 @@ def test_a_shuffle_from_registration_to_its_end(programs: Programs, shared: Loca
 
 
 def test_a_generation_to_write_is_found(programs: Programs, shared: LocalCluster) -> None:
-    """A map task that knows of no generation gets the newest that takes data; a committed one makes room for the next."""
+    """A map task that knows of no generation gets the newest that takes data, opened if need be."""
     java = shell(programs, shared)
     java.call("lease", "app", 0)
     register = ("register", 1, 0, 4, 1, 1, True, False)
@@ -137,7 +137,7 @@ def test_a_generation_to_write_is_found(programs: Programs, shared: LocalCluster
 
 
 def test_workers_are_told(programs: Programs, shared: LocalCluster) -> None:
-    """The list of workers has every worker's number, incarnation, host and data address; the calls learn cluster and index."""
+    """The list has every worker's number, incarnation, host and address; calls learn cluster and Raft index."""
     java = shell(programs, shared)
     (told,) = java.call("workers")
     (leader,) = [master for master in shared.masters if master is shared.leader()]
@@ -152,7 +152,7 @@ def test_workers_are_told(programs: Programs, shared: LocalCluster) -> None:
 
 
 def test_a_long_poll_waits_for_the_commit(programs: Programs, shared: LocalCluster) -> None:
-    """A reader that asks before the commit is answered by it; one that is interrupted ends at once and stays interrupted."""
+    """A reader that asks before the commit is answered by it; an interrupted one ends and stays interrupted."""
     java = shell(programs, shared)
     java.call("lease", "app", 0)
     java.call("register", 2, 0, 4, 1, 1, False, False)
@@ -175,7 +175,7 @@ def long_polls(cluster: LocalCluster) -> int:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_calls_survive_the_leader(programs: Programs, own: LocalCluster, number: int) -> None:
-    """The leader killed or stopped under many calls and a long poll: each is answered, and commands are applied once."""
+    """The leader killed or stopped under many calls and a long poll: each is answered, and applied once."""
     java = shell(programs, own, 60_000)
     java.call("lease", "app", 60_000)
     java.call("register", 1_000_000, 0, 4, 1, 1, False, False)
@@ -200,7 +200,7 @@ def shuffles(address: str) -> int:
 
 
 def test_a_lease_is_renewed_while_its_driver_lives(programs: Programs, shared: LocalCluster) -> None:
-    """An application outlives one that was registered later and is not renewed; killed with -9 it is gone soon after."""
+    """An application outlives a later one that is not renewed; killed with -9 it is gone soon after."""
     java = shell(programs, shared)
     instance, holder, lease_ms = java.call("lease", "renewed", LEASE_MS)
     assert (len(instance), len(holder), int(lease_ms)) == (32, 32, LEASE_MS)
@@ -221,7 +221,7 @@ def test_a_lease_is_renewed_while_its_driver_lives(programs: Programs, shared: L
 
 
 def listed(cluster: LocalCluster, name: str) -> int:
-    """How many shuffles of applications of this name the masters hold. No instance is named, for that would renew its lease."""
+    """How many shuffles of applications of this name the masters hold. None is named: that would renew it."""
     reply = ask(cluster.leader().address, "Admin/ListShuffles", pb.ListShufflesRequest(), pb.ListShufflesReply, 5.0)
     return sum(each.application == name and each.state != "dropped" for each in reply.shuffles)
 
@@ -286,7 +286,7 @@ class Stranger(http.server.BaseHTTPRequestHandler):
 
 
 def test_wrong_endpoints_are_told_at_once(programs: Programs, jvm: Jvm) -> None:
-    """Something else than a master, an unknown host and words that are no endpoint are named without waiting for a deadline."""
+    """What is no master, an unknown host and words that are no endpoint are named without waiting for a deadline."""
     with http.server.HTTPServer(("127.0.0.1", 0), Stranger) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         java = shell(programs, f"127.0.0.1:{server.server_port},no-such-host.invalid:7070", 600_000)

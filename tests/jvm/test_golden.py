@@ -1,4 +1,4 @@
-"""The Java codec and the Python one agree: byte for byte with the golden files, field for field, and in what they refuse."""
+"""The Java codec and the Python one agree: byte for byte, field for field, and in what they refuse."""
 
 import dataclasses
 import json
@@ -132,7 +132,7 @@ def test_numbers_are_the_same(read: dict[str, Any]) -> None:
 
 
 def test_bad_bytes_are_typed_errors(jvm: Jvm) -> None:
-    """Flipped bits, cuts, garbage, bombs and misdirected batches are refused; the seeded CRC is Python's; batches cost no heap."""
+    """Flipped bits, cuts, garbage, bombs and misdirected batches are refused; batches cost no heap."""
     shuffle = samples.SHUFFLE
     seed = SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, samples.PARTITION)
     told = jvm.run("wire.WireChecks", samples.batches().hex(), crc32c(seed + b"data"))
