@@ -1,9 +1,9 @@
-"""Jobs that shuffle in every way the plug-in has to serve; prints as JSON what each answered and what Spark's event log says of it.
+"""Jobs that shuffle in every way the plug-in has to serve; prints as JSON their answers and what the event log says.
 
     plugin_io_job.py '{"master": …, "conf": {…}, "events": DIRECTORY, "jobs": [NAME, …]}'
 
-Run by tests/spark/test_plugin_io.py in processes of their own, once with Spark's own shuffle and several times with Holdfast. It needs pyspark alone.
-Names with a colon are jobs of the JVM's RDDs: `name:serialiser`, see RddJobs.java.
+Run by tests/spark/test_plugin_io.py in processes of their own, once with Spark's own shuffle and several times with
+Holdfast. It needs pyspark alone. Names with a colon are jobs of the JVM's RDDs: `name:serialiser`, see RddJobs.java.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions
 
 JOBS: dict[str, Callable[[SparkSession], Any]] = {}
 
@@ -35,15 +35,21 @@ def rows(spark: SparkSession, count: int, maps: int = 5) -> DataFrame:
 
 def digest(frame: DataFrame) -> list[Any]:
     """The same for equal multisets of rows."""
-    (row,) = frame.agg(F.count("*"), F.sum(F.hash(*frame.columns).cast("long"))).collect()
+    (row,) = frame.agg(functions.count("*"), functions.sum(functions.hash(*frame.columns).cast("long"))).collect()
     return list(row)
 
 
 @job
 def repartition(spark: SparkSession) -> Any:
     """Each partition has the rows it should have."""
-    frame = rows(spark, 200_000).repartition(16, "key").withColumn("at", F.spark_partition_id())
-    return [list(row) for row in frame.groupBy("at").agg(F.count("*"), F.sum(F.crc32("text"))).orderBy("at").collect()]
+    frame = rows(spark, 200_000).repartition(16, "key").withColumn("at", functions.spark_partition_id())
+    return [
+        list(row)
+        for row in frame.groupBy("at")
+        .agg(functions.count("*"), functions.sum(functions.crc32("text")))
+        .orderBy("at")
+        .collect()
+    ]
 
 
 @job
@@ -55,7 +61,11 @@ def round_robin(spark: SparkSession) -> Any:
 @job
 def group_by(spark: SparkSession) -> Any:
     """Partial aggregates meet."""
-    frame = rows(spark, 100_000).groupBy("key").agg(F.sum("maybe"), F.max("text"), F.countDistinct("id"))
+    frame = (
+        rows(spark, 100_000)
+        .groupBy("key")
+        .agg(functions.sum("maybe"), functions.max("text"), functions.countDistinct("id"))
+    )
     return [list(row) for row in frame.orderBy("key").collect()]
 
 
@@ -63,14 +73,16 @@ def group_by(spark: SparkSession) -> Any:
 def joins(spark: SparkSession) -> Any:
     """Both sides of sort-merge joins of every kind."""
     left = rows(spark, 20_000).where("key < 80")
-    right = rows(spark, 3_000, 3).where("key > 20").select("key", F.col("id").alias("other")).where("other < 500")
+    right = (
+        rows(spark, 3_000, 3).where("key > 20").select("key", functions.col("id").alias("other")).where("other < 500")
+    )
     return [digest(left.hint("merge").join(right, "key", how)) for how in ("inner", "full", "left_semi", "left_anti")]
 
 
 @job
 def order_by(spark: SparkSession) -> Any:
     """A range partitioning keeps the order."""
-    frame = rows(spark, 50_000).orderBy(F.desc("text"))
+    frame = rows(spark, 50_000).orderBy(functions.desc("text"))
     return [row.id for row in frame.limit(2_000).collect()] + [row.id for row in frame.collect()[-500:]]
 
 
@@ -78,13 +90,17 @@ def order_by(spark: SparkSession) -> Any:
 def window(spark: SparkSession) -> Any:
     """Whoever looks ahead in its input still has its row."""
     text = "sum(maybe) OVER (PARTITION BY key ORDER BY id ROWS BETWEEN 3 PRECEDING AND 2 FOLLOWING) AS near"
-    return digest(rows(spark, 50_000).selectExpr("id", "key", text, "lead(text) OVER (PARTITION BY key ORDER BY id) AS ahead"))
+    return digest(
+        rows(spark, 50_000).selectExpr("id", "key", text, "lead(text) OVER (PARTITION BY key ORDER BY id) AS ahead")
+    )
 
 
 @job
 def long_rows(spark: SparkSession) -> Any:
     """Rows of 20 MiB among short ones."""
-    frame = spark.range(0, 5, 1, 3).selectExpr("id", "repeat(sha2(CAST(id AS STRING), 256), IF(id < 3, 327680, 1)) AS text")
+    frame = spark.range(0, 5, 1, 3).selectExpr(
+        "id", "repeat(sha2(CAST(id AS STRING), 256), IF(id < 3, 327680, 1)) AS text"
+    )
     frame = frame.repartition(2, "id").selectExpr("id", "length(text) AS long", "crc32(text) AS crc")
     return [list(row) for row in frame.orderBy("id").collect()]
 
@@ -92,7 +108,9 @@ def long_rows(spark: SparkSession) -> Any:
 @job
 def many_partitions(spark: SparkSession) -> Any:
     """20,000 partitions, put together again to few tasks."""
-    return digest(rows(spark, 60_000, 4).repartitionByRange(20_000, "id")) + digest(rows(spark, 60_000, 4).groupBy("id").count())
+    return digest(rows(spark, 60_000, 4).repartitionByRange(20_000, "id")) + digest(
+        rows(spark, 60_000, 4).groupBy("id").count()
+    )
 
 
 @job
@@ -102,7 +120,7 @@ def skewed(spark: SparkSession) -> Any:
     big = spark.range(0, 200_000, 1, 4).selectExpr("id", "id % 1000 AS key")
     small = spark.range(0, 1000, 1, 2).selectExpr("id AS key", "id * 2 AS twice").where("key % 100 = 1")
     local = big.join(small, "key").groupBy().count()
-    answers: list[Any] = [local.first()[0]]
+    answers: list[Any] = [local.collect()[0][0]]
     plan = local._jdf.queryExecution().executedPlan().toString()
     settings = {
         "spark.sql.adaptive.autoBroadcastJoinThreshold": "-1",
@@ -112,9 +130,15 @@ def skewed(spark: SparkSession) -> Any:
     }
     for key, value in settings.items():
         spark.conf.set(key, value)
-    uneven = spark.range(0, 200_000, 1, 6).selectExpr("IF(id % 10 < 8, 1, id % 1000) AS key", "sha2(CAST(id AS STRING), 256) AS text")
-    joined = uneven.join(small.hint("merge"), "key").groupBy().agg(F.count("*"), F.sum(F.crc32("text")), F.sum("twice"))
-    answers += list(joined.first())
+    uneven = spark.range(0, 200_000, 1, 6).selectExpr(
+        "IF(id % 10 < 8, 1, id % 1000) AS key", "sha2(CAST(id AS STRING), 256) AS text"
+    )
+    joined = (
+        uneven.join(small.hint("merge"), "key")
+        .groupBy()
+        .agg(functions.count("*"), functions.sum(functions.crc32("text")), functions.sum("twice"))
+    )
+    answers += list(joined.collect()[0])
     plan += joined._jdf.queryExecution().executedPlan().toString()
     for key in settings:
         spark.conf.unset(key)
@@ -131,7 +155,7 @@ def limits(spark: SparkSession) -> Any:
 @job
 def reused(spark: SparkSession) -> Any:
     """One exchange read by two."""
-    frame = rows(spark, 20_000).groupBy("key").agg(F.sum("id").alias("sum"))
+    frame = rows(spark, 20_000).groupBy("key").agg(functions.sum("id").alias("sum"))
     return digest(frame.join(frame.withColumnRenamed("sum", "again"), "key"))
 
 
@@ -142,10 +166,17 @@ def python_rdds(spark: SparkSession) -> Any:
     other = pairs.filter(lambda pair: pair[0] < 25).mapValues(lambda value: value * 2)
     return [
         sorted(pairs.reduceByKey(lambda one, two: one + two).collect()),
-        pairs.sortByKey().keys().collect()[::100],
+        pairs.sortByKey(keyfunc=lambda key: key).keys().collect()[::100],
         sorted((key, sum(a), sum(b)) for key, (a, b) in pairs.cogroup(other, 3).collect()),
-        sorted(pairs.combineByKey(lambda one: [one], lambda all, one: [*all, one], lambda a, b: a + b).mapValues(len).collect()),
-        pairs.repartitionAndSortWithinPartitions(3).glom().map(lambda part: [key for key, _ in part][::200]).collect(),
+        sorted(
+            pairs.combineByKey(lambda one: [one], lambda ones, one: [*ones, one], lambda a, b: a + b)
+            .mapValues(len)
+            .collect()
+        ),
+        pairs.repartitionAndSortWithinPartitions(3, keyfunc=lambda key: key)
+        .glom()
+        .map(lambda part: [key for key, _ in part][::200])
+        .collect(),
         [len(part) for part in pairs.partitionBy(60).glom().collect()],
     ]
 
@@ -202,6 +233,7 @@ def main() -> None:
     for name in asked["jobs"]:
         spark.sparkContext.setJobGroup(name, name)
         if ":" in name:
+            assert spark._jvm is not None
             program = spark._jvm.org.apache.spark.shuffle.holdfast.jobs.RddJobs
             answers[name] = program.run(spark.sparkContext._jsc, *name.split(":"))
         else:

@@ -1,0 +1,180 @@
+"""Whatever shuffles gives the same with Holdfast as with Spark's own shuffle, and the bytes went through the workers.
+
+Each Spark runs in a process of its own (plugin_io_job.py): one with Spark's own shuffle, with which the others are
+compared.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.client.cluster import LocalCluster
+from holdfast.client.direct import worker_status
+from tests.jvm.conftest import Jvm
+
+JOB = Path(__file__).parent / "plugin_io_job.py"
+RUN_SECONDS = 600.0
+BOTH = ("kryo", "java")
+SQL = ["repartition", "round_robin", "group_by", "joins", "order_by", "window", "limits", "reused", "skewed"]
+LONG = ["long_rows", "many_partitions"]
+RDDS = [
+    *(f"{name}:{each}" for name in ("partitionBy", "manyPartitions", "long", "sparse") for each in BOTH),
+    *(f"{name}:{each}" for name in ("reduceByKey", "combineByKey") for each in BOTH),
+    *(f"{name}:{each}" for name in ("sortWithin", "sortedCombined", "sortedAggregated") for each in BOTH),
+    *("reused:kryo", "sortByKey:kryo", "cogroup:java", "groupByKey:java", "python_rdds"),
+]
+#: What is tried again with other settings and on separate executors.
+SOME = [
+    "repartition",
+    "joins",
+    "skewed",
+    "long_rows",
+    "reduceByKey:java",
+    "sortedCombined:kryo",
+    "manyPartitions:kryo",
+    "long:java",
+]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one process of Spark printed."""
+
+    answers: dict[str, Any]
+    metrics: dict[str, dict[str, int]]
+
+
+def run(master: str, jobs: list[str], directory: Path, conf: dict[str, str]) -> Outcome:
+    """Run the jobs in a Spark of their own."""
+    directory.mkdir(parents=True)
+    asked = {"master": master, "conf": conf, "events": str(directory), "jobs": jobs}
+    done = subprocess.run(
+        [sys.executable, JOB, json.dumps(asked)],
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
+    return Outcome(**json.loads(done.stdout.splitlines()[-1]))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Runs jobs with Holdfast and compares them with what Spark's own shuffle said."""
+
+    cluster: LocalCluster
+    own: Outcome
+    classes: Path
+    directory: Path
+
+    def holds(self, jobs: list[str], name: str, master: str = "local[2]", **conf: str) -> Outcome:
+        """Run the jobs: every answer is Spark's own, and what Spark says was written and read went through the workers."""
+        pushed, streamed = self.moved()
+        settings = {
+            **on_class_path(self.classes),
+            "spark.shuffle.manager": "org.apache.spark.shuffle.holdfast.HoldfastShuffleManager",
+            "spark.shuffle.sort.io.plugin.class": "org.apache.spark.shuffle.holdfast.HoldfastShuffleDataIO",
+            "spark.holdfast.master.endpoints": self.cluster.endpoints,
+            "spark.holdfast.fallback": "never",
+            **{key.replace("__", "."): value for key, value in conf.items()},
+        }
+        outcome = run(master, jobs, self.directory / name, settings)
+        for job in jobs:
+            assert outcome.answers[job] == self.own.answers[job], job
+        pushed, streamed = (after - before for after, before in zip(self.moved(), (pushed, streamed), strict=True))
+        written, read = (sum(each[way] for each in outcome.metrics.values()) for way in ("bytes_written", "bytes_read"))
+        assert pushed >= written > 0
+        # A reader that is left before its end was sent more than it read.
+        assert streamed >= read > 0
+        return outcome
+
+    def moved(self) -> tuple[int, int]:
+        """Bytes that the workers took and gave."""
+        counters = [worker_status(worker.http, 5.0)["counters"] for worker in self.cluster.workers]
+        return sum(each["push_bytes"] for each in counters), sum(each["stream_bytes"] for each in counters)
+
+
+def on_class_path(classes: Path) -> dict[str, str]:
+    """The plug-in and the jobs of the JVM, before executors build their managers."""
+    return {"spark.driver.extraClassPath": str(classes), "spark.executor.extraClassPath": str(classes)}
+
+
+@pytest.fixture(scope="module")
+def jvm(tmp_path_factory: pytest.TempPathFactory) -> Jvm:
+    """The plug-in and its test programs, compiled."""
+    classes = tmp_path_factory.mktemp("plugin-io") / "classes"
+    classes.mkdir()
+    compiled = Jvm(classes)
+    assert not compiled.complaints
+    return compiled
+
+
+@pytest.fixture(scope="module")
+def compared(cluster: LocalCluster, jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    """The answers of Spark's own shuffle, to compare with."""
+    directory = tmp_path_factory.mktemp("plugin-io-events")
+    own = run("local[2]", [*SQL, *LONG, *RDDS], directory / "own", on_class_path(jvm.classes))
+    return Compared(cluster, own, jvm.classes, directory)
+
+
+def test_sql_shuffles_as_before(compared: Compared) -> None:
+    """Exchanges of every kind, AQE's coalesced, split and local reads among them; Spark's UI counts the same records."""
+    outcome = compared.holds(SQL, "sql")
+    assert compared.own.answers["skewed"][-2:] == [True, True], "the plans do not have what this is about"
+    for job in set(SQL) - {"limits"}:
+        for metric in ("records_written", "records_read"):
+            assert outcome.metrics[job][metric] == compared.own.metrics[job][metric], (job, metric)
+        assert outcome.metrics[job]["bytes_read"] >= outcome.metrics[job]["bytes_written"]
+
+
+def test_rdds_shuffle_as_before(compared: Compared) -> None:
+    """Aggregated on the map side or not, ordered or not, with serialisers of both kinds, and what PySpark pickles."""
+    outcome = compared.holds(RDDS, "rdds")
+    for job in ("partitionBy:kryo", "partitionBy:java", "sortWithin:kryo"):
+        assert outcome.metrics[job]["records_read"] == compared.own.metrics[job]["records_read"] == 80_000
+
+
+def test_long_rows_and_very_many_partitions(compared: Compared) -> None:
+    """Rows longer than a batch, and 20,000 partitions read by a few tasks."""
+    compared.holds(LONG, "long")
+
+
+@pytest.mark.parametrize(
+    ("name", "conf"),
+    [
+        ("zstd", {"spark__io__compression__codec": "zstd"}),
+        ("encrypted", {"spark__io__encryption__enabled": "true"}),
+        (
+            "small-plain",
+            {
+                "spark__shuffle__compress": "false",
+                "spark__io__encryption__enabled": "true",
+                "spark__holdfast__push__buffer": "4k",
+                "spark__driver__memory": "1g",
+            },
+        ),
+    ],
+)
+def test_other_settings_change_no_answer(compared: Compared, name: str, conf: dict[str, str]) -> None:
+    """Codecs, encryption, small buffers."""
+    compared.holds(SOME, name, **conf)
+
+
+def test_separate_executors(compared: Compared) -> None:
+    """Executors in processes of their own know of shuffles what their tasks bring, and encrypt with the key they got."""
+    compared.holds(
+        [*SOME, "python_rdds"],
+        "executors",
+        "local-cluster[2,1,1024]",
+        spark__io__encryption__enabled="true",
+        spark__network__crypto__enabled="true",
+        spark__authenticate="true",
+    )
