@@ -14,8 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions
+from pyspark.sql import DataFrame, SparkSession, functions
 
 JOBS: dict[str, Callable[[SparkSession], Any]] = {}
 
@@ -162,21 +161,18 @@ def reused(spark: SparkSession) -> Any:
 @job
 def python_rdds(spark: SparkSession) -> Any:
     """What PySpark's own RDDs shuffle: pickled batches."""
-    pairs = spark.sparkContext.parallelize([(number % 50, number) for number in range(20_000)], 4)
+    pairs: Any = spark.sparkContext.parallelize([(number % 50, number) for number in range(20_000)], 4)
     other = pairs.filter(lambda pair: pair[0] < 25).mapValues(lambda value: value * 2)
     return [
         sorted(pairs.reduceByKey(lambda one, two: one + two).collect()),
-        pairs.sortByKey(keyfunc=lambda key: key).keys().collect()[::100],
+        pairs.sortByKey().keys().collect()[::100],
         sorted((key, sum(a), sum(b)) for key, (a, b) in pairs.cogroup(other, 3).collect()),
         sorted(
             pairs.combineByKey(lambda one: [one], lambda ones, one: [*ones, one], lambda a, b: a + b)
             .mapValues(len)
             .collect()
         ),
-        pairs.repartitionAndSortWithinPartitions(3, keyfunc=lambda key: key)
-        .glom()
-        .map(lambda part: [key for key, _ in part][::200])
-        .collect(),
+        pairs.repartitionAndSortWithinPartitions(3).glom().map(lambda part: [key for key, _ in part][::200]).collect(),
         [len(part) for part in pairs.partitionBy(60).glom().collect()],
     ]
 

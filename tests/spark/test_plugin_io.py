@@ -76,7 +76,7 @@ class Compared:
     directory: Path
 
     def holds(self, jobs: list[str], name: str, master: str = "local[2]", **conf: str) -> Outcome:
-        """Run the jobs: every answer is Spark's own, and what Spark says was written and read went through the workers."""
+        """Run the jobs: every answer is Spark's own, and all that was written and read went through the workers."""
         pushed, streamed = self.moved()
         settings = {
             **on_class_path(self.classes),
@@ -126,7 +126,7 @@ def compared(cluster: LocalCluster, jvm: Jvm, tmp_path_factory: pytest.TempPathF
 
 
 def test_sql_shuffles_as_before(compared: Compared) -> None:
-    """Exchanges of every kind, AQE's coalesced, split and local reads among them; Spark's UI counts the same records."""
+    """Exchanges of every kind, AQE's coalesced, split and local reads too; Spark's UI counts the same records."""
     outcome = compared.holds(SQL, "sql")
     assert compared.own.answers["skewed"][-2:] == [True, True], "the plans do not have what this is about"
     for job in set(SQL) - {"limits"}:
@@ -169,7 +169,7 @@ def test_other_settings_change_no_answer(compared: Compared, name: str, conf: di
 
 
 def test_separate_executors(compared: Compared) -> None:
-    """Executors in processes of their own know of shuffles what their tasks bring, and encrypt with the key they got."""
+    """Executors in processes of their own know of shuffles what their tasks bring, and encrypt with their key."""
     compared.holds(
         [*SOME, "python_rdds"],
         "executors",

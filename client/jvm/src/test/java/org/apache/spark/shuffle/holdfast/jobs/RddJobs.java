@@ -92,7 +92,7 @@ public final class RddJobs {
     @SuppressWarnings("unchecked")
     private static JavaPairRDD<String, Long> ordered(
             JavaPairRDD<String, Long> pairs, boolean aggregated, boolean onMapSide, Serializer serializer) {
-        Ordering<Object> order = (Ordering<Object>) (Ordering<?>) Ordering.ordered(text -> (Comparable<Object>) text);
+        Ordering<Object> order = (Ordering<Object>) (Ordering<?>) Ordering.String$.MODULE$;
         ShuffledRDD<Object, Object, Object> shuffled = raw(pairs, new HashPartitioner(4), serializer).setKeyOrdering(order);
         if (aggregated) {
             Function1<Object, Object> first = new First();
