@@ -33,5 +33,8 @@ PACKAGES = [
 setup(
     packages=PACKAGES,
     package_dir={f"holdfast.{part}": part for part in ("common", "master", "worker", "client")},
-    package_data={"": ["py.typed", "*.proto", "*.pyi"], "holdfast.client": ["jvm/**/*.java"]},
+    package_data={
+        "": ["py.typed", "*.proto", "*.pyi"],
+        "holdfast.client": ["jvm/src/main/**/*.java", "jvm/src/spark*/**/*.java", "jvm/prebuilt/*.jar"],
+    },
 )

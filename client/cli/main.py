@@ -19,7 +19,8 @@ from holdfast.common.errors import ConfigError, HoldfastError
 
 GOOD, BAD_NEWS, USAGE, INTERRUPTED = 0, 1, 2, 130
 
-#: Command -> module below holdfast.client.cli, and its line in --help. The function is named as the command.
+#: Command -> module below holdfast.client.cli, and its line in --help. The function is named as the
+#: command, with `_` for `-`.
 COMMANDS = {
     "local": ("servers", "Run a whole cluster on this machine, in the foreground."),
     "master": ("servers", "Run one master."),
@@ -30,6 +31,8 @@ COMMANDS = {
     "forget": ("look", "Drop an application, or one shuffle of it, now."),
     "inspect": ("offline", "Show what a storage directory holds; no server is needed."),
     "verify": ("offline", "Check every byte of a storage directory; no server is needed."),
+    "spark-jar": ("plugin", "Print the path of the Spark plug-in's jar, compiling it if needed."),
+    "spark-conf": ("plugin", "Print the Spark settings that send shuffles through Holdfast."),
     "drill": ("drill", "Kill servers on purpose and check that nothing is forgotten."),
     "bench": ("bench", "Measure this machine and Holdfast on it."),
 }
@@ -47,7 +50,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"holdfast.client.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

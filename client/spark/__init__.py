@@ -1,6 +1,6 @@
-"""PySpark on Holdfast without a jar.
+"""PySpark on Holdfast: without a jar, and the settings of the plug-in for Spark's ShuffleManager.
 
-    from holdfast.client.spark import attach, shuffle, shuffle_id
+    from holdfast.client.spark import attach, conf, shuffle, shuffle_id
 
 The names are imported when they are first used: a task needs only its own half.
 """
@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.client.spark.api import attach, shuffle, shuffle_id
+    from holdfast.client.spark.settings import conf
 
-__all__ = ["attach", "shuffle", "shuffle_id"]
+__all__ = ["attach", "conf", "shuffle", "shuffle_id"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "conf":
+        from holdfast.client.spark.settings import conf
+
+        return conf
     from holdfast.client.spark import api
 
     return getattr(api, name)

@@ -43,21 +43,27 @@ _WATCH_MIN_S, _WATCH_MAX_S = 0.15, 2.0
 _ELECTION_S = 2.0
 
 
+def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
+    """Return each "host:port" of a list, or of a text with commas in between, once. Raises ConfigError for anything else."""
+    parts = endpoints.split(",") if isinstance(endpoints, str) else endpoints
+    found = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    for endpoint in found:
+        host, _, port = endpoint.rpartition(":")
+        if not host or "/" in host or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise ConfigError(
+                f'"{endpoint}" is no endpoint; write the masters\' HTTP addresses as "host:port,host:port"'
+            )
+    if not found:
+        raise ConfigError('there is no endpoint; write the masters\' HTTP addresses as "host:port,host:port"')
+    return found
+
+
 class ControlClient:
     """Calls methods of the masters by name; see the rules above."""
 
     def __init__(self, endpoints: str | Sequence[str], *, transport: Literal["grpc", "http"] = "http") -> None:
         """`endpoints` are "host:port" of the masters' HTTP ports, as a list or separated by commas. Opens nothing."""
-        parts = endpoints.split(",") if isinstance(endpoints, str) else endpoints
-        self.endpoints = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
-        for endpoint in self.endpoints:
-            host, _, port = endpoint.rpartition(":")
-            if not host or "/" in host or not port.isdigit() or not 0 < int(port) < 65_536:
-                raise ConfigError(
-                    f'"{endpoint}" is no endpoint; write the masters\' HTTP addresses as "host:port,host:port"'
-                )
-        if not self.endpoints:
-            raise ConfigError('there is no endpoint; write the masters\' HTTP addresses as "host:port,host:port"')
+        self.endpoints = parse_endpoints(endpoints)
         #: of the cluster that answered; "" before
         self.cluster_id = ""
         #: highest Raft index seen in any answer

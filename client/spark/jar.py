@@ -1,0 +1,166 @@
+"""The plug-in's jar: found, or compiled once against the Spark that is installed.
+
+Rules: the jar is named after Spark's and Scala's version and a digest of the sources, so a changed source or another Spark never
+meets an old jar. It is built beside its place and moved there, so that any number of builds at once leave one whole file. Nothing
+outside the cache directory is written, nothing is downloaded. Called by conf.py and `holdfast spark-jar`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.common.errors import ConfigError
+
+#: Where the sources are in the installed package, and jars that were built before it was packed.
+_JVM = Path(__file__).resolve().parent.parent / "jvm"
+_JDK_MIN = 17
+_FLAGS = ("--release", "17", "-proc:none", "-nowarn", "-Xlint:none", "-encoding", "UTF-8")
+_CORE_JAR = re.compile(r"spark-core_(\d+\.\d+)-((\d+)\.(\d+)\.[\w.-]+)\.jar")
+_COMPILE_SECONDS_MAX = 600
+#: Every entry of a jar gets this time, so that equal sources make equal jars.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Spark:
+    """A Spark that is installed: its directory of jars, and what it calls itself."""
+
+    jars: Path
+    version: str
+    scala: str
+    line: tuple[int, int]
+
+    @property
+    def shim(self) -> str:
+        """The folder of sources for what differs between Spark's lines."""
+        return "spark4" if self.line >= (4, 1) else "spark35"
+
+
+def installed_spark(home: Path | None = None) -> Spark:
+    """Return the Spark in `home`, else in SPARK_HOME, else the one that PySpark brought.
+
+    Raises ConfigError if there is none, or if it is older than 3.5.
+    """
+    place = home or (Path(os.environ["SPARK_HOME"]) if os.environ.get("SPARK_HOME") else _pyspark_home())
+    if place is None:
+        raise ConfigError("there is no Spark: pip install pyspark, or set SPARK_HOME to the directory of one")
+    jars = place / "jars"
+    for path in sorted(jars.glob("spark-core_*.jar")):
+        found = _CORE_JAR.fullmatch(path.name)
+        if found:
+            line = int(found[3]), int(found[4])
+            if line < (3, 5):
+                raise ConfigError(f"Spark {found[2]} in {place} is too old: the plug-in needs 3.5 or later")
+            return Spark(jars, found[2], found[1], line)
+    raise ConfigError(f"there is no Spark in {place}: no file {jars}/spark-core_*.jar")
+
+
+def jar(spark: Spark | None = None) -> Path:
+    """Return the path of the plug-in's jar for this Spark (default: the installed one), compiling it if it has to be.
+
+    Raises ConfigError if there is no Spark or no JDK, or if the sources do not compile against it.
+    """
+    spark = spark or installed_spark()
+    roots = [_JVM / "src" / "main" / "java", _JVM / "src" / spark.shim / "java"]
+    sources = _sources(roots)
+    name = f"holdfast-spark-{spark.version}_{spark.scala}-{_digest(sources)}.jar"
+    shipped = _JVM / "prebuilt" / name
+    if shipped.is_file():
+        return shipped
+    place = _cache() / name
+    if not place.is_file():
+        build(spark, [path for _, path in sources], place)
+    return place
+
+
+def build(spark: Spark, files: Iterable[Path], place: Path, more_classpath: str = "") -> None:
+    """Compile `files` against a Spark and leave the classes as the jar `place`, whole or not at all."""
+    javac = _javac()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=place.parent) as directory:
+            classes = Path(directory) / "classes"
+            classes.mkdir()
+            _compile(javac, spark, files, classes, more_classpath)
+            packed = Path(directory) / place.name
+            _pack(classes, packed)
+            packed.chmod(0o644)
+            os.replace(packed, place)
+    except OSError as error:
+        raise ConfigError(f"the jar cannot be written below {place.parent}: {error}; set XDG_CACHE_HOME") from error
+
+
+def _pyspark_home() -> Path | None:
+    found = importlib.util.find_spec("pyspark")
+    return Path(found.origin).parent if found and found.origin else None
+
+
+def _sources(roots: Iterable[Path]) -> list[tuple[str, Path]]:
+    """All sources below the roots, by their names, in one order everywhere."""
+    found = sorted((path.relative_to(root).as_posix(), path) for root in roots for path in root.rglob("*.java"))
+    if not found:
+        raise ConfigError(f"the sources of the plug-in are not in {_JVM}: install holdfast again")
+    return found
+
+
+def _digest(sources: Iterable[tuple[str, Path]]) -> str:
+    """16 hex digits over names, contents and compiler flags."""
+    hashed = hashlib.sha256(" ".join(_FLAGS).encode())
+    for name, path in sources:
+        content = path.read_bytes()
+        hashed.update(f"\0{name}\0{len(content)}\0".encode() + content)
+    return hashed.hexdigest()[:16]
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "holdfast"
+
+
+def _javac() -> str:
+    """The compiler of JAVA_HOME, else of PATH. Raises ConfigError if there is none, or if it is older than 17."""
+    home = os.environ.get("JAVA_HOME")
+    wanted = str(Path(home) / "bin" / "javac") if home else "javac"
+    found = shutil.which(wanted) or (shutil.which("javac") if home else None)
+    if found is None:
+        raise ConfigError(
+            "there is no Java compiler: install a JDK 17 or later (a JRE has none) and set JAVA_HOME, or have javac on PATH"
+        )
+    done = subprocess.run([found, "-version"], check=False, capture_output=True, text=True, timeout=60)
+    told = re.search(r"javac (?:1\.)?(\d+)", done.stdout + done.stderr)
+    if done.returncode or told is None or int(told[1]) < _JDK_MIN:
+        raise ConfigError(f"{found} is {told[0] if told else 'no Java compiler'}: the plug-in needs a JDK 17 or later")
+    return found
+
+
+def _compile(javac: str, spark: Spark, files: Iterable[Path], classes: Path, more_classpath: str) -> None:
+    classpath = os.pathsep.join(filter(None, (f"{spark.jars}{os.sep}*", more_classpath)))
+    names = classes.parent / "files"
+    names.write_text("".join(f'"{str(path).replace(chr(92), chr(92) * 2)}"\n' for path in files), "utf-8")
+    command = [javac, *_FLAGS, "-d", str(classes), "-classpath", classpath, f"@{names}"]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_COMPILE_SECONDS_MAX)
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(f"{javac} did not end within {_COMPILE_SECONDS_MAX} s") from error
+    if done.returncode:
+        first = "\n".join(done.stderr.splitlines()[:20])
+        raise ConfigError(f"the plug-in does not compile against Spark {spark.version} in {spark.jars}:\n{first}")
+
+
+def _pack(classes: Path, packed: Path) -> None:
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF", _EPOCH), "Manifest-Version: 1.0\r\n\r\n")
+        for path in sorted(classes.rglob("*.class")):
+            entry = zipfile.ZipInfo(path.relative_to(classes).as_posix(), _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, path.read_bytes())

@@ -1,0 +1,69 @@
+"""The Spark settings that send every shuffle of an application through Holdfast.
+
+Rules: what is returned is complete and plain, text to text, for `SparkSession.builder.config(map=…)`, SparkConf or spark-submit.
+Settings that are the plug-in's own have their defaults in Java and are named only where they are asked for. Exported as
+`holdfast.client.spark.conf` (a module of that name would hide the function); called by `holdfast spark-conf`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from holdfast.client.spark.jar import installed_spark
+from holdfast.client.spark.jar import jar as find_jar
+from holdfast.common.errors import ConfigError
+from holdfast.common.net.control import parse_endpoints
+
+PACKAGE = "org.apache.spark.shuffle.holdfast"
+
+#: What the plug-in warns of otherwise: each costs time or says something of Spark's own shuffle that is not true here.
+_BESIDE = {
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.shuffle.reduceLocality.enabled": "false",
+    "spark.sql.adaptive.localShuffleReader.enabled": "false",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "false",
+}
+
+
+def conf(
+    endpoints: str,
+    *,
+    replication: int = 1,
+    ack: Literal["memory", "written", "synced"] = "written",
+    fallback: Literal["auto", "never"] = "auto",
+    jar: str | Path | None = None,
+) -> dict[str, str]:
+    """Return the settings for an application that shuffles through the masters at `endpoints` ("host:port,host:port").
+
+    `replication` is the number of copies, 1 or 2; `ack` what a copy is before it counts; `fallback` whether Spark's own shuffle
+    serves where Holdfast cannot be reached at registration. `jar` defaults to the one for the installed Spark, which is compiled when it is first
+    asked for. Raises ConfigError for wrong values, or if there is no jar and none can be made.
+    """
+    masters = parse_endpoints(endpoints)
+    for name, value, known in (
+        ("replication", replication, (1, 2)),
+        ("ack", ack, ("memory", "written", "synced")),
+        ("fallback", fallback, ("auto", "never")),
+    ):
+        if value not in known:
+            raise ConfigError(f"{name} is {' or '.join(map(str, known))}, not {value!r}")
+    return {
+        "spark.shuffle.manager": f"{PACKAGE}.HoldfastShuffleManager",
+        "spark.shuffle.sort.io.plugin.class": f"{PACKAGE}.HoldfastShuffleDataIO",
+        "spark.holdfast.master.endpoints": ",".join(masters),
+        "spark.holdfast.replication": str(replication),
+        "spark.holdfast.ack": ack,
+        "spark.holdfast.fallback": fallback,
+        **_where(jar),
+        **_BESIDE,
+    }
+
+
+def _where(jar: str | Path | None) -> dict[str, str]:
+    """How the jar reaches driver and executors: 3.5 makes the shuffle manager before it fetches `spark.jars`."""
+    spark = installed_spark()
+    path = str(jar if jar is not None else find_jar(spark))
+    if spark.line < (4, 0):
+        return {"spark.driver.extraClassPath": path, "spark.executor.extraClassPath": path}
+    return {"spark.jars": path}
