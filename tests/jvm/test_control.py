@@ -86,7 +86,7 @@ def places(text: str) -> list[tuple[int, ...]]:
 
 
 def test_a_shuffle_from_registration_to_its_end(programs: Programs, shared: LocalCluster) -> None:
-    """Registered, revived, committed, read and dropped: answers are what the masters hold, refusals have their status."""
+    """Registered, revived, committed, read and dropped: answers are what masters hold, refusals have their status."""
     java = shell(programs, shared)
     java.call("lease", "app", 0)
     generation, copies, index, located, workers = java.call("register", 7, 0, 4, 2, 2, False, False)
@@ -258,6 +258,11 @@ def test_a_forgotten_application_is_noticed(programs: Programs, shared: LocalClu
     ask(shared.leader().address, "Admin/Forget", request, pb.ForgetReply, 5.0)
     wait_until(lambda: java.call("gone") == ["APPLICATION_GONE"], "the driver to hear of it")
     assert java.refusal("register", 1, 0, 4, 1, 1, False, False)[:2] == ("APPLICATION_GONE", False)
+
+
+def test_messages_as_json(jvm: Jvm) -> None:
+    """Numbers, bytes and texts survive JSON, up to arrays of many MiB; what is no message is a typed error."""
+    assert jvm.run("control.JsonChecks") == "checked\n"
 
 
 def test_nobody_answers(programs: Programs) -> None:
