@@ -1,8 +1,9 @@
 """The plug-in's jar: found, or compiled once against the Spark that is installed.
 
-Rules: the jar is named after Spark's and Scala's version and a digest of the sources, so a changed source or another Spark never
-meets an old jar. It is built beside its place and moved there, so that any number of builds at once leave one whole file. Nothing
-outside the cache directory is written, nothing is downloaded. Called by conf.py and `holdfast spark-jar`.
+Rules: the jar is named after Spark's and Scala's version and a digest of the sources, so a changed source or another
+Spark never meets an old jar. It is built beside its place and moved there, so that any number of builds at once leave
+one whole file. Nothing outside the cache directory is written, nothing is downloaded. Called by settings.py and
+`holdfast spark-jar`.
 """
 
 from __future__ import annotations
@@ -134,7 +135,8 @@ def _javac() -> str:
     found = shutil.which(wanted) or (shutil.which("javac") if home else None)
     if found is None:
         raise ConfigError(
-            "there is no Java compiler: install a JDK 17 or later (a JRE has none) and set JAVA_HOME, or have javac on PATH"
+            "there is no Java compiler: install a JDK 17 or later (a JRE has none) "
+            "and set JAVA_HOME, or have javac on PATH"
         )
     done = subprocess.run([found, "-version"], check=False, capture_output=True, text=True, timeout=60)
     told = re.search(r"javac (?:1\.)?(\d+)", done.stdout + done.stderr)

@@ -1,8 +1,9 @@
 """The Spark settings that send every shuffle of an application through Holdfast.
 
-Rules: what is returned is complete and plain, text to text, for `SparkSession.builder.config(map=…)`, SparkConf or spark-submit.
-Settings that are the plug-in's own have their defaults in Java and are named only where they are asked for. Exported as
-`holdfast.client.spark.conf` (a module of that name would hide the function); called by `holdfast spark-conf`.
+Rules: what is returned is complete and plain, text to text, for `SparkSession.builder.config(map=…)`, SparkConf or
+spark-submit. Settings that are the plug-in's own have their defaults in Java and are named only where they are asked
+for. Exported as `holdfast.client.spark.conf` (a module of that name would hide the function); called by
+`holdfast spark-conf`.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def conf(
 ) -> dict[str, str]:
     """Return the settings for an application that shuffles through the masters at `endpoints` ("host:port,host:port").
 
-    `replication` is the number of copies, 1 or 2; `ack` what a copy is before it counts; `fallback` whether Spark's own shuffle
-    serves where Holdfast cannot be reached at registration. `jar` defaults to the one for the installed Spark, which is compiled when it is first
-    asked for. Raises ConfigError for wrong values, or if there is no jar and none can be made.
+    `replication` is the number of copies, 1 or 2; `ack` what a copy is before it counts; `fallback` whether Spark's own
+    shuffle serves where Holdfast cannot be reached at registration. `jar` defaults to the one for the installed Spark,
+    which is compiled when it is first asked for. Raises ConfigError for wrong values, or if no jar can be made.
     """
     masters = parse_endpoints(endpoints)
     for name, value, known in (

@@ -44,7 +44,7 @@ _ELECTION_S = 2.0
 
 
 def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
-    """Return each "host:port" of a list, or of a text with commas in between, once. Raises ConfigError for anything else."""
+    """Return each "host:port" of a list, or of a text with commas, once. Raises ConfigError for anything else."""
     parts = endpoints.split(",") if isinstance(endpoints, str) else endpoints
     found = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
     for endpoint in found:

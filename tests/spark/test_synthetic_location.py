@@ -1,0 +1,104 @@
+"""What Spark makes of statuses that name no executor: the ground on which the plug-in's generations stand.
+
+Each test runs tests/spark/probe_job.py over Spark's own shuffle, in which only the locations are synthetic
+(client/jvm/src/test/java/…/probe). docs/adr/0014-synthetic-locations.md says what was seen on which Spark.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.client.spark.jar import build, installed_spark
+from tests.dev_tree import ROOT
+
+JVM = ROOT / "client" / "jvm" / "src"
+PACKAGE = "java/org/apache/spark/shuffle/holdfast"
+SOURCES = [JVM / "main" / PACKAGE / "SyntheticLocation.java", JVM / "test" / PACKAGE / "probe/ProbeShuffleManager.java"]
+#: What the two shuffles of the probe's job have to give.
+SUMS = [[0, 26733], [1, 26467], [2, 26600]]
+SECONDS_MAX = 240.0
+#: Spark waits for a better place for 60 s in these jobs: whoever waited for one at all is above this.
+WAIT_MS_MAX = 30_000
+
+
+@pytest.fixture(scope="module")
+def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The probe's shuffle manager."""
+    place = tmp_path_factory.mktemp("probe") / "probe.jar"
+    build(installed_spark(), SOURCES, place)
+    return place
+
+
+def run(jar: Path, directory: Path, master: str, scenario: str, *settings: str) -> dict[str, Any]:
+    """Run the job and return what it printed."""
+    command = [sys.executable, ROOT / "tests/spark/probe_job.py", jar, directory, master, scenario, *settings]
+    environ = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS_MAX, env=environ)
+    assert done.returncode == 0, done.stderr[-4000:]
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def attempts(told: dict[str, Any], stage: int) -> list[int]:
+    """How many tasks each attempt of a stage started."""
+    names = sorted(name for name in told["tasks"] if name.startswith(f"{stage}."))
+    return [told["tasks"][name] for name in names]
+
+
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
+def test_nothing_waits_for_places_that_do_not_exist(jar: Path, tmp_path: Path, master: str) -> None:
+    """Tasks that read from synthetic locations start at once, though Spark would wait 60 s for a better place."""
+    told = run(jar, tmp_path, master, "none")
+    assert told["result"] == SUMS
+    assert [attempts(told, stage) for stage in range(3)] == [[4], [4], [3]]
+    assert told["longest_wait_ms"] < WAIT_MS_MAX
+
+
+@pytest.mark.parametrize("service", ["false", "true"])
+def test_fetch_failure_drops_exactly_the_generation(jar: Path, tmp_path: Path, service: str) -> None:
+    """A fetch failure that names a generation reruns all its maps and none of another shuffle's; readers then see the
+    next generation alone; no executor is shut out. The same where Spark takes it that a service keeps the data."""
+    told = run(jar, tmp_path, "local[2]", "fail", f"spark.shuffle.service.enabled={service}")
+    assert told["result"] == SUMS
+    assert told["reasons"]["FetchFailed"] == 1
+    assert (attempts(told, 0), attempts(told, 1)) == ([4], [4, 4])
+    after = {place for name, place in told["reads"].items() if name.startswith("read-0-1-")}
+    assert after == {"holdfast-0-1"}
+    assert all("holdfast-" in one or "localhost" not in one for one in told["excluded"])
+
+
+def test_executors_of_failed_readers_stay(jar: Path, tmp_path: Path) -> None:
+    """With exclusion on fetch failures it is the synthetic executor that is shut out, and real ones go on."""
+    told = run(jar, tmp_path, "local-cluster[2,1,1024]", "fail")
+    assert told["result"] == SUMS
+    assert attempts(told, 0) == [4]
+    assert {one.split()[-1] for one in told["excluded"]} <= {"holdfast-0-0"}
+    assert told["longest_wait_ms"] < WAIT_MS_MAX
+
+
+def test_late_events_of_a_dropped_generation_are_ignored(jar: Path, tmp_path: Path) -> None:
+    """A map that ends late with a status of a dropped generation, and a reader that reports it once more, change
+    nothing: no reader ever sees two generations, and what was written of the next one is kept."""
+    told = run(jar, tmp_path, "local[4]", "late")
+    assert told["result"] == SUMS
+    assert told["reasons"]["FetchFailed"] == 3
+    assert all(len(seen.split()) == 1 for seen in told["reads"].values()), told["reads"]
+    after = {place for name, place in told["reads"].items() if name.startswith("read-0-1-")}
+    assert after == {"holdfast-0-1"}
+    written = attempts(told, 1)
+    # Spark takes the late map for finished and runs that one again, in an attempt of its own; nothing else twice.
+    assert written[:3] == [4, 2, 4]
+    assert written[3:] in ([], [1])
+
+
+def test_adaptive_plans_read_ranges_of_maps(jar: Path, tmp_path: Path) -> None:
+    """Local readers of adaptive plans, which ask for places of maps, work with synthetic ones."""
+    told = run(jar, tmp_path, "local[2]", "adaptive")
+    assert told["result"] == [2000]
+    assert told["plans"] == {"AQEShuffleRead local": True, "BroadcastHashJoin": True}
+    assert told["longest_wait_ms"] < WAIT_MS_MAX
