@@ -134,6 +134,12 @@ def test_the_cores_decide_as_the_python_ones(jvm: Jvm) -> None:
     assert "ok worlds" in jvm.run("fetch.FetchCoreMain")
 
 
+def test_connections_and_buffers(jvm: Jvm) -> None:
+    """Frames of any size in any slices arrive; every end of a connection names the worker; the pool passes on what is
+    good; and no buffer is left."""
+    assert jvm.run("data.DataMain").strip() == "ok"
+
+
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4, Codec.ZSTD])
 @pytest.mark.parametrize("copies", [1, 2])
 def test_what_python_pushes_java_reads(session: Session, reader: Reader, copies: int, codec: Codec) -> None:
