@@ -34,8 +34,6 @@ public final class Places {
 
     private final AtomicReferenceArray<Place> places;
     private final Map<Members, Destination> destinations = new HashMap<>();
-    /** One object for equal ones: a million places take little memory. */
-    private final Map<Place, Place> shared = new HashMap<>();
     private final Map<Integer, String> addresses = new HashMap<>();
     private volatile int destinationCount;
     private volatile long raftIndex;
@@ -50,8 +48,10 @@ public final class Places {
         this.raftIndex = raftIndex;
         learnAddresses(workers);
         Map<Integer, Integer> starts = incarnations(workers);
+        // One object for equal ones: a million places take little memory.
+        Map<Location, Place> shared = new HashMap<>();
         for (int each = 0; each < found.partitions(); each++) {
-            places.set(each, place(found.get(each), starts));
+            places.set(each, shared.computeIfAbsent(found.get(each), location -> place(location, starts)));
         }
     }
 
@@ -122,8 +122,6 @@ public final class Places {
             destinations.put(members, destination);
             destinationCount = destinations.size();
         }
-        Place made = new Place(location.epoch(), destination, location.hint());
-        Place known = shared.putIfAbsent(made, made);
-        return known == null ? made : known;
+        return new Place(location.epoch(), destination, location.hint());
     }
 }

@@ -7,9 +7,15 @@ import java.util.Deque;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.SortedSet;
 import org.apache.spark.shuffle.holdfast.push.Places.Destination;
 import org.apache.spark.shuffle.holdfast.push.Places.Place;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.AskCredit;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.Connect;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.Done;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.Failed;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.Revive;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.Send;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.Wake;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -38,33 +44,6 @@ final class PushSession {
     static final int BUSY_MAX = 32;
     /** Frames in a row that may arrive damaged. */
     static final int DAMAGES_MAX = 3;
-    /** In {@link Wake}: no worker, the next Revive is due. */
-    static final int FOR_REVIVE = -1;
-
-    /** What the edge has to do. */
-    sealed interface Effect permits Connect, AskCredit, Send, Revive, Wake, Done, Failed {}
-
-    /** Connect to a worker; answer with {@code connected} or {@code disconnected}. */
-    record Connect(int worker) implements Effect {}
-
-    /** Ask the worker for a window; answer with {@code granted} or {@code disconnected}. */
-    record AskCredit(int worker, int size) implements Effect {}
-
-    /** Push it; answer with {@code answered}, {@code failed} or {@code disconnected}. */
-    record Send(PushFrame frame) implements Effect {}
-
-    /** Ask the masters for new places; answer with {@code revived} or {@code reviveFailed}. */
-    record Revive(List<Revivals.Row> failed, SortedSet<Integer> unusable) implements Effect {}
-
-    /** Call {@code woken} after so long. */
-    record Wake(long afterNs, int worker) implements Effect {}
-
-    /** Every batch is kept, at the level asked for. */
-    record Done() implements Effect {}
-
-    /** The attempt is over. */
-    record Failed(HoldfastException error) implements Effect {}
-
     /** What this attempt knows of one primary. */
     private static final class Worker {
         final int id;
@@ -90,15 +69,11 @@ final class PushSession {
     private final Places places;
     private final String where;
     private final FrameStore store;
-    private final int frameBytes;
     private final long unansweredMax;
     private final Revivals revivals;
     private final Map<Integer, Worker> workers = new LinkedHashMap<>();
-    private final Deque<Effect> effects = new ArrayDeque<>();
-    /** Frames some of whose batches wait for a new place. */
-    private final List<PushFrame> remnants = new ArrayList<>();
-    /** Frames that are being filled with batches of others, by slot of their destination. */
-    private PushFrame[] gathering = new PushFrame[8];
+    private final Deque<PushEffect> effects = new ArrayDeque<>();
+    private final Parking parking;
     /** Frames that are not released. */
     private int live;
     private long unanswered;
@@ -115,13 +90,13 @@ final class PushSession {
         this.places = places;
         this.where = where;
         this.store = store;
-        this.frameBytes = frameBytes;
         this.unansweredMax = unansweredMax;
         revivals = new Revivals(places, revivesMax);
+        parking = new Parking(places, revivals, store, frameBytes);
     }
 
     /** The next thing to do, null for nothing. */
-    Effect poll() {
+    PushEffect poll() {
         return effects.poll();
     }
 
@@ -298,7 +273,7 @@ final class PushSession {
         if (over) {
             return;
         }
-        if (worker == FOR_REVIVE) {
+        if (worker == Wake.FOR_REVIVE) {
             revivals.woken();
             askRevive();
         } else {
@@ -316,8 +291,7 @@ final class PushSession {
             each.sent.forEach(this::release);
             each.sent.clear();
         }
-        remnants.forEach(this::release);
-        remnants.clear();
+        parking.leave().forEach(this::release);
     }
 
     // Decisions.
@@ -393,50 +367,17 @@ final class PushSession {
         return true;
     }
 
-    /** Copies the batches of these frames into frames for where they go now; those without a place stay. */
+    /** Sends the batches of these frames on to where they go now; those without a place wait. */
     private void sortAnew(List<PushFrame> frames) {
-        long bytes = 0;
-        for (PushFrame frame : frames) {
-            bytes += frame.size();
-        }
-        int usual = (int) Math.min(frameBytes, bytes);
-        for (PushFrame frame : frames) {
-            for (int each = 0; each < frame.count(); each++) {
-                if (frame.has(each) && !revivals.isParked(frame.partition(each))) {
-                    gather(places.at(frame.partition(each)).destination(), frame, each, usual);
-                    frame.drop(each);
-                }
-            }
-            if (frame.left() > 0) {
-                remnants.add(frame);
-            } else {
-                release(frame);
-            }
-        }
-        for (int slot = 0; slot < gathering.length; slot++) {
-            if (gathering[slot] != null) {
-                enqueue(gathering[slot]);
-                gathering[slot] = null;
-            }
-        }
-    }
-
-    private void gather(Destination destination, PushFrame from, int index, int usual) {
-        int slot = destination.slot();
-        if (slot >= gathering.length) {
-            gathering = Arrays.copyOf(gathering, Math.max(2 * gathering.length, slot + 1));
-        }
-        PushFrame into = gathering[slot];
-        int length = from.length(index);
-        if (into != null && (into.body.remaining() < length || into.count() == Limits.PUSH_BATCHES_MAX)) {
-            enqueue(into);
-            into = null;
-        }
-        if (into == null) {
-            into = gathering[slot] = store.take(destination, Math.max(length, usual));
+        for (PushFrame each : parking.sort(frames)) {
             live++;
+            enqueue(each);
         }
-        into.copy(from, index);
+        for (PushFrame each : frames) {
+            if (each.left() == 0) {
+                release(each);
+            }
+        }
     }
 
     /** Takes a frame off the books of what is on its way. */
@@ -553,10 +494,8 @@ final class PushSession {
 
     /** Sends on what has a new place by now, then asks for the others, all at once, or after a pause. */
     private void planRevive() {
-        if (revivals.placed() && !remnants.isEmpty()) {
-            List<PushFrame> waiting = new ArrayList<>(remnants);
-            remnants.clear();
-            sortAnew(waiting);
+        if (revivals.placed()) {
+            sortAnew(parking.leave());
         }
         String spent = revivals.spent();
         if (spent != null) {
@@ -565,7 +504,7 @@ final class PushSession {
         }
         long pause = revivals.pauseNs();
         if (pause > 0) {
-            effects.add(new Wake(pause, FOR_REVIVE));
+            effects.add(new Wake(pause, Wake.FOR_REVIVE));
         } else {
             askRevive();
         }
@@ -605,7 +544,7 @@ final class PushSession {
 
     /** Throws AssertionError if the books disagree. */
     void check() {
-        int frames = remnants.size();
+        int frames = parking.check();
         long flying = 0;
         for (Worker state : workers.values()) {
             state.window.check();
@@ -620,10 +559,5 @@ final class PushSession {
         }
         Checks.that(live == frames || over, "every frame is in one place");
         Checks.that(unanswered == flying, "unanswered bytes");
-        for (PushFrame frame : remnants) {
-            for (int each = 0; each < frame.count(); each++) {
-                Checks.that(!frame.has(each) || revivals.isParked(frame.partition(each)), "only parked batches wait");
-            }
-        }
     }
 }

@@ -39,7 +39,8 @@ public final class PushWriter {
     private final PushLimits limits;
     private final Places places;
     private final PushMemory memory;
-    private final Pusher pusher;
+    private final Mailbox mail;
+    private final String where;
     private final int map;
     private final long attempt;
     private final Codec codec;
@@ -74,7 +75,9 @@ public final class PushWriter {
         limits = context.limits();
         crc = new SeededCrc(registered.key());
         memory = new PushMemory(context.buffers());
-        pusher = new Pusher(context, registered.key(), places, map, attempt, memory);
+        where = Pusher.where(registered.key(), map, attempt);
+        mail = new Mailbox(context, where);
+        mail.serve(new Pusher(context, registered.key(), places, map, attempt, memory, mail)::run);
         batches = new int[places.partitions()];
         crcSums = new long[places.partitions()];
         sizes = new long[places.partitions()];
@@ -138,7 +141,7 @@ public final class PushWriter {
             }
         }
         forgetOpen();
-        pusher.finish(last);
+        mail.finish(last);
         over = true;
         return sizes;
     }
@@ -155,17 +158,17 @@ public final class PushWriter {
             }
         }
         forgetOpen();
-        pusher.abort();
+        mail.abort();
     }
 
     /** Bytes of batches handed to the pusher so far, headers included. */
     public long pushedBytes() {
-        return pusher.pushedBytes();
+        return mail.pushedBytes();
     }
 
     /** Of those, bytes that are not acknowledged yet. */
     public long unacknowledgedBytes() {
-        return pusher.heldBytes();
+        return mail.heldBytes();
     }
 
     // Batches.
@@ -173,14 +176,14 @@ public final class PushWriter {
     private void checkOpen() throws HoldfastException {
         if (over) {
             throw new HoldfastException(
-                    Status.INTERNAL, pusher.where() + " was closed or aborted; nothing more can be written");
+                    Status.INTERNAL, where + " was closed or aborted; nothing more can be written");
         }
     }
 
     private void check(int partition) throws HoldfastException {
         checkOpen();
         if (ended[Objects.checkIndex(partition, ended.length)]) {
-            throw new IllegalStateException(pusher.where() + ": partition " + partition + " had its last batch");
+            throw new IllegalStateException(where + ": partition " + partition + " had its last batch");
         }
     }
 
@@ -234,7 +237,7 @@ public final class PushWriter {
                 from = 0;
                 left = sealed.length();
             } catch (IOException failed) {
-                throw new HoldfastException(Status.INTERNAL, pusher.where() + ": encryption: " + failed.getMessage(), failed);
+                throw new HoldfastException(Status.INTERNAL, where + ": encryption: " + failed.getMessage(), failed);
             }
         }
         // Equal pieces: a reader that meets the end of a record first knows by its length that it may be one.
@@ -281,19 +284,31 @@ public final class PushWriter {
             open = Arrays.copyOf(open, Math.max(2 * open.length, slot + 1));
         }
         PushFrame frame = open[slot];
-        if (frame != null && frame.body.remaining() >= bytes && frame.count() < Limits.PUSH_BATCHES_MAX) {
-            return frame;
-        }
         if (frame != null) {
+            boolean fits = frame.body.remaining() >= bytes && frame.size() + bytes <= Math.max(limits.frameBytes(), bytes);
+            if (fits && frame.count() < Limits.PUSH_BATCHES_MAX) {
+                return frame;
+            }
             handOver(slot);
         }
         // Many destinations have small frames each, so that they fit the bound together.
         int usual = (int) Math.min(limits.frameBytes(), limits.openBytes() / Math.max(1, places.destinations()));
-        frame = memory.take(destination, Math.max(bytes, Math.max(usual, FRAME_BYTES_LEAST)));
+        frame = take(destination, Math.max(bytes, Math.max(usual, FRAME_BYTES_LEAST)));
         open[slot] = frame;
         openBytes += frame.body.capacity();
         while (openBytes > limits.openBytes() && handOverFullest(slot)) { }
         return frame;
+    }
+
+    /** Takes memory; where the JVM has none left what this writer holds has to be acknowledged first. */
+    private PushFrame take(Destination destination, int bytes) throws HoldfastException {
+        try {
+            return memory.take(destination, bytes);
+        } catch (OutOfMemoryError full) {
+            while (handOverFullest(-1)) { }
+            mail.drain();
+            return memory.take(destination, bytes);
+        }
     }
 
     private boolean handOverFullest(int except) throws HoldfastException {
@@ -313,7 +328,7 @@ public final class PushWriter {
         PushFrame frame = open[slot];
         open[slot] = null;
         openBytes -= frame.body.capacity();
-        pusher.add(frame);
+        mail.add(frame);
     }
 
     private void forgetOpen() {

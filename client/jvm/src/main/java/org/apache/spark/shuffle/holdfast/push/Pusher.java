@@ -2,7 +2,6 @@ package org.apache.spark.shuffle.holdfast.push;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -30,13 +29,11 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 /**
  * Carries out what {@link PushSession} decides: turns effects into frames on connections, and answers into events.
  *
- * <p>Rules: one thread runs it: one of {@link PushContext}, or, where everything fits the frames that are open at the end,
- * the task's own. Session, connections and clock belong to that thread; the task hands frames over through the mailbox,
- * which is all that is locked. The masters are asked by a second thread, so that other workers go on meanwhile. At the
- * end all frames are released; connections on which nothing is under way go back to the pool. Called by
- * {@link PushWriter}.
+ * <p>Rules: one thread runs it, to which session, connections and clock belong; the task is heard through the
+ * {@link Mailbox}. The masters are asked by a second thread, so that other workers go on meanwhile. At the end all frames
+ * are released; connections on which nothing is under way go back to the pool. Made by {@link PushWriter}.
  */
-final class Pusher implements Runnable {
+final class Pusher {
     private static final long NS = 1_000_000L;
     private static final int WAIT_MS_MAX = 1_000;
     private static final int META_BYTES_FIRST = 16 << 10;
@@ -51,40 +48,25 @@ final class Pusher implements Runnable {
     private final long attempt;
     private final String where;
 
-    // The mailbox, and what came of it all: under the lock of this object.
-
-    private final ArrayDeque<PushFrame> fresh = new ArrayDeque<>();
-    /** What the masters answered: a Revived, or a HoldfastException. */
-    private final ArrayDeque<Object> answers = new ArrayDeque<>();
-    private boolean finishing;
-    private boolean aborted;
-    private boolean started;
-    /** Nothing more is taken from the mailbox. */
-    private boolean closing;
-    private boolean over;
-    private HoldfastException error;
-    /** Bytes of frames handed over and not released. */
-    private long heldBytes;
-    private long pushedBytes;
+    private final Mailbox mail;
+    /** Made when there is more than one thing to wait for. */
     private Waiter waiter;
-
-    // The pushing thread's own.
-
     private final PushSession session;
     private final Map<Integer, Link> links = new HashMap<>();
     private final PriorityQueue<Timer> timers = new PriorityQueue<>((a, b) -> Long.compare(a.atNs() - b.atNs(), 0));
     private final CRC32C crc = new CRC32C();
     private ByteBuffer meta;
+    /** Questions to the masters that are not answered. */
     private int asking;
-    private boolean toldOfTheEnd;
 
-    Pusher(PushContext context, ShuffleKey key, Places places, int map, long attempt, PushMemory memory) {
+    Pusher(PushContext context, ShuffleKey key, Places places, int map, long attempt, PushMemory memory, Mailbox mail) {
         this.context = context;
         this.key = key;
         this.places = places;
         this.map = map;
         this.attempt = attempt;
-        where = "shuffle " + key + " map " + Integer.toUnsignedString(map) + " attempt " + Long.toUnsignedString(attempt);
+        this.mail = mail;
+        where = where(key, map, attempt);
         FrameStore counted = new FrameStore() {
             @Override
             public PushFrame take(Destination destination, int bytes) {
@@ -93,144 +75,20 @@ final class Pusher implements Runnable {
 
             @Override
             public void release(PushFrame frame) {
-                released(frame);
+                mail.released(frame);
                 memory.release(frame);
             }
         };
         session = new PushSession(places, where, counted, context.limits().frameBytes());
     }
 
-    String where() {
-        return where;
+    /** Names an attempt in errors. */
+    static String where(ShuffleKey key, int map, long attempt) {
+        return "shuffle " + key + " map " + Integer.toUnsignedString(map) + " attempt " + Long.toUnsignedString(attempt);
     }
 
-    // The task's side.
-
-    /** Hands a frame over; waits while too much is held. Throws what ended the attempt. */
-    void add(PushFrame frame) throws HoldfastException {
-        boolean start;
-        synchronized (this) {
-            take(frame);
-            start = !started;
-            started = true;
-            wake();
-        }
-        if (start) {
-            start();
-        }
-        synchronized (this) {
-            while (heldBytes > context.limits().heldBytes() && !over) {
-                pause();
-            }
-            if (over) {
-                throw ended();
-            }
-        }
-    }
-
-    /** Hands over the last frames and waits until all are kept. Without a thread so far, this one does the work. */
-    void finish(List<PushFrame> last) throws HoldfastException {
-        boolean inline;
-        synchronized (this) {
-            last.forEach(this::take);
-            finishing = true;
-            inline = !started;
-            started = true;
-            wake();
-        }
-        if (inline) {
-            run();
-        }
-        synchronized (this) {
-            while (!over) {
-                pause();
-            }
-            if (error != null) {
-                throw ended();
-            }
-        }
-    }
-
-    /** Puts a frame into the mailbox, or gives its memory back where nobody reads that any more. The lock is held. */
-    private void take(PushFrame frame) {
-        if (closing) {
-            context.buffers().release(frame.body);
-            return;
-        }
-        frame.accounted = frame.size();
-        heldBytes += frame.accounted;
-        pushedBytes += frame.accounted;
-        fresh.addLast(frame);
-    }
-
-    private void start() {
-        try {
-            context.run(this);
-        } catch (RejectedExecutionException closed) {
-            leave(new HoldfastException(Status.INTERNAL, where + ": the plug-in is closed", closed));
-        }
-    }
-
-    /** Gives the attempt up: the pushing thread ends by itself, soon. */
-    synchronized void abort() {
-        aborted = true;
-        if (!started) {
-            closing = over = true;
-        }
-        wake();
-    }
-
-    /** Bytes of batches handed over so far, headers included. */
-    synchronized long pushedBytes() {
-        return pushedBytes;
-    }
-
-    /** Bytes handed over and not acknowledged. */
-    synchronized long heldBytes() {
-        return heldBytes;
-    }
-
-    /** Throws what ended the attempt, if it is over. */
-    synchronized void checkOpen() throws HoldfastException {
-        if (over) {
-            throw ended();
-        }
-    }
-
-    private HoldfastException ended() {
-        if (error == null) {
-            return new HoldfastException(Status.INTERNAL, where + " was closed or aborted; nothing more can be written");
-        }
-        return new HoldfastException(error.status(), error.getMessage(), error);
-    }
-
-    /** Waits for the pushing thread to tell of something. The lock is held. */
-    private void pause() throws HoldfastException {
-        try {
-            wait();
-        } catch (InterruptedException interrupt) {
-            abort();
-            Thread.currentThread().interrupt();
-            throw new HoldfastException(Status.INTERNAL, where + ": the task was interrupted", interrupt);
-        }
-    }
-
-    private void wake() {
-        if (waiter != null) {
-            waiter.wake();
-        }
-    }
-
-    private synchronized void released(PushFrame frame) {
-        heldBytes -= frame.accounted;
-        frame.accounted = 0;
-        notifyAll();
-    }
-
-    // The pushing thread.
-
-    @Override
-    public void run() {
+    /** Pushes until the attempt is over, and leaves nothing behind. */
+    void run() {
         HoldfastException cause = null;
         try {
             cause = push();
@@ -251,15 +109,16 @@ final class Pusher implements Runnable {
                 return new HoldfastException(Status.INTERNAL, where + " was aborted");
             }
             if (Thread.currentThread().isInterrupted()) {
+                // Of the task itself, or the context is being closed.
                 return new HoldfastException(Status.INTERNAL, where + ": the task was interrupted");
             }
             ring();
-            PushSession.Effect effect;
+            PushEffect effect;
             while ((effect = session.poll()) != null) {
-                if (effect instanceof PushSession.Done) {
+                if (effect instanceof PushEffect.Done) {
                     return null;
                 }
-                if (effect instanceof PushSession.Failed failed) {
+                if (effect instanceof PushEffect.Failed failed) {
                     return failed.error();
                 }
                 carryOut(effect);
@@ -272,37 +131,25 @@ final class Pusher implements Runnable {
 
     /** Tells the session what others have put into the mailbox; returns false if the attempt was given up. */
     private boolean readMail() {
-        for (;;) {
-            PushFrame frame;
-            Object answer = null;
-            synchronized (this) {
-                if (aborted) {
-                    return false;
-                }
-                frame = fresh.pollFirst();
-                if (frame == null) {
-                    answer = answers.pollFirst();
-                    if (answer == null && (!finishing || toldOfTheEnd)) {
-                        return true;
-                    }
-                }
-            }
-            if (frame != null) {
-                session.added(frame);
-            } else if (answer instanceof HoldfastException failed) {
-                asking--;
-                session.reviveFailed(failed);
-            } else if (answer != null) {
-                asking--;
-                session.revived();
-            } else {
-                toldOfTheEnd = true;
+        Object news;
+        // What is left there when the session is over is released at the end.
+        while (!session.over() && (news = mail.next()) != null) {
+            if (news == Mailbox.ABORTED) {
+                return false;
+            } else if (news == Mailbox.FINISHED) {
                 session.finished();
-            }
-            if (session.over()) {
-                return true; // what is left in the mailbox is released at the end
+            } else if (news instanceof PushFrame frame) {
+                session.added(frame);
+            } else {
+                asking--;
+                if (news instanceof HoldfastException failed) {
+                    session.reviveFailed(failed);
+                } else {
+                    session.revived();
+                }
             }
         }
+        return true;
     }
 
     private void ring() {
@@ -312,10 +159,10 @@ final class Pusher implements Runnable {
         }
     }
 
-    private void carryOut(PushSession.Effect effect) {
-        if (effect instanceof PushSession.Send send) {
+    private void carryOut(PushEffect effect) {
+        if (effect instanceof PushEffect.Send send) {
             send(send.frame());
-        } else if (effect instanceof PushSession.AskCredit ask) {
+        } else if (effect instanceof PushEffect.AskCredit ask) {
             Link link = links.get(ask.worker());
             if (link != null) {
                 try {
@@ -324,11 +171,11 @@ final class Pusher implements Runnable {
                     lost(link, broken);
                 }
             }
-        } else if (effect instanceof PushSession.Connect connect) {
+        } else if (effect instanceof PushEffect.Connect connect) {
             connect(connect.worker());
-        } else if (effect instanceof PushSession.Wake wake) {
+        } else if (effect instanceof PushEffect.Wake wake) {
             timers.add(new Timer(System.nanoTime() + wake.afterNs(), wake.worker()));
-        } else if (effect instanceof PushSession.Revive revive) {
+        } else if (effect instanceof PushEffect.Revive revive) {
             revive(revive);
         }
     }
@@ -386,10 +233,8 @@ final class Pusher implements Runnable {
         try {
             connection = borrow(worker);
             Link link = new Link(connection, System.nanoTime());
-            synchronized (this) {
-                if (waiter != null) {
-                    waiter.add(connection);
-                }
+            if (waiter != null) {
+                waiter.add(connection);
             }
             links.put(worker, link);
             session.connected(worker, link.credit);
@@ -440,7 +285,7 @@ final class Pusher implements Runnable {
         session.disconnected(link.worker, broken);
     }
 
-    private void revive(PushSession.Revive revive) {
+    private void revive(PushEffect.Revive revive) {
         List<FailedEpoch> rows = new ArrayList<>(revive.failed().size());
         for (Revivals.Row each : revive.failed()) {
             rows.add(new FailedEpoch(each.partition(), each.epoch(), each.status()));
@@ -457,11 +302,7 @@ final class Pusher implements Runnable {
             } catch (RuntimeException | Error mistake) {
                 answer = new HoldfastException(Status.INTERNAL, where + ": asking for new places: " + mistake, mistake);
             }
-            synchronized (this) {
-                answers.addLast(answer);
-                notifyAll();
-                wake();
-            }
+            mail.answered(answer);
         };
         try {
             context.run(ask);
@@ -546,17 +387,14 @@ final class Pusher implements Runnable {
             untilNs = Math.min(untilNs, timers.peek().atNs());
         }
         int waitMs = (int) Math.max(1, (untilNs - now + NS - 1) / NS);
-        if (waiter == null && busy == 1 && asking == 0 && toldOfTheEnd) {
+        if (waiter == null && busy == 1 && asking == 0 && mail.isFinished()) {
             awaitOne(only, waitMs);
             return;
         }
         openWaiter();
-        synchronized (this) {
-            if (!fresh.isEmpty() || !answers.isEmpty() || aborted || (finishing && !toldOfTheEnd)) {
-                return;
-            }
+        if (!mail.hasNews()) {
+            waiter.await(waitMs);
         }
-        waiter.await(waitMs);
     }
 
     /** The usual case of a short attempt: the last answer of one worker is all that is waited for. */
@@ -575,13 +413,11 @@ final class Pusher implements Runnable {
         if (waiter != null) {
             return;
         }
-        Waiter made = new Waiter();
-        synchronized (this) {
-            waiter = made;
-        }
+        waiter = new Waiter();
+        mail.wakeIn(waiter);
         for (Link link : links.values()) {
             try {
-                made.add(link.connection);
+                waiter.add(link.connection);
             } catch (HoldfastException broken) {
                 continue; // it is found closed when it is read next
             }
@@ -592,18 +428,9 @@ final class Pusher implements Runnable {
 
     /** Gives everything back and tells the task. */
     private void leave(HoldfastException cause) {
-        List<PushFrame> unread;
-        Waiter open;
-        synchronized (this) {
-            closing = true;
-            error = cause;
-            unread = new ArrayList<>(fresh);
-            fresh.clear();
-            open = waiter;
-            waiter = null;
-        }
-        if (open != null) {
-            open.close();
+        List<PushFrame> unread = mail.close(cause);
+        if (waiter != null) {
+            waiter.close();
         }
         for (Iterator<Link> all = links.values().iterator(); all.hasNext(); all.remove()) {
             Link link = all.next();
@@ -618,10 +445,6 @@ final class Pusher implements Runnable {
             context.buffers().release(each.body);
         }
         session.end();
-        synchronized (this) {
-            over = true;
-            heldBytes = 0;
-            notifyAll();
-        }
+        mail.end();
     }
 }

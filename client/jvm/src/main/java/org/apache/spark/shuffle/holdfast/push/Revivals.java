@@ -135,7 +135,7 @@ final class Revivals {
     }
 
     /** Returns what to ask for now, null for nothing. */
-    PushSession.Revive ask(Iterable<Integer> unreachable) {
+    PushEffect.Revive ask(Iterable<Integer> unreachable) {
         if (asked || pausing || (refused.isEmpty() && soft.isEmpty())) {
             return null;
         }
@@ -154,7 +154,7 @@ final class Revivals {
         // Asked about once: the next answer of the place says so again.
         soft.clear();
         asked = true;
-        return new PushSession.Revive(rows, unusable(unreachable));
+        return new PushEffect.Revive(rows, unusable(unreachable));
     }
 
     /** The Revive is answered, whatever the answer is. */

@@ -14,14 +14,13 @@ import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
 import org.apache.spark.shuffle.holdfast.push.Places.Destination;
-import org.apache.spark.shuffle.holdfast.push.PushSession.AskCredit;
-import org.apache.spark.shuffle.holdfast.push.PushSession.Connect;
-import org.apache.spark.shuffle.holdfast.push.PushSession.Done;
-import org.apache.spark.shuffle.holdfast.push.PushSession.Effect;
-import org.apache.spark.shuffle.holdfast.push.PushSession.Failed;
-import org.apache.spark.shuffle.holdfast.push.PushSession.Revive;
-import org.apache.spark.shuffle.holdfast.push.PushSession.Send;
-import org.apache.spark.shuffle.holdfast.push.PushSession.Wake;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.AskCredit;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.Connect;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.Done;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.Failed;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.Revive;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.Send;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.Wake;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Location;
@@ -60,7 +59,7 @@ public final class PushCoreMain {
         final Places places;
         final Heap heap = new Heap();
         final PushSession core;
-        final List<Effect> rest = new ArrayList<>();
+        final List<PushEffect> rest = new ArrayList<>();
         private final int[] next = new int[64];
 
         World(Location... at) {
@@ -94,7 +93,7 @@ public final class PushCoreMain {
         /** Gives connections and all the credit that is asked for; returns what is sent. */
         List<PushFrame> sent() {
             List<PushFrame> found = new ArrayList<>();
-            Effect effect;
+            PushEffect effect;
             while ((effect = core.poll()) != null) {
                 if (effect instanceof Connect connect) {
                     core.connected(connect.worker(), new Credit());
@@ -140,9 +139,9 @@ public final class PushCoreMain {
         }
 
         /** The effects of a kind since the last call of anything here, others than those of that kind stay. */
-        <T extends Effect> List<T> of(Class<T> kind) {
+        <T extends PushEffect> List<T> of(Class<T> kind) {
             List<T> found = new ArrayList<>();
-            for (Effect each : List.copyOf(rest)) {
+            for (PushEffect each : List.copyOf(rest)) {
                 if (kind.isInstance(each)) {
                     found.add(kind.cast(each));
                     rest.remove(each);
@@ -151,7 +150,7 @@ public final class PushCoreMain {
             return found;
         }
 
-        <T extends Effect> T only(Class<T> kind) {
+        <T extends PushEffect> T only(Class<T> kind) {
             List<T> found = of(kind);
             that(found.size() == 1, "one " + kind.getSimpleName() + ", not " + found);
             return found.get(0);
@@ -681,8 +680,8 @@ public final class PushCoreMain {
         int added = 0;
         boolean finished = false;
         Map<String, Integer> kept = new HashMap<>();
-        List<Effect> pending = new ArrayList<>();
-        List<Effect> ends = new ArrayList<>();
+        List<PushEffect> pending = new ArrayList<>();
+        List<PushEffect> ends = new ArrayList<>();
         for (int step = 0; step < 200_000 && ends.isEmpty(); step++) {
             if (added < wanted && random.nextInt(10) < 3) {
                 int[] rows = new int[2 * (1 + random.nextInt(5))];
@@ -698,7 +697,7 @@ public final class PushCoreMain {
             } else if (!pending.isEmpty()) {
                 happen(world, random, pending, kept);
             }
-            Effect effect;
+            PushEffect effect;
             while ((effect = world.core.poll()) != null) {
                 (effect instanceof Done || effect instanceof Failed ? ends : pending).add(effect);
             }
@@ -714,8 +713,8 @@ public final class PushCoreMain {
         that(world.heap.out.isEmpty(), "everything is released");
     }
 
-    private static void happen(World world, Random random, List<Effect> pending, Map<String, Integer> kept) {
-        Effect effect = pending.remove(random.nextInt(pending.size()));
+    private static void happen(World world, Random random, List<PushEffect> pending, Map<String, Integer> kept) {
+        PushEffect effect = pending.remove(random.nextInt(pending.size()));
         PushSession core = world.core;
         if (effect instanceof Connect connect) {
             if (random.nextInt(10) == 0) {
@@ -751,14 +750,14 @@ public final class PushCoreMain {
     }
 
     /** A connection is lost: whatever was to happen on it never will. */
-    private static void gone(World world, List<Effect> pending, int worker, HoldfastException error) {
+    private static void gone(World world, List<PushEffect> pending, int worker, HoldfastException error) {
         pending.removeIf(each -> each instanceof Send send && send.frame().destination.primary() == worker
                 || each instanceof AskCredit ask && ask.worker() == worker);
         world.core.disconnected(worker, error);
     }
 
     private static void answer(
-            World world, Random random, List<Effect> pending, Map<String, Integer> kept, PushFrame frame) {
+            World world, Random random, List<PushEffect> pending, Map<String, Integer> kept, PushFrame frame) {
         int outcome = random.nextInt(100);
         int worker = frame.destination.primary();
         if (outcome < 8) {

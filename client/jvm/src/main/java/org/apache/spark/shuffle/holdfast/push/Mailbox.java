@@ -1,0 +1,250 @@
+package org.apache.spark.shuffle.holdfast.push;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.RejectedExecutionException;
+import org.apache.spark.shuffle.holdfast.data.Waiter;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/**
+ * What a task and its pusher tell one another; all that is locked between them.
+ *
+ * <p>Rules: the pusher runs on a thread of the context from the first frame on, or, where none came before the end, on
+ * the task's own in {@link #finish}. The task waits while too much is held, and is told how it ended; an interrupt ends
+ * its waiting and gives the attempt up. Called by {@link PushWriter} and {@link Pusher}.
+ */
+final class Mailbox {
+    /** In {@link #next}: the attempt is given up. */
+    static final Object ABORTED = new Object();
+    /** In {@link #next}: no more frames will come. Told once. */
+    static final Object FINISHED = new Object();
+
+    private final PushContext context;
+    private final String where;
+    private Runnable pusher;
+
+    private final ArrayDeque<PushFrame> fresh = new ArrayDeque<>();
+    /** What the masters answered: a Revived, or a HoldfastException. */
+    private final ArrayDeque<Object> answers = new ArrayDeque<>();
+    private boolean finishing;
+    private boolean toldOfTheEnd;
+    private boolean aborted;
+    private boolean started;
+    /** Nothing more is taken from here. */
+    private boolean closing;
+    private boolean over;
+    private HoldfastException error;
+    /** Bytes of frames handed over and not released. */
+    private long heldBytes;
+    private long pushedBytes;
+    /** What the pusher waits in; null while it does not. */
+    private Waiter waiter;
+    /** The thread of the context that pushes; null where it is the task's own, or none. */
+    private Thread pooled;
+
+    Mailbox(PushContext context, String where) {
+        this.context = context;
+        this.where = where;
+    }
+
+    /** Who reads this. */
+    void serve(Runnable reader) {
+        pusher = reader;
+    }
+
+    // The task's side.
+
+    /** Hands a frame over; waits while too much is held. Throws what ended the attempt. */
+    void add(PushFrame frame) throws HoldfastException {
+        boolean start;
+        synchronized (this) {
+            put(frame);
+            start = !started && !over;
+            started = true;
+            wake();
+        }
+        if (start) {
+            start();
+        }
+        waitFor(context.limits().heldBytes());
+    }
+
+    /** Waits until everything handed over is acknowledged. */
+    void drain() throws HoldfastException {
+        waitFor(0);
+    }
+
+    /** Hands over the last frames and waits until all are kept. Without a thread so far, this one does the work. */
+    void finish(List<PushFrame> last) throws HoldfastException {
+        boolean inline;
+        synchronized (this) {
+            last.forEach(this::put);
+            finishing = true;
+            inline = !started && !over;
+            started = true;
+            wake();
+        }
+        if (inline) {
+            pusher.run();
+        }
+        synchronized (this) {
+            while (!over) {
+                pause();
+            }
+            if (error != null || aborted) {
+                throw ended();
+            }
+        }
+    }
+
+    /** Gives the attempt up: the pushing thread ends by itself, soon. */
+    synchronized void abort() {
+        aborted = true;
+        if (!started) {
+            closing = over = true;
+        }
+        if (pooled != null) {
+            pooled.interrupt(); // it may be waiting for a worker that stands still
+        }
+        wake();
+    }
+
+    /** Bytes of batches handed over so far, headers included. */
+    synchronized long pushedBytes() {
+        return pushedBytes;
+    }
+
+    /** Bytes handed over and not acknowledged. */
+    synchronized long heldBytes() {
+        return heldBytes;
+    }
+
+    /** Puts a frame in, or gives its memory back where nobody reads that any more. The lock is held. */
+    private void put(PushFrame frame) {
+        if (closing) {
+            context.buffers().release(frame.body);
+            return;
+        }
+        frame.accounted = frame.size();
+        heldBytes += frame.accounted;
+        pushedBytes += frame.accounted;
+        fresh.addLast(frame);
+    }
+
+    private void start() {
+        try {
+            context.run(() -> {
+                synchronized (this) {
+                    pooled = Thread.currentThread();
+                }
+                pusher.run();
+            });
+        } catch (RejectedExecutionException closed) {
+            close(new HoldfastException(Status.INTERNAL, where + ": the plug-in is closed", closed))
+                    .forEach(each -> context.buffers().release(each.body));
+            end();
+        }
+    }
+
+    private synchronized void waitFor(long heldMax) throws HoldfastException {
+        while (heldBytes > heldMax && !over) {
+            pause();
+        }
+        if (over) {
+            throw ended();
+        }
+    }
+
+    private HoldfastException ended() {
+        if (error == null) {
+            return new HoldfastException(Status.INTERNAL, where + " was closed or aborted; nothing more can be written");
+        }
+        return new HoldfastException(error.status(), error.getMessage(), error);
+    }
+
+    /** Waits for the pusher to tell of something. The lock is held. */
+    private void pause() throws HoldfastException {
+        try {
+            wait();
+        } catch (InterruptedException interrupt) {
+            abort();
+            Thread.currentThread().interrupt();
+            throw new HoldfastException(Status.INTERNAL, where + ": the task was interrupted", interrupt);
+        }
+    }
+
+    private void wake() {
+        if (waiter != null) {
+            waiter.wake();
+        }
+    }
+
+    // The pusher's side.
+
+    /** The next frame, answer of the masters, FINISHED or ABORTED; null if there is nothing. */
+    synchronized Object next() {
+        if (aborted) {
+            return ABORTED;
+        }
+        Object found = fresh.pollFirst();
+        if (found == null) {
+            found = answers.pollFirst();
+        }
+        if (found == null && finishing && !toldOfTheEnd) {
+            toldOfTheEnd = true;
+            found = FINISHED;
+        }
+        return found;
+    }
+
+    /** Whether `next` has something. */
+    synchronized boolean hasNews() {
+        return aborted || !fresh.isEmpty() || !answers.isEmpty() || (finishing && !toldOfTheEnd);
+    }
+
+    /** Whether the task has told of the end, so that only the masters can bring news, or an abort. */
+    synchronized boolean isFinished() {
+        return toldOfTheEnd;
+    }
+
+    /** Where news wake the pusher from now on. */
+    synchronized void wakeIn(Waiter news) {
+        waiter = news;
+    }
+
+    /** The masters have answered. On the thread that asked them. */
+    synchronized void answered(Object answer) {
+        answers.addLast(answer);
+        wake();
+    }
+
+    /** A frame is not needed any more. */
+    synchronized void released(PushFrame frame) {
+        heldBytes -= frame.accounted;
+        frame.accounted = 0;
+        notifyAll();
+    }
+
+    /** Nothing is taken any more; returns the frames that nobody took. @param cause null if all went well */
+    synchronized List<PushFrame> close(HoldfastException cause) {
+        closing = true;
+        error = cause;
+        waiter = null;
+        if (pooled != null) {
+            pooled = null;
+            Thread.interrupted(); // what an abort was meant for ends here
+        }
+        List<PushFrame> unread = new ArrayList<>(fresh);
+        fresh.clear();
+        return unread;
+    }
+
+    /** Everything was given back. */
+    synchronized void end() {
+        over = true;
+        heldBytes = 0;
+        notifyAll();
+    }
+}

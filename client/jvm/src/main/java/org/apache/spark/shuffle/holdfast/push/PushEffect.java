@@ -1,0 +1,32 @@
+package org.apache.spark.shuffle.holdfast.push;
+
+import java.util.List;
+import java.util.SortedSet;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+
+/** What {@link PushSession} wants done. Carried out by {@link Pusher}, in order. */
+sealed interface PushEffect {
+    /** Connect to a worker; answer with {@code connected} or {@code disconnected}. */
+    record Connect(int worker) implements PushEffect {}
+
+    /** Ask the worker for a window; answer with {@code granted} or {@code disconnected}. */
+    record AskCredit(int worker, int size) implements PushEffect {}
+
+    /** Push it; answer with {@code answered}, {@code failed} or {@code disconnected}. */
+    record Send(PushFrame frame) implements PushEffect {}
+
+    /** Ask the masters for new places; answer with {@code revived} or {@code reviveFailed}. */
+    record Revive(List<Revivals.Row> failed, SortedSet<Integer> unusable) implements PushEffect {}
+
+    /** Call {@code woken} after so long. */
+    record Wake(long afterNs, int worker) implements PushEffect {
+        /** No worker: the next Revive is due. */
+        static final int FOR_REVIVE = -1;
+    }
+
+    /** Every batch is kept, at the level asked for. */
+    record Done() implements PushEffect {}
+
+    /** The attempt is over. */
+    record Failed(HoldfastException error) implements PushEffect {}
+}
