@@ -57,17 +57,14 @@ def two_shuffles(context: SparkContext) -> list[Any]:
 
 
 def adaptive(context: SparkContext) -> list[Any]:
-    """A join that becomes a broadcast as it runs, so that its other side is read by local readers, in ranges of maps."""
+    """A join that becomes a broadcast as it runs, so that local readers read its other side, in ranges of maps."""
     spark = SparkSession(context)
     spark.conf.set("spark.sql.shuffle.partitions", "4")
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     spark.conf.set("spark.sql.adaptive.autoBroadcastJoinThreshold", "1m")
     big = spark.range(0, 200_000, 1, 4).selectExpr("id", "id % 1000 AS key")
     small = spark.range(0, 1000, 1, 2).selectExpr("id AS key", "id * 2 AS twice").where("key % 100 = 1")
-    local = big.join(small, "key")
-    local = local.groupBy().count()
-    counted = [local.collect()[0][0]]
-    return counted
+    return [big.join(small, "key").groupBy().count().collect()[0][0]]
 
 
 def told(directory: Path) -> dict[str, Any]:

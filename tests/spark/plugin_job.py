@@ -1,0 +1,74 @@
+"""Jobs over the plug-in that stop half-way for whoever started them to do something; run by tests/spark/test_plugin.py.
+
+    plugin_job.py JSON        {"master": …, "conf": {…}, "job": NAME}
+
+Prints a JSON line for every step and waits for a line on standard input before the next one.
+"""
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark.sql import SparkSession, functions
+
+Steps = Iterator[Any]
+
+
+def sums(spark: SparkSession) -> Steps:
+    """A group-by, a join and an RDD, once."""
+    numbers = spark.range(0, 100_000, 1, 4).selectExpr("id", "id % 100 AS key")
+    grouped = numbers.groupBy("key").agg(functions.sum("id").alias("sum"))
+    joined = numbers.join(grouped, "key").where("id < 3").orderBy("id").select("id", "sum")
+    pairs = spark.sparkContext.parallelize(range(1000), 4).map(lambda one: (one % 10, one))
+    yield {
+        "grouped": grouped.agg(functions.sum("sum"), functions.count("*")).collect()[0],
+        "joined": [list(row) for row in joined.collect()],
+        "pairs": sorted(pairs.reduceByKey(lambda one, other: one + other, 3).collect()),
+    }
+
+
+def reuse(spark: SparkSession) -> Steps:
+    """One shuffle that is read twice."""
+    pairs = spark.sparkContext.parallelize(range(2000), 4).map(lambda one: (one % 10, one)).groupByKey(4)
+    totals = pairs.mapValues(sum)
+    yield sorted(totals.collect())
+    yield sorted(totals.collect())
+
+
+def cleaned(spark: SparkSession) -> Steps:
+    """A shuffle that is let go while the application goes on."""
+    pairs = spark.sparkContext.parallelize(range(100), 2).map(lambda one: (one % 10, one)).groupByKey(2)
+    yield pairs.count()
+    del pairs
+    gc.collect()
+    jvm: Any = spark.sparkContext._jvm
+    jvm.System.gc()
+    yield "let go"
+
+
+JOBS: dict[str, Callable[[SparkSession], Steps]] = {each.__name__: each for each in (sums, reuse, cleaned)}
+
+
+def main() -> None:
+    """Run the job that the command line asks for."""
+    asked = json.loads(sys.argv[1])
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master(asked["master"])
+    usual = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
+    for key, value in {**usual, **asked["conf"]}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    for step in JOBS[asked["job"]](spark):
+        print(json.dumps(step), flush=True)
+        sys.stdin.readline()
+    spark.stop()
+    print(json.dumps("stopped"), flush=True)
+    sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    main()

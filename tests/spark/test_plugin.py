@@ -1,0 +1,160 @@
+"""The plug-in as its user meets it: conf() and nothing else, fallback, generations, shuffles that go in time."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.direct import worker_status
+from holdfast.client.spark import conf
+from tests.support.waiting import wait_until
+
+JOB = Path(__file__).parent / "plugin_job.py"
+COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
+NOWHERE = "127.0.0.1:1"
+QUIET = {"spark.ui.showConsoleProgress": "false", "spark.holdfast.register.timeout": "2s"}
+SUMS = {
+    "grouped": [sum(range(100_000)), 100],
+    "joined": [[each, sum(range(each, 100_000, 100))] for each in range(3)],
+    "pairs": [[each, sum(range(each, 1000, 10))] for each in range(10)],
+}
+TOTALS = [[each, sum(range(each, 2000, 10))] for each in range(10)]
+
+
+class Job:
+    """A job in a process of its own that goes on when it is told to."""
+
+    def __init__(self, process: "subprocess.Popen[str]", log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    def step(self) -> Any:
+        """What the next step gave."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, self.log()[-6000:]
+        return json.loads(line)
+
+    def go(self) -> None:
+        """Let it begin the next step."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def log(self) -> str:
+        """What it has logged so far."""
+        return self._log.read_text()
+
+
+@contextmanager
+def job(name: str, settings: dict[str, str], directory: Path, master: str = "local[2]") -> Iterator[Job]:
+    """Run a job of plugin_job.py with these settings of Spark; it ends with the block."""
+    asked = json.dumps({"master": master, "conf": {**QUIET, **settings}, "job": name})
+    log = directory / "log"
+    with log.open("w") as err:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": err}
+        with subprocess.Popen([sys.executable, JOB, asked], text=True, **pipes) as process:
+            try:
+                yield Job(process, log)
+            finally:
+                process.kill()
+
+
+def shuffles(cluster: LocalCluster) -> list[dict[str, Any]]:
+    """What the masters keep."""
+    done = subprocess.run(
+        [*COMMAND, "shuffles", "--json", "--masters", cluster.endpoints], check=True, capture_output=True, text=True
+    )
+    found: list[dict[str, Any]] = json.loads(done.stdout)["shuffles"]
+    return found
+
+
+def pushed(cluster: LocalCluster) -> int:
+    """Bytes that the workers took."""
+    return sum(worker_status(worker.http, 5.0)["counters"]["push_bytes"] for worker in cluster.workers)
+
+
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
+def test_conf_is_all_it_takes(cluster: LocalCluster, tmp_path: Path, master: str) -> None:
+    """With conf() alone every shuffle goes through the workers, and nothing is left when the application ends."""
+    before = pushed(cluster)
+    with job("sums", conf(cluster.endpoints, fallback="never"), tmp_path, master) as running:
+        assert running.step() == SUMS
+        assert pushed(cluster) > before
+        assert shuffles(cluster)
+        running.go()
+        assert running.step() == "stopped"
+        wait_until(lambda: not shuffles(cluster), 30.0, "the shuffles of an ended application are dropped")
+        assert "is true" not in running.log(), "conf() leaves nothing to warn of"
+
+
+def test_falls_back_where_nobody_answers(tmp_path: Path) -> None:
+    """Without masters Spark's own shuffle serves, which is logged."""
+    with job("sums", conf(NOWHERE), tmp_path) as running:
+        assert running.step() == SUMS
+        assert "falls back to Spark's own" in running.log()
+
+
+def test_never_falls_back_if_told_so(tmp_path: Path) -> None:
+    """With fallback=never the same is an error that names the setting."""
+    with job("sums", conf(NOWHERE, fallback="never"), tmp_path) as running, pytest.raises(AssertionError) as failed:
+        running.step()
+    assert "spark.holdfast.fallback is never" in str(failed.value)
+
+
+def test_wrong_settings_are_told_by_name(tmp_path: Path) -> None:
+    """A value that cannot be right ends Spark's start with a sentence that names the key."""
+    wrong = conf(NOWHERE) | {"spark.holdfast.ack": "soon"}
+    with job("sums", wrong, tmp_path) as running, pytest.raises(AssertionError) as failed:
+        running.step()
+    assert 'spark.holdfast.ack is memory, written, synced, not "soon"' in str(failed.value)
+
+
+def test_shuffle_goes_when_spark_lets_go(cluster: LocalCluster, tmp_path: Path) -> None:
+    """A shuffle that nothing refers to any more is dropped while its application lives on."""
+    with job("cleaned", conf(cluster.endpoints, fallback="never"), tmp_path) as running:
+        assert running.step() == 10
+        assert shuffles(cluster)
+        running.go()
+        assert running.step() == "let go"
+        wait_until(lambda: not shuffles(cluster), 60.0, "the cleaner's word reaches the masters")
+
+
+def test_worker_killed_between_reads_loses_nothing(tmp_path: Path) -> None:
+    """All workers killed with -9 and started again between two reads: the second finds all, no map runs again."""
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
+        job("reuse", conf(cluster.endpoints, fallback="never"), tmp_path) as running,
+    ):
+        assert running.step() == TOTALS
+        for worker in cluster.workers:
+            worker.kill()
+            worker.start()
+        running.go()
+        assert running.step() == TOTALS
+        assert "FetchFailed" not in running.log()
+        assert {one["generation"] for one in shuffles(cluster)} == {0}
+
+
+def test_lost_data_is_computed_again_in_the_next_generation(tmp_path: Path) -> None:
+    """A worker that comes back without its disk: the maps run again, the result is right, the old generation goes."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
+        settings = conf(cluster.endpoints, fallback="never") | {"spark.holdfast.fetch.returnGrace": "1s"}
+        with job("reuse", settings, tmp_path) as running:
+            assert running.step() == TOTALS
+            (worker,) = cluster.workers
+            worker.kill()
+            for data in (tmp_path / "cluster" / worker.name).rglob("*"):
+                if data.is_file() and data.suffix != ".toml":
+                    data.unlink()
+            worker.start()
+            running.go()
+            assert running.step() == TOTALS
+            assert "FetchFailed" in running.log()
+            wait_until(lambda: {one["generation"] for one in shuffles(cluster)} == {1}, 30.0, "generation 0 is dropped")
