@@ -111,7 +111,7 @@ public final class Masters implements AutoCloseable {
      * {@code offersWinners} the answer is NEED_WINNERS at once while nobody commits.
      */
     public Manifest getManifest(ShuffleKey key, int waitMs, boolean offersWinners) throws HoldfastException {
-        int wait = Math.min(waitMs, Limits.LONG_POLL_MS_MAX);
+        int wait = Math.max(0, Math.min(waitMs, Limits.LONG_POLL_MS_MAX));
         JsonObject request = request(key).u32("waitMs", wait).put("offersWinners", offersWinners);
         JsonObject reply = calls.call("Shuffles/GetManifest", request, false, deadlineMs + wait);
         if (!reply.text("kind").equals("PARTITION_KIND_REDUCE")) {
