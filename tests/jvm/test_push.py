@@ -139,8 +139,10 @@ def test_a_short_attempt_needs_no_thread(programs: Programs, shared: LocalCluste
     """What fits the open frames is pushed by the task itself; LAST may ride on the final batch of a partition."""
     with Session(shared.endpoints, app="short") as session:
         pushing = Pushing(programs, shared, session)
-        for words in ((), ("last",)):
-            pushing.push(*words, records=20, sizes=[1, 500], attempt=100 + 10 * len(words))
+        for turn in range(20):
+            words = ("last",) if turn % 2 else ()
+            pushing.push(*words, records=20, sizes=[1, 500], attempt=100 + 10 * turn)
+            pushing.check_counts()
         pushing.check()
 
 
@@ -246,6 +248,20 @@ def test_a_worker_dies_while_tasks_push(programs: Programs, tmp_path: Path, copi
         results = pushing.results(180)
         assert {result["status"] for result in results.values()} == {0}, results
         cluster.workers[0].start()
+        pushing.check()
+
+
+def test_a_worker_restarts_between_two_attempts(programs: Programs, tmp_path: Path) -> None:
+    """Connections that lie idle are gone and places are of an earlier start: the next attempts find the new ones."""
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="restart") as session,
+    ):
+        pushing = Pushing(programs, cluster, session, maps=6)
+        for first in (0, 2, 4):
+            pushing.push(maps=[first, first + 1], records=60, sizes=[500, 50_000], codec="NONE")
+            cluster.workers[0].kill()
+            cluster.workers[0].start()
         pushing.check()
 
 

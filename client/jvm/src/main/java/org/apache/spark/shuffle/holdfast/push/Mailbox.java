@@ -220,10 +220,9 @@ final class Mailbox {
         wake();
     }
 
-    /** A frame is not needed any more. */
-    synchronized void released(PushFrame frame) {
-        heldBytes -= frame.accounted;
-        frame.accounted = 0;
+    /** A frame of so many bytes is not needed any more, and its memory is free. */
+    synchronized void released(int bytes) {
+        heldBytes -= bytes;
         notifyAll();
     }
 

@@ -39,6 +39,7 @@ final class PushFrame {
         size = 0;
         gone = null;
         left = 0;
+        accounted = 0;
     }
 
     /** A batch was put at the end: the body's position is behind it. */

@@ -75,8 +75,9 @@ final class Pusher {
 
             @Override
             public void release(PushFrame frame) {
-                mail.released(frame);
+                int bytes = frame.accounted;
                 memory.release(frame);
+                mail.released(bytes);
             }
         };
         session = new PushSession(places, where, counted, context.limits().frameBytes());
