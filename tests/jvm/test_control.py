@@ -136,6 +136,15 @@ def test_a_generation_to_write_is_found(programs: Programs, shared: LocalCluster
     assert java.call("unregister", 1, 1) == ["2"]
 
 
+def test_messages_of_megabytes(programs: Programs, shared: LocalCluster) -> None:
+    """Winners of 300,000 maps, which cannot be compressed, go to the masters and come back as they were."""
+    java = shell(programs, shared)
+    java.call("lease", "app", 0)
+    java.call("register", 5, 0, 2, 300_000, 1, False, False)
+    java.call("commit", 5, 0, 2, "random:300000")
+    assert java.call("winners", 5, 0, "random:300000") == ["true"]
+
+
 def test_workers_are_told(programs: Programs, shared: LocalCluster) -> None:
     """The list has every worker's number, incarnation, host and address; calls learn cluster and Raft index."""
     java = shell(programs, shared)

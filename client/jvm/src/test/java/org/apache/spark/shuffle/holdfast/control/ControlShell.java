@@ -7,6 +7,7 @@ import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
@@ -82,6 +83,8 @@ public final class ControlShell {
                 return "";
             case "manifest":
                 return manifest(masters.getManifest(key(args), Integer.parseInt(args[2]), Boolean.parseBoolean(args[3])));
+            case "winners":
+                return "" + Arrays.equals(longs(args[2]), masters.getManifest(key(args), 0, false).winners().attempts());
             case "unregister":
                 return "" + masters.unregister(key(args));
             case "workers":
@@ -174,7 +177,11 @@ public final class ControlShell {
         return new ShuffleKey(instance, Integer.parseInt(args[0]), Integer.parseInt(args[1]));
     }
 
+    /** Numbers with commas, or "random:COUNT". */
     private static long[] longs(String text) {
+        if (text.startsWith("random:")) {
+            return new Random(1).longs(Integer.parseInt(text.substring(7)), 0, Long.MAX_VALUE).toArray();
+        }
         return Arrays.stream(text.split(",")).mapToLong(Long::parseUnsignedLong).toArray();
     }
 
