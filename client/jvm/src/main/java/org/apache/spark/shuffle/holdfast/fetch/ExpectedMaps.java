@@ -11,7 +11,8 @@ import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
  *
  * <p>Rules: the attempts are those of the commit, which is final within its generation. Who wrote where is what the
  * engine's statuses say, where they name the attempt that won; what the committer said otherwise; or it is not known.
- * Built once per read, then only read. Called by the shuffle reader (to build) and {@link PartitionCheck}.
+ * Built once per read, then only asked, by one thread. Called by the shuffle reader (to build) and
+ * {@link PartitionCheck}.
  */
 public final class ExpectedMaps {
     /** Answers of {@link #wrote}. */
@@ -22,6 +23,9 @@ public final class ExpectedMaps {
     private final ReduceWinners winners;
     /** Maps that wrote, by partition, as statuses say; null where only the winners are to be asked. */
     private final Map<Integer, BitSet> written;
+    /** The partition that was asked about last: whole partitions are judged at a time. */
+    private int latest = -1;
+    private BitSet latestMaps;
     /** Maps whose status names another attempt than the one that won. */
     private final BitSet doubtful = new BitSet();
 
@@ -45,6 +49,7 @@ public final class ExpectedMaps {
 
     /** A status says that this attempt of this map wrote something for the partition. */
     public ExpectedMaps wrote(int map, long attempt, int partition) {
+        latest = -1;
         if (map >= winners.attempts().length || winners.attempts()[map] != attempt) {
             doubtful.set(map);
         } else {
@@ -71,8 +76,11 @@ public final class ExpectedMaps {
     /** YES, NO or NOT_SAID. */
     int wrote(int map, int partition) {
         if (written != null && !doubtful.get(map)) {
-            BitSet maps = written.get(partition);
-            return maps != null && maps.get(map) ? YES : NO;
+            if (partition != latest) {
+                latest = partition;
+                latestMaps = written.get(partition);
+            }
+            return latestMaps != null && latestMaps.get(map) ? YES : NO;
         }
         if (winners.bitmaps().length == 0) {
             return NOT_SAID;
