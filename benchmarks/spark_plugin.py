@@ -155,12 +155,12 @@ def compare(options: argparse.Namespace) -> None:
                 if result != ours:
                     sys.exit(f"{workload}: the results differ: {result} and {ours}")
                 after = moved(cluster)
-                mib = [round((now - then) / (1 << 20), 1) for now, then in zip(after, before, strict=True)]
-                if not all(mib):
-                    sys.exit(f"{workload}: nothing went through the workers: {mib}")
+                kib = [(now - then) / 1024 for now, then in zip(after, before, strict=True)]
+                if not all(kib):
+                    sys.exit(f"{workload}: nothing went through the workers: {kib}")
                 row: dict[str, Any] = {"workload": workload, "pair": pair, "spark_s": round(own_s, 2)}
                 row |= {"holdfast_s": round(our_s, 2), "ratio": round(our_s / own_s, 3)}
-                row |= {"cpu_ratio": round(our_cpu / own_cpu, 3), "pushed_read_mib": mib}
+                row |= {"cpu_ratio": round(our_cpu / own_cpu, 3), "pushed_read_kib": [round(each) for each in kib]}
                 print(json.dumps(row), flush=True)
                 if pair >= 0:
                     walls.append(our_s / own_s)
