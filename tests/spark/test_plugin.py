@@ -75,6 +75,11 @@ def shuffles(cluster: LocalCluster) -> list[dict[str, Any]]:
     return found
 
 
+def generations(cluster: LocalCluster) -> set[int]:
+    """Generations of all shuffles that the masters keep."""
+    return {one["generation"] for one in shuffles(cluster)}
+
+
 def pushed(cluster: LocalCluster) -> int:
     """Bytes that the workers took."""
     return sum(worker_status(worker.http, 5.0)["counters"]["push_bytes"] for worker in cluster.workers)
@@ -90,7 +95,7 @@ def test_conf_is_all_it_takes(cluster: LocalCluster, tmp_path: Path, master: str
         assert shuffles(cluster)
         running.go()
         assert running.step() == "stopped"
-        wait_until(lambda: not shuffles(cluster), 30.0, "the shuffles of an ended application are dropped")
+        wait_until(lambda: not shuffles(cluster), "the shuffles of an ended application to be dropped", 30.0)
         assert "is true" not in running.log(), "conf() leaves nothing to warn of"
 
 
@@ -123,7 +128,7 @@ def test_shuffle_goes_when_spark_lets_go(cluster: LocalCluster, tmp_path: Path) 
         assert shuffles(cluster)
         running.go()
         assert running.step() == "let go"
-        wait_until(lambda: not shuffles(cluster), 60.0, "the cleaner's word reaches the masters")
+        wait_until(lambda: not shuffles(cluster), "the cleaner's word to reach the masters", 60.0)
 
 
 def test_worker_killed_between_reads_loses_nothing(tmp_path: Path) -> None:
@@ -139,7 +144,7 @@ def test_worker_killed_between_reads_loses_nothing(tmp_path: Path) -> None:
         running.go()
         assert running.step() == TOTALS
         assert "FetchFailed" not in running.log()
-        assert {one["generation"] for one in shuffles(cluster)} == {0}
+        assert generations(cluster) == {0}
 
 
 def test_lost_data_is_computed_again_in_the_next_generation(tmp_path: Path) -> None:
@@ -157,4 +162,6 @@ def test_lost_data_is_computed_again_in_the_next_generation(tmp_path: Path) -> N
             running.go()
             assert running.step() == TOTALS
             assert "FetchFailed" in running.log()
-            wait_until(lambda: {one["generation"] for one in shuffles(cluster)} == {1}, 30.0, "generation 0 is dropped")
+            wait_until(
+                lambda: {one["generation"] for one in shuffles(cluster)} == {1}, "generation 0 to be dropped", 30.0
+            )

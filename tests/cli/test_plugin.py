@@ -1,0 +1,156 @@
+"""`holdfast spark-jar` and `holdfast spark-conf`: the jar, what is said where there can be none, the settings."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from holdfast.client.spark import conf
+from holdfast.client.spark.jar import Spark, build, installed_spark
+from holdfast.common.errors import ConfigError
+from tests.dev_tree import ROOT
+
+COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
+SECONDS_MAX = 240.0
+PACKAGE = "org/apache/spark/shuffle/holdfast/"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's cache directory that is empty at first."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def start(cache: Path, *words: str, **environ: str) -> "subprocess.Popen[str]":
+    """Start one command line with this cache; the variables of the JVM come from `environ` where they are named."""
+    everything = {**os.environ, "XDG_CACHE_HOME": str(cache), **environ}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*COMMAND, *words], text=True, env=everything, **pipes)
+
+
+def run(cache: Path, *words: str, **environ: str) -> tuple[int, str, str]:
+    """Run it to its end: exit status, what it printed, what it complained of."""
+    with start(cache, *words, **environ) as process:
+        out, err = process.communicate(timeout=SECONDS_MAX)
+    return process.returncode, out.strip(), err.strip()
+
+
+def test_jar_is_built_once_however_many_ask(cache: Path) -> None:
+    """Three builds at once leave one whole jar of the main sources alone, and the next call builds nothing."""
+    pytest.importorskip("pyspark")
+    processes = [start(cache, "spark-jar") for _ in range(3)]
+    answers = {process.communicate(timeout=SECONDS_MAX)[0].strip() for process in processes}
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    (path,) = map(Path, answers)
+    assert path.parent == cache / "holdfast"
+    assert list(path.parent.iterdir()) == [path], "nothing is left of the builds"
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        names = set(archive.namelist())
+    assert {f"{PACKAGE}HoldfastShuffleManager.class", f"{PACKAGE}Shims.class"} <= names
+    assert not [name for name in names if "probe/" in name or name.endswith("Main.class")]
+    before = path.stat().st_mtime_ns
+    status, out, _ = run(cache, "spark-jar", "--json")
+    assert (status, json.loads(out)["jar"], path.stat().st_mtime_ns) == (0, str(path), before)
+
+
+def test_without_a_compiler_the_command_says_what_to_install(tmp_path: Path) -> None:
+    """No javac is exit status 2 and a sentence; nothing is left in the cache."""
+    pytest.importorskip("pyspark")
+    status, _, err = run(tmp_path / "cache", "spark-jar", PATH=str(tmp_path), JAVA_HOME=str(tmp_path))
+    assert status == 2
+    assert "install a JDK 17" in err
+    assert not (tmp_path / "cache").exists()
+
+
+def test_old_compiler_is_refused(tmp_path: Path) -> None:
+    """A javac below 17 is named, with what is needed."""
+    pytest.importorskip("pyspark")
+    javac = tmp_path / "bin" / "javac"
+    javac.parent.mkdir()
+    javac.write_text("#!/bin/sh\necho javac 11.0.2\n")
+    javac.chmod(0o755)
+    status, _, err = run(tmp_path / "cache", "spark-jar", JAVA_HOME=str(tmp_path))
+    assert status == 2
+    assert "javac 11" in err
+    assert "JDK 17" in err
+
+
+def test_without_spark_the_command_says_so(cache: Path, tmp_path: Path) -> None:
+    """A directory that holds no Spark is named."""
+    status, _, err = run(cache, "spark-jar", "--spark-home", str(tmp_path))
+    assert status == 2
+    assert str(tmp_path) in err
+
+
+def test_source_that_does_not_compile_leaves_no_jar(tmp_path: Path) -> None:
+    """The compiler's complaint is told, and no jar appears that could be taken for a good one."""
+    pytest.importorskip("pyspark")
+    source = tmp_path / "Wrong.java"
+    source.write_text("class Wrong { int x = ; }")
+    with pytest.raises(ConfigError, match="does not compile"):
+        build(installed_spark(), [source], tmp_path / "out" / "wrong.jar")
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "shim"),
+    [
+        ("spark-core_2.12-3.5.8", (3, 5), "spark35"),
+        ("spark-core_2.13-4.0.1", (4, 0), "spark35"),
+        ("spark-core_2.13-4.3.0", (4, 3), "spark4"),
+    ],
+)
+def test_spark_is_known_by_its_core_jar(tmp_path: Path, name: str, line: tuple[int, int], shim: str) -> None:
+    """Version and Scala are read from the name of the core jar, and decide which sources are compiled."""
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / f"{name}.jar").touch()
+    found = installed_spark(tmp_path)
+    assert (found.line, found.shim) == (line, shim)
+    assert f"spark-core_{found.scala}-{found.version}" == name
+
+
+def test_spark_that_is_too_old_is_refused(tmp_path: Path) -> None:
+    """Spark 3.4 is named with what is needed."""
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core_2.12-3.4.4.jar").touch()
+    with pytest.raises(ConfigError, match=r"3\.4\.4 .* 3\.5 or later"):
+        installed_spark(tmp_path)
+
+
+def test_settings_name_the_jar_as_the_line_of_spark_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark 3.5 gets the jar on class paths, since it makes the manager before it fetches spark.jars; 4.x fetches."""
+    old = Spark(ROOT, "3.5.8", "2.12", (3, 5))
+    monkeypatch.setattr("holdfast.client.spark.settings.installed_spark", lambda: old)
+    settings = conf("one:1, two:2", replication=2, jar="/x.jar")
+    assert settings["spark.executor.extraClassPath"] == settings["spark.driver.extraClassPath"] == "/x.jar"
+    assert "spark.jars" not in settings
+    assert settings["spark.holdfast.master.endpoints"] == "one:1,two:2"
+    assert settings["spark.holdfast.replication"] == "2"
+    new = Spark(ROOT, "4.1.2", "2.13", (4, 1))
+    monkeypatch.setattr("holdfast.client.spark.settings.installed_spark", lambda: new)
+    assert conf("one:1", jar="/x.jar")["spark.jars"] == "/x.jar"
+
+
+def test_wrong_settings_are_refused() -> None:
+    """A wrong endpoint or word is a sentence before Spark ever starts."""
+    with pytest.raises(ConfigError, match="no endpoint"):
+        conf("nowhere", jar="/x.jar")
+    with pytest.raises(ConfigError, match="replication is 1 or 2, not 3"):
+        conf("one:1", replication=3, jar="/x.jar")
+
+
+def test_spark_conf_prints_what_spark_submit_reads(cache: Path) -> None:
+    """One setting a line, as in spark-defaults.conf; with --json the same as a document."""
+    pytest.importorskip("pyspark")
+    words = ("spark-conf", "--masters", "one:1", "--ack", "synced", "--jar", "/x.jar")
+    status, lines, _ = run(cache, *words)
+    assert status == 0
+    told = dict(line.split(" ", 1) for line in lines.splitlines())
+    assert told["spark.shuffle.manager"] == "org.apache.spark.shuffle.holdfast.HoldfastShuffleManager"
+    assert told["spark.holdfast.ack"] == "synced"
+    assert json.loads(run(cache, *words, "--json")[1]) == told
