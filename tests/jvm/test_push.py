@@ -24,6 +24,7 @@ from holdfast.common.errors import Status
 from holdfast.common.ids import AttemptId, MapId
 from holdfast.common.limits import KIB, MIB
 from tests.jvm.conftest import Jvm, Program, Programs
+from tests.support.waiting import wait_until
 
 PARTITIONS = 4
 Told = dict[str, Any]
@@ -111,10 +112,15 @@ class Pushing:
         assert found == self.expected()
         self.check_counts()
 
-    def check_counts(self) -> None:
-        """No buffer, connection or thread is left."""
+    def counts(self) -> dict[str, int]:
+        """Buffers, connections and threads that are in use."""
         self.program.say("counts")
-        assert json.loads(self.program.hear("COUNTS")) == {"taken": 0, "borrowed": 0, "threads": 0}
+        found: dict[str, int] = json.loads(self.program.hear("COUNTS"))
+        return found
+
+    def check_counts(self) -> None:
+        """No buffer, connection or thread is left, soon after the tasks have ended."""
+        wait_until(lambda: not any(self.counts().values()), "buffers, connections and threads are given back", 10)
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +234,7 @@ def test_an_interrupt_ends_a_task(programs: Programs, tmp_path: Path) -> None:
                 told = pushing.results(20)
                 assert {result["status"] for result in told.values()} == {Status.INTERNAL}
                 assert all("interrupted" in result["error"] for result in told.values())
+                pushing.check_counts()
         finally:
             os.kill(cluster.workers[0].pid or 0, signal.SIGCONT)
 
