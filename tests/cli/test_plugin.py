@@ -14,6 +14,8 @@ from holdfast.client.spark.jar import Spark, build, installed_spark
 from holdfast.common.errors import ConfigError
 from tests.dev_tree import ROOT
 
+#: Compilers are started, by several tests at once on a busy machine.
+pytestmark = pytest.mark.timeout(900)
 COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
 SECONDS_MAX = 240.0
 PACKAGE = "org/apache/spark/shuffle/holdfast/"
@@ -28,8 +30,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(cache: Path, *words: str, **environ: str) -> "subprocess.Popen[str]":
     """Start one command line with this cache; the variables of the JVM come from `environ` where they are named."""
     everything = {**os.environ, "XDG_CACHE_HOME": str(cache), **environ}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*COMMAND, *words], text=True, env=everything, **pipes)
+    command = [*COMMAND, *words]
+    return subprocess.Popen(command, text=True, env=everything, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def run(cache: Path, *words: str, **environ: str) -> tuple[int, str, str]:

@@ -15,6 +15,8 @@ from holdfast.client.direct import worker_status
 from holdfast.client.spark import conf
 from tests.support.waiting import wait_until
 
+#: Several Sparks and compilers are started one after another.
+pytestmark = pytest.mark.timeout(900)
 JOB = Path(__file__).parent / "plugin_job.py"
 COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
 NOWHERE = "127.0.0.1:1"
@@ -58,8 +60,8 @@ def job(name: str, settings: dict[str, str], directory: Path, master: str = "loc
     asked = json.dumps({"master": master, "conf": {**QUIET, **settings}, "job": name})
     log = directory / "log"
     with log.open("w") as err:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": err}
-        with subprocess.Popen([sys.executable, JOB, asked], text=True, **pipes) as process:
+        command = [sys.executable, str(JOB), asked]
+        with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err) as process:
             try:
                 yield Job(process, log)
             finally:

@@ -16,6 +16,8 @@ import pytest
 from holdfast.client.spark.jar import build, installed_spark
 from tests.dev_tree import ROOT
 
+#: Several Sparks and compilers are started one after another.
+pytestmark = pytest.mark.timeout(900)
 JVM = ROOT / "client" / "jvm" / "src"
 PACKAGE = "java/org/apache/spark/shuffle/holdfast"
 SOURCES = [JVM / "main" / PACKAGE / "SyntheticLocation.java", JVM / "test" / PACKAGE / "probe/ProbeShuffleManager.java"]
