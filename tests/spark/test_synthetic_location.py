@@ -38,7 +38,8 @@ def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(jar: Path, directory: Path, master: str, scenario: str, *settings: str) -> dict[str, Any]:
     """Run the job and return what it printed."""
-    command = [sys.executable, ROOT / "tests/spark/probe_job.py", jar, directory, master, scenario, *settings]
+    job = str(ROOT / "tests/spark/probe_job.py")
+    command = [sys.executable, job, str(jar), str(directory), master, scenario, *settings]
     environ = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS_MAX, env=environ)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -77,7 +77,9 @@ final class DriverShuffles implements AutoCloseable {
             LOG.warn("Shuffle {}: {} copies were asked for and there is room for {}: workers on one host only",
                     first.key(), conf.copies(), first.copies());
         }
-        runtime.generations().registered(first);
+        if (dependency.rdd().context().isLocal()) {
+            runtime.generations().registered(first); // the tasks run here
+        }
         registered.put(shuffle, new Registered(handle.key(0), handle.partitions()));
         return handle;
     }
