@@ -175,6 +175,4 @@ def test_separate_executors(compared: Compared) -> None:
         "executors",
         "local-cluster[2,1,1024]",
         spark__io__encryption__enabled="true",
-        spark__network__crypto__enabled="true",
-        spark__authenticate="true",
     )
