@@ -82,7 +82,8 @@ def told(directory: Path) -> dict[str, Any]:
         kind = event["Event"]
         if kind == "SparkListenerStageSubmitted":
             info = event["Stage Info"]
-            submitted[info["Stage ID"], info["Stage Attempt ID"]] = info["Submission Time"]
+            # an attempt that finds nothing to do has no time
+            submitted[info["Stage ID"], info["Stage Attempt ID"]] = info.get("Submission Time", 0)
         elif kind == "SparkListenerTaskStart":
             where = event["Stage ID"], event["Stage Attempt ID"]
             stages[f"{where[0]}.{where[1]}"] += 1
@@ -91,7 +92,7 @@ def told(directory: Path) -> dict[str, Any]:
         elif kind == "SparkListenerTaskEnd":
             reasons[event["Task End Reason"]["Reason"]] += 1
         elif "Excluded" in kind or "Blacklisted" in kind:
-            excluded.append(f"{kind} {event.get('executorId', event.get('Executor ID', ''))}")
+            excluded.append(f"{kind} {event.get('executorId') or event.get('hostId')}")
     return {
         "plans": plans,
         "tasks": stages,

@@ -128,9 +128,13 @@ def test_shuffle_goes_when_spark_lets_go(cluster: LocalCluster, tmp_path: Path) 
     with job("cleaned", conf(cluster.endpoints, fallback="never"), tmp_path) as running:
         assert running.step() == 10
         assert shuffles(cluster)
-        running.go()
-        assert running.step() == "let go"
-        wait_until(lambda: not shuffles(cluster), "the cleaner's word to reach the masters", 60.0)
+
+        def gone() -> bool:
+            running.go()
+            assert running.step() == "collected"
+            return not shuffles(cluster)
+
+        wait_until(gone, "the cleaner's word to reach the masters", 60.0)
 
 
 def test_worker_killed_between_reads_loses_nothing(tmp_path: Path) -> None:
@@ -150,20 +154,16 @@ def test_worker_killed_between_reads_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_lost_data_is_computed_again_in_the_next_generation(tmp_path: Path) -> None:
-    """A worker that comes back without its disk: the maps run again, the result is right, the old generation goes."""
-    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
-        settings = conf(cluster.endpoints, fallback="never") | {"spark.holdfast.fetch.returnGrace": "1s"}
-        with job("reuse", settings, tmp_path) as running:
-            assert running.step() == TOTALS
-            (worker,) = cluster.workers
-            worker.kill()
-            for data in (tmp_path / "cluster" / worker.name).rglob("*"):
-                if data.is_file() and data.suffix != ".toml":
-                    data.unlink()
-            worker.start()
-            running.go()
-            assert running.step() == TOTALS
-            assert "FetchFailed" in running.log()
-            wait_until(
-                lambda: {one["generation"] for one in shuffles(cluster)} == {1}, "generation 0 to be dropped", 30.0
-            )
+    """A worker that goes for good: all maps run again, the result is right, and the old generation is dropped."""
+    quick = {"lease": {"worker": "3s", "heartbeat": "500ms"}}
+    settings = {"spark.holdfast.fallback": "never", "spark.holdfast.fetch.returnGrace": "1s"}
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=quick) as cluster,
+        job("reuse", conf(cluster.endpoints) | settings, tmp_path) as running,
+    ):
+        assert running.step() == TOTALS
+        cluster.workers[0].kill()
+        running.go()
+        assert running.step() == TOTALS
+        assert "is given up" in running.log()
+        wait_until(lambda: generations(cluster) == {1}, "generation 0 to be dropped", 30.0)
