@@ -10,7 +10,6 @@ import ctypes
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
 
+from holdfast.common.net.ports import free_ports
 from holdfast.master.raft import RaftNode, RaftSettings
 from tests.support.waiting import wait_until
 
@@ -162,8 +162,9 @@ class Process:
             env={**os.environ, "HOLDFAST_TEST_PARENT": str(os.getpid())},
         )
         started: Future[Any] = Future()
-        self._waiting[0] = started
-        threading.Thread(target=self._listen, args=(self._child,), daemon=True).start()
+        # A table of its own for each child: the thread of a killed one must not end what the next was asked.
+        self._waiting = {0: started}
+        threading.Thread(target=self._listen, args=(self._child, self._waiting), daemon=True).start()
         started.result(30)
 
     @property
@@ -177,20 +178,21 @@ class Process:
         """Whether there is a child."""
         return self._child is not None
 
-    def _listen(self, child: subprocess.Popen[str]) -> None:
+    def _listen(self, child: subprocess.Popen[str], waiting: dict[int, Future[Any]]) -> None:
         assert child.stdout is not None
         for line in child.stdout:
             message = json.loads(line)
             with self._lock:
-                future = self._waiting.pop(message["n"], None)
+                future = waiting.pop(message["n"], None)
             if future is not None:
                 if "ok" in message:
                     future.set_result(message["ok"])
                 else:
                     future.set_exception(RuntimeError(message["error"]))
         with self._lock:
-            waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
+            left = list(waiting.values())
+            waiting.clear()
+        for future in left:
             future.set_exception(RuntimeError("OutcomeUnknown"))
 
     def ask(self, op: str, arg: Any = None) -> Future[Any]:
@@ -233,14 +235,8 @@ class Cluster:
     """Three processes, or as many as asked for, on free ports."""
 
     def __init__(self, directory: Path, nodes: int = 3, **settings: Any) -> None:
-        sockets = [socket.socket() for _ in range(nodes)]
-        for sock in sockets:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(("127.0.0.1", 0))
         names = [f"m{k + 1}" for k in range(nodes)]
-        peers = {name: f"127.0.0.1:{sock.getsockname()[1]}" for name, sock in zip(names, sockets, strict=True)}
-        for sock in sockets:
-            sock.close()
+        peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(nodes), strict=True)}
         common = {"peers": peers, "cluster_id": "test", "secret": "a secret", **settings}
         self.nodes = [
             Process({"node_id": name, "address": peers[name], "directory": str(directory / name), **common})

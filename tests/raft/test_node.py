@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.common.net.ports import free_ports
 from holdfast.master.raft import (
     MAX_COMMAND_BYTES,
     CommandTooLarge,
@@ -24,7 +25,6 @@ from holdfast.master.raft import (
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.journal_store import LmdbStore
 from tests.raft.process import ListMachine
-from tests.raft.test_transport import free_port
 from tests.support.waiting import wait_until
 
 Node = RaftNode[ListMachine]
@@ -41,7 +41,7 @@ class Nodes:
 
     def settings(self, name: str = "m1", **more: Any) -> RaftSettings:
         """Settings with short timeouts."""
-        address = self.peers.get(name) or f"127.0.0.1:{free_port()}"
+        address = self.peers.get(name) or f"127.0.0.1:{free_ports(1)[0]}"
         values: dict[str, Any] = {
             "node_id": name,
             "address": address,
@@ -69,7 +69,7 @@ class Nodes:
 
     def three(self, **more: Any) -> list[Node]:
         """Three connected nodes."""
-        self.peers = {name: f"127.0.0.1:{free_port()}" for name in ("m1", "m2", "m3")}
+        self.peers = {f"m{number}": f"127.0.0.1:{port}" for number, port in enumerate(free_ports(3), 1)}
         return [self.start(name, **more) for name in self.peers]
 
 
@@ -164,7 +164,7 @@ def test_a_full_queue_is_said(nodes: Nodes) -> None:
 
 def test_stopping_fails_what_waits(nodes: Nodes) -> None:
     """Calls after the stop, and calls that wait for a leader, end with an error instead of never."""
-    nodes.peers = {"m1": f"127.0.0.1:{free_port()}", "m2": f"127.0.0.1:{free_port()}"}
+    nodes.peers = {f"m{number}": f"127.0.0.1:{port}" for number, port in enumerate(free_ports(2), 1)}
     node = nodes.start("m1")
     waiting: Future[Any] = node.propose(b"x")
     nodes.stop()

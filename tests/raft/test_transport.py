@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from holdfast.common.net.ports import free_ports
 from holdfast.master.raft.errors import WireError
 from holdfast.master.raft.handshake import NONCE_BYTES, Identity, Initiator
 from holdfast.master.raft.transport import MAX_STRANGERS, OUT_LIMIT_BYTES, Transport
@@ -67,13 +68,6 @@ class Pair:
                 transport.flush()
 
 
-def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     """Transports that are closed at the end."""
@@ -85,7 +79,7 @@ def pair() -> Iterator[Pair]:
 
 def two(pair: Pair, **right: object) -> tuple[Transport, Transport]:
     """m1 and m2 on free ports; keywords change m2."""
-    one, other = free_port(), free_port()
+    one, other = free_ports(2)
     listens = pair.make("m1", one, {"m2": f"127.0.0.1:{other}"})
     connects = pair.make("m2", other, {"m1": f"127.0.0.1:{one}"}, **right)  # type: ignore[arg-type]
     return listens, connects
@@ -178,7 +172,7 @@ def test_garbage_before_the_handshake_is_cut_off(pair: Pair, data: bytes) -> Non
 
 def test_a_replayed_frame_is_refused(pair: Pair) -> None:
     """A sealed frame sent twice on one connection fails its MAC the second time."""
-    port = free_port()
+    (port,) = free_ports(1)
     left = pair.make("m1", port, {"m2": "127.0.0.1:1"})
     initiator = Initiator(Identity("m2", "c1", SECRET), "m1", bytes(NONCE_BYTES))
     with raw(port) as sock:

@@ -91,7 +91,7 @@ class StorageDirectory:
         self._lock_file = lock
         self._disk = disk
         self._guard = threading.Lock()
-        self._folders = Folders(disk, root)
+        self._folders = Folders(disk, root / names.DATA)
         self._sealer = Sealer(disk, self._folders, index, pool, self._on_sealed, self._on_failed)
         #: seals of REDUCE partitions that run
         self.jobs: list[ReduceSealJob] = []
@@ -189,7 +189,7 @@ class StorageDirectory:
     def look(self) -> str:
         """Why nothing more is written here; "" while all is well. One stat: a directory that was deleted, emptied or
         unmounted goes on taking writes into files that nobody can find."""
-        if not self.problem and self.is_gone:
+        if self.is_gone:
             self.problem = "was deleted, emptied or unmounted while it was in use: what it held is lost"
         return self.problem
 

@@ -148,7 +148,7 @@ def open_directory(
     root = found.root
     if opening in (Opening.CREATE, Opening.RESTORE):
         disk.replace(root / names.IDENTITY, identity.encode())
-    for folder in (names.DATA, names.QUARANTINE):
+    for folder in (names.DATA, names.LOG, names.QUARANTINE):
         disk.make_folder(root / folder)
     if opening is Opening.REBUILD:
         if found.index_part is not Part.ABSENT:

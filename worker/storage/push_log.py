@@ -27,7 +27,6 @@ from holdfast.common.checksum import crc32c
 from holdfast.common.errors import NoRoomError
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import MIB
-from holdfast.worker.storage import names
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.index import Index
@@ -101,10 +100,6 @@ class PushLog:
         self._recorded: Incarnation | None = None
 
     @property
-    def folder(self) -> Path:
-        return self._root / names.LOG
-
-    @property
     def size_bytes(self) -> int:
         """Bytes of records in all segments."""
         return sum(segment.end - RECORDS_AT for segment in self.segments.values())
@@ -159,7 +154,6 @@ class PushLog:
             handle, mapped, spare = self._spares.pop()
             self._disk.rename(spare, path)
         else:
-            self._disk.make_folder(self.folder)
             if path.exists():  # of a try to begin it that failed
                 self._disk.remove(path)
             handle = Handle(self._disk.create(path))

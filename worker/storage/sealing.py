@@ -41,7 +41,10 @@ class SealJob:
 
 
 class Folders:
-    """Makes folders, and remembers whose names are not on the disk yet."""
+    """Makes folders, and remembers whose names are not on the disk yet.
+
+    `root` is there and is never made: where it is missing the disk was unmounted, and what lies below is another one.
+    """
 
     def __init__(self, disk: Disk, root: Path) -> None:
         self._disk = disk
