@@ -1,6 +1,6 @@
 """Jobs over the plug-in that stop half-way for whoever started them to do something; run by tests/spark/test_plugin.py.
 
-    plugin_job.py JSON        {"master": …, "conf": {…}, "job": NAME}
+    python -m tests.spark.plugin_job JSON        {"master": …, "conf": {…}, "job": NAME}
 
 Prints a JSON line for every step and waits for a line on standard input before the next one.
 """
@@ -53,8 +53,8 @@ def cleaned(spark: SparkSession) -> Steps:
 JOBS: dict[str, Callable[[SparkSession], Steps]] = {each.__name__: each for each in (sums, reuse, cleaned)}
 
 
-def main() -> None:
-    """Run the job that the command line asks for."""
+def main(jobs: dict[str, Callable[[SparkSession], Steps]]) -> None:
+    """Run the one of these jobs that the command line asks for."""
     asked = json.loads(sys.argv[1])
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -63,7 +63,7 @@ def main() -> None:
     for key, value in {**usual, **asked["conf"]}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    for step in JOBS[asked["job"]](spark):
+    for step in jobs[asked["job"]](spark):
         print(json.dumps(step), flush=True)
         sys.stdin.readline()
     spark.stop()
@@ -72,4 +72,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(JOBS)

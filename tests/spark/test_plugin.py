@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 #: Several Sparks and compilers are started one after another.
 pytestmark = pytest.mark.timeout(900)
-JOB = Path(__file__).parent / "plugin_job.py"
+ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
 NOWHERE = "127.0.0.1:1"
 QUIET = {"spark.ui.showConsoleProgress": "false", "spark.holdfast.register.timeout": "2s"}
@@ -33,6 +33,7 @@ class Job:
     """A job in a process of its own that goes on when it is told to."""
 
     def __init__(self, process: "subprocess.Popen[str]", log: Path) -> None:
+        self.pid = process.pid
         self._process = process
         self._log = log
 
@@ -55,13 +56,17 @@ class Job:
 
 
 @contextmanager
-def job(name: str, settings: dict[str, str], directory: Path, master: str = "local[2]") -> Iterator[Job]:
-    """Run a job of plugin_job.py with these settings of Spark; it ends with the block."""
+def job(
+    name: str, settings: dict[str, str], directory: Path, master: str = "local[2]", module: str = "plugin_job"
+) -> Iterator[Job]:
+    """Run a job of plugin_job.py, or another module here, with these settings of Spark; it ends with the block."""
     asked = json.dumps({"master": master, "conf": {**QUIET, **settings}, "job": name})
     log = directory / "log"
     with log.open("w") as err:
-        command = [sys.executable, str(JOB), asked]
-        with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err) as process:
+        command = [sys.executable, "-m", f"tests.spark.{module}", asked]
+        with subprocess.Popen(
+            command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, cwd=ROOT
+        ) as process:
             try:
                 yield Job(process, log)
             finally:
