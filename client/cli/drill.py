@@ -1,4 +1,4 @@
-"""`holdfast drill leader|masters|worker|push|slow-disk`: the drills, each against a cluster of its own."""
+"""`holdfast drill leader|masters|worker|push|slow-disk|spark`: the drills, each against a cluster of its own."""
 
 from __future__ import annotations
 
@@ -120,6 +120,47 @@ def slow_disk(clients: int, seconds: float, memory: int, count: int, directory: 
 
     run = partial(drill, clients=clients, seconds=seconds, memory=memory * MIB)
     return _run(f"slow-disk --clients {clients}", run, count, 0, directory, as_json, 1, settings(memory * MIB))
+
+
+@drill.command()
+@click.option(
+    "--kill",
+    "killed",
+    default="reuse",
+    show_default=True,
+    type=click.Choice(["reuse", "leader", "worker", "executors"]),
+    help="What is killed: workers, masters and both between reads of one shuffle; or, while queries run, the leading "
+    "master, a worker, or executors of local-cluster[2,1,1024].",
+)
+@click.option("--copies", default=1, show_default=True, type=click.IntRange(1, 2), help="Copies of every partition.")
+@click.option(
+    "--every",
+    default=None,
+    type=click.FloatRange(min=0.5),
+    help="Seconds from one kill to the next, while queries run. Default: 5, for workers 10.",
+)
+@_count_option
+@_seed_option
+@_directory_option
+@json_option
+def spark(
+    killed: str,
+    copies: int,
+    every: float | None,
+    count: int,
+    seed: int | None,
+    directory: Path | None,
+    as_json: bool,
+) -> int:
+    """Kill servers or executors under a Spark job with the plug-in: equal answers, nothing computed twice."""
+    from holdfast.client.cli.drills import spark as module
+    from holdfast.client.cli.drills.spark_driver import check_installed
+
+    check_installed()
+    chosen = module.Killed(killed)
+    run = partial(module.drill, killed=chosen, copies=copies, every=every)
+    name = f"spark --kill {killed} --copies {copies}"
+    return _run(name, run, count, seed, directory, as_json, module.workers(chosen, copies))
 
 
 def _run(
