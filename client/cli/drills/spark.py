@@ -35,10 +35,10 @@ STALL = "longest time without a task that ended, in queries with one kill"
 #: Longest that a killed worker stays away.
 _AWAY_SECONDS = 2.0
 _BACK_SECONDS_MAX = 60.0
-_ROWS = 400_000
-_REUSE_ROWS = 200_000
+_ROWS = 200_000
+_REUSE_ROWS = 50_000
 #: How often each query is run before anything is killed, after a first time that does not count.
-_UNDISTURBED = 3
+_UNDISTURBED = 2
 #: What a read after a restart may take: so many times the undisturbed one, plus the restart. Told, not judged.
 _REUSE_FACTOR = 1.2
 
