@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 from holdfast.common.net import process
+from tests.support.jvm import Jvm
 
 # The same examples in every run, and no deadline: the machine may be busy with something else.
 hypothesis.settings.register_profile("holdfast", derandomize=True, deadline=None)
@@ -98,3 +99,11 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     started = Processes(tmp_path)
     yield started
     started.kill()
+
+
+@pytest.fixture(scope="session")
+def jvm(tmp_path_factory: pytest.TempPathFactory) -> Jvm:
+    """The plug-in and its test programs, compiled once for all tests that need them."""
+    classes = tmp_path_factory.mktemp("jvm") / "classes"
+    classes.mkdir()
+    return Jvm(classes)

@@ -1,6 +1,6 @@
 """The writers' buffers in Spark's managed memory, without a cluster."""
 
-from tests.jvm.conftest import Jvm
+from tests.support.jvm import Jvm
 
 #: What Spark opens for itself when it starts a JVM.
 OPENED = (

@@ -16,7 +16,7 @@ from holdfast.common.errors import Status
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.net.ports import free_ports
 from holdfast.common.proto import holdfast_pb2 as pb
-from tests.jvm.conftest import Jvm, Program, Programs
+from tests.support.jvm import Jvm, Program, Programs
 from tests.support.waiting import wait_until
 
 DEADLINE_MS = 20_000

@@ -14,8 +14,8 @@ from holdfast.client import ReduceShuffle, Session
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.batch import Codec
 from holdfast.common.limits import MAPS_MAX, MIB
-from tests.jvm.conftest import Jvm, Program, Programs
 from tests.jvm.test_push import Pushing
+from tests.support.jvm import Jvm, Program, Programs
 from tests.support.reduce_client import PARTITIONS, Contents, Records, contents, fill, push, records_of
 from tests.support.waiting import wait_until
 

@@ -17,7 +17,7 @@ from holdfast.common.errors import Status
 from holdfast.common.frame import FrameType, decode_header
 from holdfast.common.ids import NO_WORKER, ShuffleKey
 from holdfast.common.messages import Ack
-from tests.jvm.conftest import Jvm
+from tests.support.jvm import Jvm
 from tests.unit.common import samples
 
 GOLDEN = Path(__file__).parents[1] / "golden"

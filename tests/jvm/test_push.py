@@ -23,7 +23,7 @@ from holdfast.common.checksum import partition_seed
 from holdfast.common.errors import Status
 from holdfast.common.ids import AttemptId, MapId
 from holdfast.common.limits import KIB, MIB
-from tests.jvm.conftest import Jvm, Program, Programs
+from tests.support.jvm import Jvm, Program, Programs
 from tests.support.waiting import wait_until
 
 PARTITIONS = 4
@@ -138,6 +138,17 @@ def test_what_java_pushes_python_reads(
     with Session(shared.endpoints, app="push") as session:
         pushing = Pushing(programs, shared, session, copies=copies, ack=Ack(ack))
         pushing.push(records=400, sizes=[1, 20, 3_000, 100_000, 300_000], codec=codec)
+        pushing.check()
+
+
+def test_writers_wait_for_direct_memory(
+    programs: Programs, shared: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six maps that may hold 96 MiB each share 24 MiB: all end well, every record is there, every buffer is back."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:MaxDirectMemorySize=24m")
+    with Session(shared.endpoints, app="push") as session:
+        pushing = Pushing(programs, shared, session, maps=6)
+        pushing.push(records=600, sizes=[20_000, 70_000, 9], codec="NONE")
         pushing.check()
 
 

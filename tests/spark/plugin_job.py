@@ -38,6 +38,28 @@ def reuse(spark: SparkSession) -> Steps:
     yield sorted(totals.collect())
 
 
+def strict(spark: SparkSession) -> Steps:
+    """One shuffle that is read again and again, and new ones beside it; what fails says why."""
+    pairs = spark.sparkContext.parallelize(range(2000), 4).map(lambda one: (one % 10, one)).groupByKey(4)
+    totals = pairs.mapValues(sum)
+
+    def again() -> Any:
+        return sorted(totals.collect())
+
+    def another() -> Any:
+        return spark.range(0, 100, 1, 2).repartition(2).count()
+
+    def told(what: Callable[[], Any]) -> Any:
+        try:
+            return what()
+        except Exception as error:
+            return str(error)
+
+    yield again()
+    while True:
+        yield [told(again), told(another)]
+
+
 def cleaned(spark: SparkSession) -> Steps:
     """A shuffle that is let go while the application goes on."""
     pairs = spark.sparkContext.parallelize(range(100), 2).map(lambda one: (one % 10, one)).groupByKey(2)
@@ -50,7 +72,7 @@ def cleaned(spark: SparkSession) -> Steps:
         yield "collected"
 
 
-JOBS: dict[str, Callable[[SparkSession], Steps]] = {each.__name__: each for each in (sums, reuse, cleaned)}
+JOBS: dict[str, Callable[[SparkSession], Steps]] = {each.__name__: each for each in (sums, reuse, strict, cleaned)}
 
 
 def main(jobs: dict[str, Callable[[SparkSession], Steps]]) -> None:

@@ -1,6 +1,6 @@
 """One job over the probe's shuffle manager; prints as JSON what Spark made of synthetic locations.
 
-    probe_job.py JAR DIRECTORY MASTER SCENARIO [KEY=VALUE…]
+    probe_job.py CLASSES DIRECTORY MASTER SCENARIO [KEY=VALUE…]
 
 Run by tests/spark/test_synthetic_location.py in a process of its own. It needs pyspark alone, so that it can be run
 under every Spark that is installed somewhere.
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 MANAGER = "org.apache.spark.shuffle.holdfast.probe.ProbeShuffleManager"
 
 
-def start(jar: str, directory: Path, master: str, scenario: str, more: list[str]) -> SparkContext:
+def start(classes: str, directory: Path, master: str, scenario: str, more: list[str]) -> SparkContext:
     """Start Spark with the probe as its shuffle and an event log that can be read as text."""
     for name in ("notes", "events"):
         (directory / name).mkdir()
@@ -27,8 +27,8 @@ def start(jar: str, directory: Path, master: str, scenario: str, more: list[str]
         "spark.shuffle.manager": MANAGER,
         "spark.probe.dir": directory / "notes",
         "spark.probe.scenario": scenario,
-        "spark.driver.extraClassPath": jar,
-        "spark.executor.extraClassPath": jar,
+        "spark.driver.extraClassPath": classes,
+        "spark.executor.extraClassPath": classes,
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.eventLog.enabled": "true",
@@ -104,11 +104,11 @@ def told(directory: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Run the job that the command line asks for."""
-    jar, place, master, scenario, *more = sys.argv[1:]
+    classes, place, master, scenario, *more = sys.argv[1:]
     directory = Path(place)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    context = start(jar, directory, master, scenario, more)
+    context = start(classes, directory, master, scenario, more)
     result = adaptive(context) if scenario == "adaptive" else two_shuffles(context)
     version = context.version
     context.stop()

@@ -1,6 +1,7 @@
 """The plug-in as its user meets it: conf() and nothing else, fallback, generations, shuffles that go in time."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,6 +86,14 @@ def shuffles(cluster: LocalCluster) -> list[dict[str, Any]]:
 def generations(cluster: LocalCluster) -> set[int]:
     """Generations of all shuffles that the masters keep."""
     return {one["generation"] for one in shuffles(cluster)}
+
+
+def alive(cluster: LocalCluster) -> int:
+    """Workers that the masters take for living."""
+    done = subprocess.run(
+        [*COMMAND, "workers", "--json", "--masters", cluster.endpoints], check=False, capture_output=True, text=True
+    )
+    return sum(worker["state"] == "alive" for worker in json.loads(done.stdout)["workers"])
 
 
 def pushed(cluster: LocalCluster) -> int:
@@ -172,3 +181,29 @@ def test_lost_data_is_computed_again_in_the_next_generation(tmp_path: Path) -> N
         assert running.step() == TOTALS
         assert "is given up" in running.log()
         wait_until(lambda: generations(cluster) == {1}, "generation 0 to be dropped", 30.0)
+
+
+def test_strict_replication_holds_for_whatever_is_registered(tmp_path: Path) -> None:
+    """With one host left neither a new shuffle nor the next generation of an old one is placed with one copy: both fail
+    with the setting's name. With two hosts again the same session goes on."""
+    quick = {"lease": {"worker": "3s", "heartbeat": "500ms"}}
+    settings = {"spark.holdfast.replication.strict": "true", "spark.holdfast.fetch.returnGrace": "1s"}
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=quick) as cluster,
+        job("strict", conf(cluster.endpoints, replication=2, fallback="never") | settings, tmp_path) as running,
+    ):
+        assert running.step() == TOTALS
+        one, other = cluster.workers
+        for worker in (one, other):
+            worker.kill()
+        shutil.rmtree(tmp_path / "cluster" / one.name)
+        one.start()
+        wait_until(lambda: alive(cluster) == 1, "one worker to be new and the other to be missed", 60.0)
+        running.go()
+        for answer in running.step():
+            assert "spark.holdfast.replication.strict is true" in answer
+            assert "living workers are on 1 hosts" in answer
+        other.start()
+        wait_until(lambda: alive(cluster) == 2, "both workers to be there", 60.0)
+        running.go()
+        assert running.step() == [TOTALS, 100]

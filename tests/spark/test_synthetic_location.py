@@ -13,14 +13,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.spark.jar import build, installed_spark
 from tests.dev_tree import ROOT
+from tests.support.jvm import Jvm
 
 #: Several Sparks and compilers are started one after another.
 pytestmark = pytest.mark.timeout(900)
-JVM = ROOT / "client" / "jvm" / "src"
-PACKAGE = "java/org/apache/spark/shuffle/holdfast"
-SOURCES = [JVM / "main" / PACKAGE / "SyntheticLocation.java", JVM / "test" / PACKAGE / "probe/ProbeShuffleManager.java"]
 #: What the two shuffles of the probe's job have to give.
 SUMS = [[0, 26733], [1, 26467], [2, 26600]]
 SECONDS_MAX = 240.0
@@ -28,18 +25,10 @@ SECONDS_MAX = 240.0
 WAIT_MS_MAX = 30_000
 
 
-@pytest.fixture(scope="module")
-def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The probe's shuffle manager."""
-    place = tmp_path_factory.mktemp("probe") / "probe.jar"
-    build(installed_spark(), SOURCES, place)
-    return place
-
-
-def run(jar: Path, directory: Path, master: str, scenario: str, *settings: str) -> dict[str, Any]:
+def run(jvm: Jvm, directory: Path, master: str, scenario: str, *settings: str) -> dict[str, Any]:
     """Run the job and return what it printed."""
     job = str(ROOT / "tests/spark/probe_job.py")
-    command = [sys.executable, job, str(jar), str(directory), master, scenario, *settings]
+    command = [sys.executable, job, str(jvm.classes), str(directory), master, scenario, *settings]
     environ = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS_MAX, env=environ)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -54,19 +43,19 @@ def attempts(told: dict[str, Any], stage: int) -> list[int]:
 
 
 @pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
-def test_nothing_waits_for_places_that_do_not_exist(jar: Path, tmp_path: Path, master: str) -> None:
+def test_nothing_waits_for_places_that_do_not_exist(jvm: Jvm, tmp_path: Path, master: str) -> None:
     """Tasks that read from synthetic locations start at once, though Spark would wait 60 s for a better place."""
-    told = run(jar, tmp_path, master, "none")
+    told = run(jvm, tmp_path, master, "none")
     assert told["result"] == SUMS
     assert [attempts(told, stage) for stage in range(3)] == [[4], [4], [3]]
     assert told["longest_wait_ms"] < WAIT_MS_MAX
 
 
 @pytest.mark.parametrize("service", ["false", "true"])
-def test_fetch_failure_drops_exactly_the_generation(jar: Path, tmp_path: Path, service: str) -> None:
+def test_fetch_failure_drops_exactly_the_generation(jvm: Jvm, tmp_path: Path, service: str) -> None:
     """A fetch failure that names a generation reruns all its maps and none of another shuffle's; readers then see the
     next generation alone; no executor is shut out. The same where Spark takes it that a service keeps the data."""
-    told = run(jar, tmp_path, "local[2]", "fail", f"spark.shuffle.service.enabled={service}")
+    told = run(jvm, tmp_path, "local[2]", "fail", f"spark.shuffle.service.enabled={service}")
     assert told["result"] == SUMS
     assert told["reasons"]["FetchFailed"] >= 1, "more if a reader begins just as the outputs are dropped"
     assert (attempts(told, 0), attempts(told, 1)) == ([4], [4, 4])
@@ -75,19 +64,19 @@ def test_fetch_failure_drops_exactly_the_generation(jar: Path, tmp_path: Path, s
     assert {one.split()[-1] for one in told["excluded"]} == {"holdfast-0-0"}
 
 
-def test_executors_of_failed_readers_stay(jar: Path, tmp_path: Path) -> None:
+def test_executors_of_failed_readers_stay(jvm: Jvm, tmp_path: Path) -> None:
     """With exclusion on fetch failures it is the synthetic executor that is shut out, and real ones go on."""
-    told = run(jar, tmp_path, "local-cluster[2,1,1024]", "fail")
+    told = run(jvm, tmp_path, "local-cluster[2,1,1024]", "fail")
     assert told["result"] == SUMS
     assert attempts(told, 0) == [4]
     assert {one.split()[-1] for one in told["excluded"]} <= {"holdfast-0-0"}
     assert told["longest_wait_ms"] < WAIT_MS_MAX
 
 
-def test_late_events_of_a_dropped_generation_are_ignored(jar: Path, tmp_path: Path) -> None:
+def test_late_events_of_a_dropped_generation_are_ignored(jvm: Jvm, tmp_path: Path) -> None:
     """A map that ends late with a status of a dropped generation, and a reader that reports it once more, change
     nothing: no reader ever sees two generations, and what was written of the next one is kept."""
-    told = run(jar, tmp_path, "local[4]", "late")
+    told = run(jvm, tmp_path, "local[4]", "late")
     assert told["result"] == SUMS
     assert told["reasons"]["FetchFailed"] >= 3
     assert all(len(seen.split()) == 1 for seen in told["reads"].values()), told["reads"]
@@ -99,9 +88,9 @@ def test_late_events_of_a_dropped_generation_are_ignored(jar: Path, tmp_path: Pa
     assert sum(written[3:]) <= 3
 
 
-def test_adaptive_plans_read_ranges_of_maps(jar: Path, tmp_path: Path) -> None:
+def test_adaptive_plans_read_ranges_of_maps(jvm: Jvm, tmp_path: Path) -> None:
     """Local readers of adaptive plans, which ask for places of maps, work with synthetic ones."""
-    told = run(jar, tmp_path, "local[2]", "adaptive")
+    told = run(jvm, tmp_path, "local[2]", "adaptive")
     assert told["result"] == [2000]
     assert told["plans"] == {"AQEShuffleRead local": True, "BroadcastHashJoin": True}
     assert told["longest_wait_ms"] < WAIT_MS_MAX

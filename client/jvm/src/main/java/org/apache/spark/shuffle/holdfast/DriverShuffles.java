@@ -38,13 +38,13 @@ final class DriverShuffles implements AutoCloseable {
     /** Generations are dropped up to this one where the whole shuffle goes. */
     static final int ALL_GENERATIONS = Integer.MAX_VALUE;
 
-    private static final int HOSTS_POLL_MS = 250;
     private static final Logger LOG = LoggerFactory.getLogger(DriverShuffles.class);
 
     private record Registered(ShuffleKey first, int partitions) {}
 
     private final HoldfastConf conf;
     private final HoldfastRuntime runtime;
+    private final StrictCopies strictCopies;
     private final String name;
     /** By shuffle; of keys alone, since a handle here would keep Spark's cleaner from ever letting go of the shuffle. */
     private final Map<Integer, Registered> registered = new ConcurrentHashMap<>();
@@ -57,6 +57,7 @@ final class DriverShuffles implements AutoCloseable {
     DriverShuffles(HoldfastConf conf, HoldfastRuntime runtime, String name) {
         this.conf = conf;
         this.runtime = runtime;
+        strictCopies = StrictCopies.of(conf);
         this.name = name;
         committers = new ThreadPoolExecutor(COMMITTERS, COMMITTERS, 10, TimeUnit.SECONDS, new ArrayBlockingQueue<>(COMMITS_MAX), work -> {
             Thread thread = new Thread(work, "holdfast-commit");
@@ -70,9 +71,11 @@ final class DriverShuffles implements AutoCloseable {
     <K, V, C> HoldfastShuffleHandle<K, V, C> register(int shuffle, ShuffleDependency<K, V, C> dependency, int maps, boolean encrypted)
             throws HoldfastException {
         Instance instance = application();
+        strictCopies.await(runtime.masters());
         var handle = new HoldfastShuffleHandle<>(shuffle, dependency, instance, maps, conf.copies(), conf.ack(), encrypted);
         RegisteredShuffle first = runtime.masters().registerShuffle(
                 handle.key(0), handle.partitions(), maps, conf.copies(), conf.ack(), false, false);
+        strictCopies.check(first);
         if (first.copies() < conf.copies()) {
             LOG.warn("Shuffle {}: {} copies were asked for and there is room for {}: workers on one host only",
                     first.key(), conf.copies(), first.copies());
@@ -153,7 +156,9 @@ final class DriverShuffles implements AutoCloseable {
             try (Masters quick = new Masters(conf.endpoints(), conf.registerMs())) {
                 List<WorkerAddress> workers = quick.workers();
                 checkCluster(quick.clusterId());
-                awaitHosts(quick, workers);
+                if (workers.stream().noneMatch(WorkerAddress::alive)) {
+                    throw new HoldfastException(Status.NO_ROOM, "no worker is alive (masters at " + conf.endpoints() + ")");
+                }
             }
             lease = ApplicationLease.register(runtime.masters(), name, conf.leaseMs());
             LOG.info("Application {} is {} to the masters at {}", name, lease.instance().hex(), conf.endpoints());
@@ -165,29 +170,6 @@ final class DriverShuffles implements AutoCloseable {
         if (!conf.clusterId().isEmpty() && !conf.clusterId().equals(clusterId)) {
             throw new HoldfastException(Status.CONFLICT, "the masters at " + conf.endpoints() + " are of cluster " + clusterId
                     + ", " + HoldfastConf.PREFIX + "cluster.id is " + conf.clusterId());
-        }
-    }
-
-    /** With {@code replication.strict} nothing is placed before workers of two hosts are there. */
-    private void awaitHosts(Masters masters, List<WorkerAddress> workers) throws HoldfastException {
-        long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(conf.registerMs());
-        List<WorkerAddress> known = workers;
-        for (;;) {
-            long hosts = known.stream().filter(WorkerAddress::alive).map(WorkerAddress::host).distinct().count();
-            if (hosts >= (conf.strictCopies() ? conf.copies() : 1)) {
-                return;
-            }
-            if (!conf.strictCopies() || System.nanoTime() > end) {
-                throw new HoldfastException(Status.NO_ROOM, "living workers are on " + hosts + " hosts, wanted are "
-                        + (conf.strictCopies() ? conf.copies() : 1) + " (masters at " + conf.endpoints() + ")");
-            }
-            try {
-                Thread.sleep(HOSTS_POLL_MS);
-            } catch (InterruptedException error) {
-                Thread.currentThread().interrupt();
-                throw new HoldfastException(Status.UNAVAILABLE, "interrupted while waiting for workers");
-            }
-            known = masters.workers();
         }
     }
 

@@ -37,11 +37,13 @@ public final class Generations {
     }
 
     private final Masters masters;
+    private final StrictCopies strictCopies;
     private final Map<Integer, RegisteredShuffle> own = new ConcurrentHashMap<>();
     private final Map<Attempt, Asked> attempts = new LinkedHashMap<>();
 
-    Generations(Masters masters) {
+    Generations(Masters masters, StrictCopies strictCopies) {
         this.masters = masters;
+        this.strictCopies = strictCopies;
     }
 
     /**
@@ -78,6 +80,7 @@ public final class Generations {
     public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation, HoldfastException why) {
         LOG.warn("Shuffle {}: generation {} cannot be read and is given up: {}", handle.shuffleId(), generation, why.getMessage());
         try {
+            strictCopies.await(masters);
             masters.registerShuffle(
                     handle.key(generation + 1), handle.partitions(), handle.maps(), handle.copies(), handle.ack(), false, true);
         } catch (HoldfastException error) {
@@ -114,8 +117,10 @@ public final class Generations {
         if (first != null) {
             return first;
         }
+        strictCopies.await(masters);
         RegisteredShuffle found = masters.registerShuffle(
                 handle.key(0), handle.partitions(), handle.maps(), handle.copies(), handle.ack(), true, false);
+        strictCopies.check(found);
         LOG.debug("Shuffle {}: written with {} copies", found.key(), found.copies());
         return found;
     }

@@ -25,9 +25,6 @@ import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
  * reaches nobody. Everything in it is thread-safe and bounded. Called by the manager, the writer and the reader.
  */
 public final class HoldfastRuntime implements AutoCloseable {
-    /** Idle direct memory that is kept for the next task. */
-    private static final long IDLE_BUFFER_BYTES = 64L << 20;
-
     /** Generations whose places are remembered; those of one forgotten are decoded again. */
     private static final int PLACES_MAX = 256;
 
@@ -44,11 +41,11 @@ public final class HoldfastRuntime implements AutoCloseable {
     public HoldfastRuntime(HoldfastConf conf) {
         this.conf = conf;
         masters = new Masters(conf.endpoints(), conf.requestMs());
-        buffers = new Buffers(IDLE_BUFFER_BYTES);
+        buffers = new Buffers(TaskShare.idle());
         connections = new ConnectionPool(() -> Hello.client(masters.clusterId(), masters.raftIndex()), buffers);
         pushContext = new PushContext(masters, connections, buffers, conf.ack(), conf.push());
         manifests = new Manifests(masters);
-        generations = new Generations(masters);
+        generations = new Generations(masters, StrictCopies.of(conf));
     }
 
     /** The settings. */

@@ -48,7 +48,7 @@ public final class RddJobs {
             case "sortWithin" -> inOrder(ordered(pairs, false, false, chosen));
             case "sortedCombined" -> inOrder(ordered(pairs, true, true, chosen));
             case "sortedAggregated" -> inOrder(ordered(pairs, true, false, chosen));
-            case "sortByKey" -> inOrder(pairs.sortByKey(true, 4)) + String.join(" ", pairs.sortByKey(true, 4).keys().take(50));
+            case "sortByKey" -> sorted(pairs.sortByKey(true, 4));
             case "cogroup" -> cogroup(pairs);
             case "groupByKey" -> digest(pairs.groupByKey(5).mapValues(RddJobs::sum));
             case "reused" -> reused(context, chosen);
@@ -186,5 +186,16 @@ public final class RddJobs {
             }
             return List.of(partition + ":" + keys + ":" + sums.hashCode()).iterator();
         }, true).collect().toString();
+    }
+
+    /** The order of all keys and what each adds up to. Not by partitions: Spark draws their bounds by the number of the RDD in its session. */
+    private static String sorted(JavaPairRDD<String, Long> records) {
+        long keys = 0;
+        TreeMap<String, Long> sums = new TreeMap<>();
+        for (Tuple2<String, Long> record : records.collect()) {
+            keys = keys * 31 + record._1().hashCode();
+            sums.merge(record._1(), record._2(), Long::sum);
+        }
+        return keys + ":" + sums.hashCode();
     }
 }
