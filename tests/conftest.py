@@ -21,6 +21,9 @@ from tests.support.jvm import Jvm
 hypothesis.settings.register_profile("holdfast", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("holdfast")
 
+#: What runs the plug-in's Java, and so has something to say on every line of Spark (tox -e spark35, spark43).
+PLUGIN = re.compile(r"(jvm/test_|spark/test_(plugin|synthetic|drill)|acceptance/test_spark|cli/test_plugin)\w*\.py$")
+
 LINES_SHOWN = 60
 LOGS_SHOWN = 12
 
@@ -31,7 +34,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked long, unless asked for."""
+    """Mark what runs the plug-in's Java; leave out what is marked long, unless asked for."""
+    for item in items:
+        if PLUGIN.search(item.path.as_posix()):
+            item.add_marker(pytest.mark.plugin)
     if config.getoption("--run-long"):
         return
     skip = pytest.mark.skip(reason="long; ask for it with --run-long")

@@ -24,12 +24,17 @@ from holdfast.common.errors import ConfigError
 
 #: Where the sources are in the installed package, and jars that were built before it was packed.
 _JVM = Path(__file__).resolve().parent.parent / "jvm"
+_PREBUILT = _JVM / "prebuilt"
 _JDK_MIN = 17
 _FLAGS = ("--release", "17", "-proc:none", "-nowarn", "-Xlint:none", "-encoding", "UTF-8")
 _CORE_JAR = re.compile(r"spark-core_(\d+\.\d+)-((\d+)\.(\d+)\.[\w.-]+)\.jar")
 _COMPILE_SECONDS_MAX = 600
 #: Every entry of a jar gets this time, so that equal sources make equal jars.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+class NoCompilerError(ConfigError):
+    """There is no Java compiler, or none that is new enough."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +74,31 @@ def installed_spark(home: Path | None = None) -> Spark:
 def jar(spark: Spark | None = None) -> Path:
     """Return the path of the plug-in's jar for this Spark (default: the installed one), compiling it if it has to be.
 
-    Raises ConfigError if there is no Spark or no JDK, or if the sources do not compile against it.
+    A jar that came with the package serves if it was built for this very Spark; where there is no compiler, also if it
+    was for another patch release of the same line. Raises ConfigError if there is no Spark or none of these can be had,
+    or if the sources do not compile against it.
     """
     spark = spark or installed_spark()
-    roots = [_JVM / "src" / "main" / "java", _JVM / "src" / spark.shim / "java"]
-    sources = _sources(roots)
-    name = f"holdfast-spark-{spark.version}_{spark.scala}-{_digest(sources)}.jar"
-    shipped = _JVM / "prebuilt" / name
-    if shipped.is_file():
-        return shipped
+    name, files, digest = _plan(spark)
+    if (_PREBUILT / name).is_file():
+        return _PREBUILT / name
     place = _cache() / name
     if not place.is_file():
-        build(spark, [path for _, path in sources], place)
+        try:
+            build(spark, files, place)
+        except NoCompilerError:
+            line = ".".join(map(str, spark.line))
+            if near := sorted(_PREBUILT.glob(f"holdfast-spark-{line}.*_{spark.scala}-{digest}.jar")):
+                return near[-1]
+            raise
     return place
+
+
+def prebuild(spark: Spark, directory: Path) -> Path:
+    """Compile the plug-in for this Spark into `directory`, under the name by which `jar` finds it in a package."""
+    name, files, _ = _plan(spark)
+    build(spark, files, directory / name)
+    return directory / name
 
 
 def build(spark: Spark, files: Iterable[Path], place: Path, more_classpath: str = "") -> None:
@@ -99,6 +116,13 @@ def build(spark: Spark, files: Iterable[Path], place: Path, more_classpath: str 
             os.replace(packed, place)
     except OSError as error:
         raise ConfigError(f"the jar cannot be written below {place.parent}: {error}; set XDG_CACHE_HOME") from error
+
+
+def _plan(spark: Spark) -> tuple[str, list[Path], str]:
+    """Name of the jar for this Spark, its sources, and their digest."""
+    sources = _sources([_JVM / "src" / part / "java" for part in ("main", spark.shim)])
+    digest = _digest(sources)
+    return f"holdfast-spark-{spark.version}_{spark.scala}-{digest}.jar", [path for _, path in sources], digest
 
 
 def _pyspark_home() -> Path | None:
@@ -134,14 +158,16 @@ def _javac() -> str:
     wanted = str(Path(home) / "bin" / "javac") if home else "javac"
     found = shutil.which(wanted) or (shutil.which("javac") if home else None)
     if found is None:
-        raise ConfigError(
+        raise NoCompilerError(
             "there is no Java compiler: install a JDK 17 or later (a JRE has none) "
             "and set JAVA_HOME, or have javac on PATH"
         )
     done = subprocess.run([found, "-version"], check=False, capture_output=True, text=True, timeout=60)
     told = re.search(r"javac (?:1\.)?(\d+)", done.stdout + done.stderr)
     if done.returncode or told is None or int(told[1]) < _JDK_MIN:
-        raise ConfigError(f"{found} is {told[0] if told else 'no Java compiler'}: the plug-in needs a JDK 17 or later")
+        raise NoCompilerError(
+            f"{found} is {told[0] if told else 'no Java compiler'}: the plug-in needs a JDK 17 or later"
+        )
     return found
 
 

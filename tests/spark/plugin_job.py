@@ -52,7 +52,7 @@ def strict(spark: SparkSession) -> Steps:
     def told(what: Callable[[], Any]) -> Any:
         try:
             return what()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - Py4J and Spark have many kinds, and its text is the answer
             return str(error)
 
     yield again()
