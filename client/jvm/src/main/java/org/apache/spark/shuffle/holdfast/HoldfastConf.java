@@ -49,6 +49,7 @@ public record HoldfastConf(
     /** Reads and checks the settings. */
     public static HoldfastConf of(SparkConf conf) {
         Reader read = new Reader(conf);
+        TaskShare share = TaskShare.of(conf);
         boolean mayFallBack = read.word("fallback", "auto", "auto", "never").equals("auto");
         // Executors that come and go could lose what fell back, which Spark would not expect of reliable storage.
         boolean dynamic = conf.getBoolean("spark.dynamicAllocation.enabled", false);
@@ -63,10 +64,10 @@ public record HoldfastConf(
                 read.codec(),
                 new PushLimits(
                         (int) read.bytes("push.frame", PushLimits.USUAL.frameBytes(), 256 * KIB, 4 * MIB),
-                        read.bytes("push.open", PushLimits.USUAL.openBytes(), 4 * MIB, 1024 * MIB),
-                        read.bytes("push.inFlight", PushLimits.USUAL.heldBytes(), 4 * MIB, 1024 * MIB)),
+                        read.bytes("push.open", share.open(), 4 * MIB, 1024 * MIB),
+                        read.bytes("push.inFlight", share.held(), 4 * MIB, 1024 * MIB)),
                 new FetchLimits(
-                        read.bytes("fetch.inFlight", 48 * MIB, MIB, 1024 * MIB),
+                        read.bytes("fetch.inFlight", share.fetch(), MIB, 1024 * MIB),
                         (int) read.number("fetch.workers", 8, 1, 64),
                         read.time("fetch.returnGrace", "30s", 0, 3_600_000)),
                 read.time("lease", "0s", 0, 7 * 86_400_000L),

@@ -39,7 +39,10 @@ public final class Buffers {
         }
     }
 
-    /** Returns an empty little-endian buffer of at least {@code bytes}: position 0, limit = capacity. */
+    /**
+     * Returns an empty little-endian buffer of at least {@code bytes}: position 0, limit = capacity. Throws
+     * {@link NoDirectMemoryException}.
+     */
     public ByteBuffer take(int bytes) {
         int size = classOf(bytes);
         ByteBuffer found = null;
@@ -55,18 +58,27 @@ public final class Buffers {
             }
         }
         if (found == null) {
-            try {
-                found = ByteBuffer.allocateDirect(capacity);
-            } catch (OutOfMemoryError full) {
-                synchronized (this) {
-                    taken--;
-                    takenBytes -= capacity;
-                }
-                trim();
-                throw full;
-            }
+            found = allocate(capacity);
         }
         return found.clear().order(ByteOrder.LITTLE_ENDIAN);
+    }
+
+    /** Makes a buffer; what lies idle in other sizes makes room for it where it has to. */
+    private ByteBuffer allocate(int capacity) {
+        try {
+            return ByteBuffer.allocateDirect(capacity);
+        } catch (OutOfMemoryError full) {
+            trim();
+        }
+        try {
+            return ByteBuffer.allocateDirect(capacity);
+        } catch (OutOfMemoryError full) {
+            synchronized (this) {
+                taken--;
+                takenBytes -= capacity;
+                throw new NoDirectMemoryException(capacity, taken, takenBytes, full);
+            }
+        }
     }
 
     /** Gives back what {@link #take} returned: that very object, no slice of it. */

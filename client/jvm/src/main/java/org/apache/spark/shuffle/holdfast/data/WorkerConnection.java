@@ -66,7 +66,12 @@ public final class WorkerConnection implements AutoCloseable {
         this.channel = channel;
         this.buffers = buffers;
         in = buffers.take(INPUT_BYTES);
-        out = buffers.take(OUTPUT_BYTES);
+        try {
+            out = buffers.take(OUTPUT_BYTES);
+        } catch (NoDirectMemoryException full) {
+            buffers.release(in);
+            throw full;
+        }
     }
 
     /**
@@ -91,7 +96,13 @@ public final class WorkerConnection implements AutoCloseable {
             closeQuietly(channel);
             throw unreachable(worker, address, error);
         }
-        WorkerConnection made = new WorkerConnection(worker, address, channel, buffers);
+        WorkerConnection made;
+        try {
+            made = new WorkerConnection(worker, address, channel, buffers);
+        } catch (NoDirectMemoryException full) {
+            closeQuietly(channel);
+            throw full;
+        }
         try {
             made.finishConnect(deadlineNs);
             made.greet(hello, deadlineNs);
@@ -151,8 +162,9 @@ public final class WorkerConnection implements AutoCloseable {
         }
         int head = FrameHeader.SIZE + meta.remaining();
         if (out.capacity() < head) {
+            ByteBuffer larger = buffers.take(head);
             buffers.release(out);
-            out = buffers.take(head);
+            out = larger;
         }
         out.clear();
         FrameHeader.encode(out, type, requestId, meta, (int) bodyBytes);

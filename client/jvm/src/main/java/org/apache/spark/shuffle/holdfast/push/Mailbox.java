@@ -76,6 +76,11 @@ final class Mailbox {
         waitFor(0);
     }
 
+    /** Waits a moment, since what is wanted is in other hands than the pusher's. */
+    synchronized void rest(long ms) throws HoldfastException {
+        pause(ms);
+    }
+
     /** Hands over the last frames and waits until all are kept. Without a thread so far, this one does the work. */
     void finish(List<PushFrame> last) throws HoldfastException {
         boolean inline;
@@ -91,7 +96,7 @@ final class Mailbox {
         }
         synchronized (this) {
             while (!over) {
-                pause();
+                pause(0);
             }
             if (error != null || aborted) {
                 throw ended();
@@ -150,7 +155,7 @@ final class Mailbox {
 
     private synchronized void waitFor(long heldMax) throws HoldfastException {
         while (heldBytes > heldMax && !over) {
-            pause();
+            pause(0);
         }
         if (over) {
             throw ended();
@@ -164,10 +169,10 @@ final class Mailbox {
         return new HoldfastException(error.status(), error.getMessage(), error);
     }
 
-    /** Waits for the pusher to tell of something. The lock is held. */
-    private void pause() throws HoldfastException {
+    /** Waits for the pusher to tell of something, so long at most (0: as long as it takes). The lock is held. */
+    private void pause(long mostMs) throws HoldfastException {
         try {
-            wait();
+            wait(mostMs);
         } catch (InterruptedException interrupt) {
             abort();
             Thread.currentThread().interrupt();

@@ -8,6 +8,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
+import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
 import org.apache.spark.shuffle.holdfast.push.Places.Destination;
 import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
@@ -35,6 +36,9 @@ public final class PushWriter {
     /** Payload and header of a LAST with nothing in it. */
     private static final int HEAD_BYTES_MAX = BatchHeader.SIZE + BatchHeader.TOTALS_BYTES;
     private static final int FRAME_BYTES_LEAST = 64 << 10;
+    /** For direct memory that other tasks hold. */
+    private static final long MEMORY_WAIT_NS = 60_000_000_000L;
+    private static final int MEMORY_PAUSE_MS = 20;
 
     private final PushLimits limits;
     private final Places places;
@@ -300,14 +304,23 @@ public final class PushWriter {
         return frame;
     }
 
-    /** Takes memory; where the JVM has none left what this writer holds has to be acknowledged first. */
+    /** Takes memory; where the JVM has none left this writer waits until its own is acknowledged, then for that of others. */
     private PushFrame take(Destination destination, int bytes) throws HoldfastException {
-        try {
-            return memory.take(destination, bytes);
-        } catch (OutOfMemoryError full) {
-            while (handOverFullest(-1)) { }
-            mail.drain();
-            return memory.take(destination, bytes);
+        long deadlineNs = System.nanoTime() + MEMORY_WAIT_NS;
+        for (;;) {
+            try {
+                return memory.take(destination, bytes);
+            } catch (NoDirectMemoryException full) {
+                boolean mine = mail.heldBytes() > 0;
+                while (handOverFullest(-1)) {
+                    mine = true;
+                }
+                mail.drain();
+                if (!mine && System.nanoTime() - deadlineNs > 0) {
+                    throw new HoldfastException(Status.INTERNAL, where + ": " + full.getMessage(), full);
+                }
+                mail.rest(MEMORY_PAUSE_MS);
+            }
         }
     }
 

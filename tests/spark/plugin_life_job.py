@@ -1,0 +1,247 @@
+"""Jobs in which Spark does what it does in its life: tries again, speculates, loses executors, streams.
+
+Run by tests/spark/test_plugin_life.py. Tasks leave files in the directory HOLDFAST_JOB_DIR: each attempt that began,
+under the number of its map and its own; and some wait there for a file that tells them to go on.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas
+from pyspark import RDD, BarrierTaskContext, TaskContext
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from tests.spark.plugin_job import Steps, main
+
+WAIT_SECONDS = 240.0
+#: Long enough to be pushed before its map ends.
+TEXT = "text" * 500
+MAPS = 4
+KEYS = 10
+ROWS = 2_000
+
+
+def directory() -> str:
+    """Where tasks and tests meet."""
+    return os.environ["HOLDFAST_JOB_DIR"]
+
+
+def await_file(path: Path) -> None:
+    """Return once it is there; an error if that takes very long."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{path} does not come")
+        time.sleep(0.05)
+
+
+def pairs(spark: SparkSession, during: Callable[[int, int, Path], None]) -> "RDD[Any]":
+    """Pairs of key and a number, from four maps; `during` is called in each half-way, with map, attempt, directory."""
+    place = directory()
+
+    def map_task(numbers: Iterator[int]) -> Iterator[tuple[int, tuple[int, str]]]:
+        task = TaskContext.get()
+        assert task is not None
+        map_index, attempt = task.partitionId(), task.attemptNumber()
+        Path(place, f"{map_index}-{attempt}").touch()
+        for count, number in enumerate(numbers):
+            if count == ROWS // MAPS // 2:
+                during(map_index, attempt, Path(place))
+            yield number % KEYS, (number, TEXT)
+
+    # Not batched: what was given so far is written so far.
+    return spark.sparkContext.parallelize(range(ROWS), MAPS).mapPartitions(map_task)
+
+
+def totals(numbers: "RDD[Any]") -> list[Any]:
+    """Of every key: how many, and their sum."""
+    grouped = numbers.groupByKey(3).mapValues(lambda values: sorted(value[0] for value in values))
+    return sorted((key, len(values), sum(values)) for key, values in grouped.collect())
+
+
+def retried(spark: SparkSession) -> Steps:
+    """Two maps fail half-way, one of them twice."""
+
+    def fail(map_index: int, attempt: int, place: Path) -> None:
+        if (map_index, attempt) in ((1, 0), (2, 0), (2, 1)):
+            raise RuntimeError("as it was meant to")
+
+    yield totals(pairs(spark, fail))
+
+
+def speculation(spark: SparkSession) -> Steps:
+    """A map stands still half-way until its twin has begun; then both write to their ends."""
+
+    def stand_still(map_index: int, attempt: int, place: Path) -> None:
+        if (map_index, attempt) == (0, 0):
+            await_file(place / "0-1")
+
+    yield totals(pairs(spark, stand_still))
+
+
+def barrier(spark: SparkSession) -> Steps:
+    """One task of a barrier stage fails after all have written half; all run again."""
+    place = directory()
+
+    def together(numbers: Iterator[Any]) -> Iterator[tuple[int, tuple[int, str]]]:
+        task = BarrierTaskContext.get()
+        for count, number in enumerate(numbers):
+            if count == ROWS // 4:
+                task.barrier()
+                first = Path(place, "failed")
+                if task.partitionId() == 1 and not first.exists():
+                    first.touch()
+                    raise RuntimeError("as it was meant to")
+            yield number % KEYS, (number, TEXT)
+
+    # The stage reads a shuffle itself.
+    numbers = spark.sparkContext.parallelize([(number % 2, number) for number in range(ROWS)], MAPS)
+    yield totals(numbers.partitionBy(2).values().barrier().mapPartitions(together))
+
+
+def indeterminate(spark: SparkSession) -> Steps:
+    """Rows dealt out in turn, in whatever order they arrive; read again after some were lost."""
+    spread = spark.sparkContext.parallelize([(number % KEYS, number) for number in range(ROWS)], MAPS)
+    dealt = spread.groupByKey(3).flatMap(lambda pair: [(number % KEYS, (number, TEXT)) for number in pair[1]])
+    dealt = dealt.repartition(5)
+    yield dealt.count()
+    yield totals(dealt)
+
+
+def twice(spark: SparkSession) -> Steps:
+    """One shuffle that is read twice; nobody holds the maps up."""
+    grouped = pairs(spark, lambda *_: None).groupByKey(3).mapValues(lambda values: sum(value[0] for value in values))
+    yield sorted(grouped.collect())
+    yield sorted(grouped.collect())
+
+
+def executors(spark: SparkSession) -> set[str]:
+    """Ids of the executors that Spark has now."""
+    found: Any = spark.sparkContext._jsc.sc().getExecutorIds()
+    return {found.apply(each) for each in range(found.size())}
+
+
+def await_executors(spark: SparkSession, good: Callable[[set[str]], bool]) -> None:
+    """Return once the executors are as they should be."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not good(executors(spark)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the executors are {executors(spark)}")
+        time.sleep(0.1)
+
+
+def idle(spark: SparkSession) -> Steps:
+    """The same; all executors leave in between."""
+    steps = twice(spark)
+    yield next(steps)
+    await_executors(spark, lambda now: not now)
+    yield next(steps)
+
+
+def decommissioned(spark: SparkSession) -> Steps:
+    """The same; the executors of the first read are decommissioned and leave."""
+    steps = twice(spark)
+    yield next(steps)
+    before = executors(spark)
+    jvm: Any = spark.sparkContext._jvm
+    info = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("as it was meant to", jvm.scala.Option.empty())
+    for each in before:
+        spark.sparkContext._jsc.sc().schedulerBackend().decommissionExecutor(each, info, False, False)
+    await_executors(spark, lambda now: not now & before)
+    yield next(steps)
+
+
+def killed(spark: SparkSession) -> Steps:
+    """Maps 2 and 3 wait half-way for the file `go`."""
+
+    def wait(map_index: int, attempt: int, place: Path) -> None:
+        if map_index >= 2:
+            (place / f"waits-{map_index}").touch()
+            await_file(place / "go")
+
+    yield totals(pairs(spark, wait))
+
+
+def streaming(spark: SparkSession) -> Steps:
+    """A query over files, one a micro-batch, that is stopped, goes on from its checkpoint, and is stopped again."""
+    place = Path(directory())
+    (place / "input").mkdir(exist_ok=True)
+    for _ in range(2):
+        first = len(list((place / "input").iterdir()))
+        for number in range(first, first + 3):
+            rows = "".join(f"{number * 1000 + each}\n" for each in range(1000))
+            (place / f"new-{number}").write_text(rows)
+            (place / f"new-{number}").rename(place / "input" / f"{number}.csv")
+        seen: dict[int, list[int]] = {}
+        batches: list[int] = []
+
+        def take(frame: DataFrame, batch: int, seen: dict[int, list[int]] = seen, batches: list[int] = batches) -> None:
+            batches.append(batch)
+            seen.update({row.key: [row["count"], row.sum] for row in frame.collect()})
+
+        numbers = spark.readStream.schema("id long").option("maxFilesPerTrigger", "1").csv(str(place / "input"))
+        counted = numbers.groupBy((functions.col("id") % KEYS).alias("key")).agg(
+            functions.count("*").alias("count"), functions.sum("id").alias("sum")
+        )
+        query = (
+            counted.writeStream.outputMode("update")
+            .foreachBatch(take)
+            .option("checkpointLocation", str(place / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        yield [batches, sorted(seen.items())]
+
+
+def over_pandas(spark: SparkSession) -> Steps:
+    """Functions over pandas, whose groups come by a shuffle."""
+    numbers = spark.range(0, 20_000, 1, 5).selectExpr("id", "id % 97 AS key", "CAST(id % 13 AS DOUBLE) AS value")
+    other = numbers.where("id % 3 = 0").selectExpr("key", "value * 2 AS twice")
+
+    def centred(group: Any) -> Any:
+        return group.assign(value=group.value - group.value.mean()).head(20)
+
+    def paired(left: Any, right: Any) -> Any:
+        return left.head(1).assign(value=float(len(left)), id=len(right))[["id", "key", "value"]]
+
+    def middle(values: pandas.Series) -> float:
+        return float(values.median())
+
+    schema = "id long, key long, value double"
+    yield {
+        "grouped": rows(numbers.groupBy("key").applyInPandas(centred, schema)),
+        "cogrouped": rows(numbers.groupBy("key").cogroup(other.groupBy("key")).applyInPandas(paired, schema)),
+        "aggregated": rows(numbers.groupBy("key").agg(functions.pandas_udf(middle, "double")("value"))),
+        "mapped": rows(
+            numbers.repartition(7, "key").mapInPandas(lambda frames: (one[one.id < 500] for one in frames), schema)
+        ),
+    }
+
+
+def rows(frame: DataFrame) -> list[Any]:
+    """All rows, in an order of their own, numbers without the noise of sums in another order."""
+    return sorted([round(cell, 6) for cell in row] for row in frame.collect())
+
+
+JOBS: dict[str, Callable[[SparkSession], Steps]] = {
+    each.__name__: each
+    for each in (
+        retried,
+        speculation,
+        barrier,
+        indeterminate,
+        twice,
+        idle,
+        decommissioned,
+        killed,
+        streaming,
+        over_pandas,
+    )
+}
+
+if __name__ == "__main__":
+    main(JOBS)

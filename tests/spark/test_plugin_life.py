@@ -1,0 +1,215 @@
+"""What Spark does in its life changes no answer: retries, speculation, executors that go, streams, pandas, Connect.
+
+Every job runs in a Spark of its own with the plug-in and without fallback, and the workers must have taken bytes. What
+is asserted beside the answers is which attempts of which maps ran: those that finished never run again.
+"""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pyspark
+import pytest
+
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.spark import conf
+from tests.spark.test_plugin import Job, generations, job, pushed
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(900)
+ROWS, KEYS = 2_000, 10
+COUNTED = [[key, ROWS // KEYS, sum(range(key, ROWS, KEYS))] for key in range(KEYS)]
+SUMS = [[key, sum(range(key, ROWS, KEYS))] for key in range(KEYS)]
+SEPARATE = "local-cluster[2,1,1024]"
+START_SECONDS = 240.0
+
+
+@contextmanager
+def life(
+    name: str, cluster: LocalCluster, directory: Path, monkeypatch: pytest.MonkeyPatch, master: str = "local[2,4]",
+    **settings: str,
+) -> Iterator[Job]:  # fmt: skip
+    """Run a job of plugin_life_job.py; the workers must have taken bytes of it when the block ends."""
+    monkeypatch.setenv("HOLDFAST_JOB_DIR", str(directory))
+    more = {f"spark.{key.replace('__', '.')}": value for key, value in settings.items()}
+    before = pushed(cluster)
+    with job(name, conf(cluster.endpoints, fallback="never") | more, directory, master, "plugin_life_job") as running:
+        yield running
+    assert pushed(cluster) != before
+
+
+def attempts(directory: Path) -> set[str]:
+    """`map-attempt` of every attempt that began."""
+    return {path.name for path in directory.glob("[0-9]-[0-9]")}
+
+
+def test_failed_maps_are_tried_again(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What attempts wrote before they failed half-way is in no answer."""
+    with life("retried", cluster, tmp_path, monkeypatch) as running:
+        assert running.step() == COUNTED
+    assert attempts(tmp_path) == {"0-0", "1-0", "1-1", "2-0", "2-1", "2-2", "3-0"}
+
+
+def test_speculation(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two attempts of a map write at once, one wins, and every row is there once."""
+    settings = {"speculation": "true", "speculation__interval": "100ms", "speculation__multiplier": "1.1"}
+    with life(
+        "speculation", cluster, tmp_path, monkeypatch, SEPARATE, **settings, speculation__quantile="0.5"
+    ) as running:
+        assert running.step() == COUNTED
+    assert {"0-0", "0-1"} <= attempts(tmp_path)
+
+
+def test_barrier_stages_are_tried_again_whole(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One task of a barrier stage fails after all have pushed: the second attempt of the stage alone counts."""
+    with life("barrier", cluster, tmp_path, monkeypatch) as running:
+        assert running.step() == COUNTED
+    assert (tmp_path / "failed").exists()
+
+
+def test_rows_dealt_out_in_turn_are_exact_after_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker goes for good with a part of an indeterminate stage's output: all of the stage runs again."""
+    quick = {"lease": {"worker": "3s", "heartbeat": "500ms"}}
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=quick) as cluster,
+        life("indeterminate", cluster, tmp_path, monkeypatch, holdfast__fetch__returnGrace="1s") as running,
+    ):
+        assert running.step() == ROWS
+        cluster.workers[0].kill()
+        running.go()
+        assert running.step() == COUNTED
+        assert "is given up" in running.log()
+        assert max(generations(cluster)) >= 1
+        cluster.workers[0].start()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        (
+            "idle",
+            {
+                "dynamicAllocation__enabled": "true",
+                "dynamicAllocation__minExecutors": "0",
+                "dynamicAllocation__maxExecutors": "2",
+                "dynamicAllocation__executorIdleTimeout": "1s",
+            },
+        ),
+        ("decommissioned", {"decommission__enabled": "true", "storage__decommission__enabled": "true"}),
+    ],
+)
+def test_executors_go_between_two_reads(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, str]
+) -> None:
+    """With dynamic allocation, or decommissioned: no map runs again for the executors that left."""
+    with life(name, cluster, tmp_path, monkeypatch, SEPARATE, **settings) as running:
+        assert running.step() == SUMS
+        began = {path: path.stat().st_mtime_ns for path in tmp_path.glob("[0-9]-[0-9]")}
+        running.go()
+        assert running.step() == SUMS
+        assert began == {path: path.stat().st_mtime_ns for path in tmp_path.glob("[0-9]-[0-9]")}
+        assert "FetchFailed" not in running.log()
+
+
+def test_executor_killed_while_maps_write(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kill -9 of an executor: its map runs again, those that it had finished do not, and the answer is exact."""
+    with life("killed", cluster, tmp_path, monkeypatch, SEPARATE) as running:
+        wait_until(
+            lambda: all((tmp_path / f"waits-{each}").exists() for each in (2, 3)), "two maps half-way", START_SECONDS
+        )
+        executor_processes(running.pid)[0].kill()
+        wait_until(lambda: attempts(tmp_path) & {"2-1", "3-1"}, "a map to run again", START_SECONDS)
+        (tmp_path / "go").touch()
+        assert running.step() == COUNTED
+        assert len(attempts(tmp_path)) == 5, "a map that had finished ran again"
+
+
+def executor_processes(driver: int) -> list[psutil.Process]:
+    """The JVMs of an application's executors."""
+    found = []
+    for child in psutil.Process(driver).children(recursive=True):
+        try:
+            command = child.cmdline()
+        except psutil.Error:
+            continue
+        if command and command[0].endswith("java") and "CoarseGrainedExecutorBackend" in " ".join(command):
+            found.append(child)
+    return found
+
+
+def test_streams(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Micro-batches with an aggregation: stopped, gone on from the checkpoint, also in another application."""
+    files = batches = 0
+    for _ in range(2):
+        with life("streaming", cluster, tmp_path, monkeypatch) as running:
+            for _ in range(2):
+                numbers, counts = running.step()
+                files += 3
+                assert numbers == list(range(batches, batches + 3))
+                batches += 3
+                keys = {key: list(range(key, files * 1000, KEYS)) for key in range(KEYS)}
+                assert counts == [[key, [len(all_of), sum(all_of)]] for key, all_of in keys.items()]
+                running.go()
+            assert running.step() == "stopped"
+
+
+def test_functions_over_pandas(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grouped, cogrouped, aggregated and mapped frames are those of Spark's own shuffle."""
+    monkeypatch.setenv("HOLDFAST_JOB_DIR", str(tmp_path))
+    with job("over_pandas", {}, tmp_path, module="plugin_life_job") as own:
+        expected = own.step()
+    assert all(expected.values())
+    with life("over_pandas", cluster, tmp_path, monkeypatch) as running:
+        assert running.step() == expected
+
+
+CONNECT = textwrap.dedent(
+    """
+    import json, sys
+    from pyspark.sql import SparkSession, functions as F
+    from holdfast.client.spark import conf
+
+    settings = {**conf(sys.argv[1], fallback="never"), "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1", "spark.sql.shuffle.partitions": "4"}
+    builder = SparkSession.builder.remote("local[2]")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    assert "connect" in type(spark).__module__, type(spark)
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    numbers = spark.range(0, 100_000, 1, 4).select("id", (F.col("id") % 100).alias("key"))
+    grouped = numbers.groupBy("key").agg(F.sum("id").alias("sum"))
+    joined = numbers.join(grouped, "key").where("id < 3").orderBy("id").select("id", "sum")
+    print(json.dumps([list(row) for row in joined.collect()]))
+    spark.stop()
+    """
+)
+
+
+@pytest.mark.skipif(pyspark.__version__.startswith("3."), reason="pip's PySpark 3.5 has no server for Connect")
+def test_connect_sessions(cluster: LocalCluster) -> None:
+    """A Connect session with conf() shuffles through the workers."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("SPARK_")}
+    clean.pop("PYSPARK_PIN_THREAD", None)
+    before = pushed(cluster)
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECT, cluster.endpoints],
+        env={**clean, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.stdout.strip() == str([[each, sum(range(each, 100_000, 100))] for each in range(3)]), done.stderr[
+        -4000:
+    ]
+    assert pushed(cluster) > before
