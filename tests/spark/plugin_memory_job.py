@@ -1,0 +1,75 @@
+"""Jobs that show what the plug-in holds; run by tests/spark/test_plugin_memory.py.
+
+How many shuffles `many` makes and how much `big` moves is in HOLDFAST_JOB_SIZE.
+"""
+
+import gc
+import os
+import subprocess
+import time
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks import workloads
+from tests.spark.plugin_job import Steps, main
+
+WAIT_SECONDS = 120.0
+#: After these everything is there that is made once: threads, connections, idle buffers.
+WARM = 30
+#: Shuffles that Spark still knows of when its cleaner has done its work; the last ones may be held by who asked.
+KNOWN_MAX = 4
+
+
+def big(spark: SparkSession) -> Steps:
+    """The workload of that name."""
+    yield workloads.big(spark, float(os.environ["HOLDFAST_JOB_SIZE"]))
+
+
+def many(spark: SparkSession) -> Steps:
+    """Small shuffles one after the other, and what is held before and after them."""
+    shuffles(spark, WARM)
+    yield held(spark)
+    shuffles(spark, int(os.environ["HOLDFAST_JOB_SIZE"]))
+    yield held(spark)
+
+
+def shuffles(spark: SparkSession, count: int) -> None:
+    """Make some, of rows and of pairs."""
+    for number in range(count // 2):
+        spark.range(0, 1_000, 1, 4).repartition(4, "id").count()
+        pairs = spark.sparkContext.parallelize([(each % 7, number) for each in range(100)], 2)
+        assert len(pairs.groupByKey(2).collect()) == 7
+
+
+def held(spark: SparkSession) -> dict[str, int]:
+    """What the plug-in holds in this JVM once Spark's cleaner has forgotten the shuffles."""
+    jvm: Any = spark.sparkContext._jvm
+    env = jvm.org.apache.spark.SparkEnv.get()
+    deadline = time.monotonic() + WAIT_SECONDS
+    while env.mapOutputTracker().shuffleStatuses().size() > KNOWN_MAX:
+        assert time.monotonic() < deadline, "Spark's cleaner does not come"
+        gc.collect()
+        jvm.System.gc()
+        time.sleep(0.2)
+    runtime = env.shuffleManager().runtime()
+    process = jvm.java.lang.ProcessHandle.current().pid()
+    found = {
+        # A connection that lies idle has two of its own.
+        "buffers": runtime.buffers().taken() - 2 * runtime.connections().idle(),
+        "connections borrowed": runtime.connections().borrowed(),
+        "connections": runtime.connections().idle(),
+        "pushing threads": runtime.pushContext().busyThreads(),
+        "threads": jvm.java.lang.Thread.activeCount(),
+        "files": len(os.listdir(f"/proc/{process}/fd")),
+    }
+    told = subprocess.run(["jmap", "-histo:live", str(process)], check=True, capture_output=True, text=True).stdout
+    for line in told.splitlines():
+        words = line.split()
+        if len(words) > 3 and words[3].startswith("org.apache.spark.shuffle.holdfast."):
+            found[words[3].rpartition(".")[2]] = int(words[1])
+    return found
+
+
+if __name__ == "__main__":
+    main({"big": big, "many": many})

@@ -1,0 +1,131 @@
+"""What the plug-in takes is given back: memory in small executors, nothing after many shuffles, disks after an end."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.spark import conf
+from tests.spark.test_plugin import TOTALS, Job, job, pushed, shuffles
+from tests.spark.test_plugin_life import SEPARATE, START_SECONDS, executor_processes
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(1800)
+#: What every JVM of Spark's opens and closes as it likes.
+COMINGS_AND_GOINGS = 16
+SMALL_EXECUTORS = {"spark.executor.memory": "512m"}
+SMALL_DRIVER = {"spark.driver.memory": "512m"}
+#: What may be gone between two looks at an application that ended: lease, grace, and the workers' next question.
+GONE_SECONDS = 120.0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("master", "settings"),
+    [("local[2]", SMALL_DRIVER), ("local[6]", SMALL_DRIVER), ("local-cluster[2,1,512]", SMALL_EXECUTORS)],
+)
+def test_half_a_gibibyte_is_enough(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, settings: dict[str, str]
+) -> None:
+    """The workload `big` ends well, and equally, where a JVM has 512 MiB: for two tasks at once, six, or one."""
+    monkeypatch.setenv("HOLDFAST_JOB_SIZE", os.environ.get("HOLDFAST_BIG_SCALE", "1"))
+    with job("big", {}, tmp_path, module="plugin_memory_job") as own:
+        expected = own.step()
+    before = pushed(cluster)
+    ours = conf(cluster.endpoints, fallback="never") | settings
+    with job("big", ours, tmp_path, master, "plugin_memory_job") as running:
+        assert running.step() == expected
+        assert "OutOfMemory" not in running.log()
+        assert "Lost task" not in running.log()
+    assert pushed(cluster) > before
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(500, marks=pytest.mark.long)])
+def test_many_shuffles_leave_nothing(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Buffers, connections, threads, files and objects of the plug-in are as many after many shuffles as before."""
+    monkeypatch.setenv("HOLDFAST_JOB_SIZE", str(count))
+    with job("many", conf(cluster.endpoints, fallback="never"), tmp_path, module="plugin_memory_job") as running:
+        before = running.step()
+        running.go()
+        after = running.step()
+        print(before, after, sep="\n")
+        for held in ("buffers", "connections borrowed", "pushing threads"):
+            assert before[held] == after[held] == 0, held
+        grown = {what: after[what] - before.get(what, 0) for what in after}
+        assert {what: by for what, by in grown.items() if by > COMINGS_AND_GOINGS} == {}
+        wait_until(lambda: len(shuffles(cluster)) <= 5, "the masters to forget shuffles that nobody knows of")
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path) -> Iterator[LocalCluster]:
+    """A cluster that deletes soon."""
+    soon = {"lease": {"deletion_grace": "1s"}}
+    with local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=soon) as cluster:
+        yield cluster
+
+
+def stop(running: Job) -> None:
+    """The application ends by itself."""
+    running.go()
+    assert running.step() == TOTALS
+    running.go()
+    assert running.step() == "stopped"
+
+
+def kill_driver(running: Job) -> None:
+    """The driver is killed with all that it started: nobody says goodbye."""
+    for process in [*psutil.Process(running.pid).children(recursive=True), psutil.Process(running.pid)]:
+        process.send_signal(signal.SIGKILL)
+
+
+def kill_executors(running: Job) -> None:
+    """All executors are killed; the application goes on and ends by itself."""
+    for process in executor_processes(running.pid):
+        process.kill()
+    stop(running)
+
+
+@pytest.mark.parametrize(("end", "master"), [(stop, "local[2]"), (kill_driver, "local[2]"), (kill_executors, SEPARATE)])
+def test_disks_are_empty_after_an_application(
+    forgetful: LocalCluster, tmp_path: Path, end: Callable[[Job], None], master: str
+) -> None:
+    """However it ended, workers keep no file of its data, and the masters no shuffle."""
+    settings = conf(forgetful.endpoints, fallback="never") | {"spark.holdfast.lease": "3s"}
+    with job("reuse", settings, tmp_path, master) as running:
+        assert running.step() == TOTALS
+        assert stored(forgetful)
+        end(running)
+    wait_until(lambda: not stored(forgetful), "the workers' disks to be empty", GONE_SECONDS)
+    assert not shuffles(forgetful)
+
+
+def test_disks_are_empty_after_a_driver_was_killed_as_maps_wrote(
+    forgetful: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unfinished files go as finished ones do."""
+    monkeypatch.setenv("HOLDFAST_JOB_DIR", str(tmp_path))
+    settings = conf(forgetful.endpoints, fallback="never") | {"spark.holdfast.lease": "3s"}
+    with job("killed", settings, tmp_path, "local[4]", "plugin_life_job") as running:
+        wait_until(
+            lambda: all((tmp_path / f"waits-{each}").exists() for each in (2, 3)), "two maps half-way", START_SECONDS
+        )
+        wait_until(lambda: stored(forgetful), "the other two maps to be stored", START_SECONDS)
+        kill_driver(running)
+    wait_until(lambda: not stored(forgetful), "the workers' disks to be empty", GONE_SECONDS)
+    wait_until(lambda: not shuffles(forgetful), "the masters to forget", GONE_SECONDS)
+
+
+def stored(cluster: LocalCluster) -> list[Path]:
+    """Files with data of shuffles on the workers' disks, open logs that hold something included."""
+    found = []
+    for worker in cluster.workers:
+        directory = cluster.directory / worker.name
+        found += [path for path in (directory / "data").rglob("*") if path.is_file()]
+        found += [path for path in (directory / "log").rglob("*") if path.is_file() and path.stat().st_size > 4096]
+    return found
