@@ -96,7 +96,7 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
             ShuffleHandle handle, long mapId, TaskContext context, ShuffleWriteMetricsReporter metrics) {
         if (handle instanceof HoldfastShuffleHandle<?, ?, ?> ours) {
             see(ours);
-            return new HoldfastShuffleWriter<>(runtime, (HoldfastShuffleHandle<K, V, ?>) ours, mapId, context, metrics);
+            return new HoldfastShuffleWriter<>(runtime, (HoldfastShuffleHandle<K, V, ?>) ours, context, metrics);
         }
         return super.getWriter(handle, mapId, context, metrics);
     }

@@ -22,12 +22,14 @@ import scala.collection.Iterator;
  *
  * <p>Rules: {@link #write} returns when everything is acknowledged at the level asked for, so a status is only made of what is kept; an
  * attempt that hears that the generation is committed ends killed, never with a status. Map-side combining is Spark's own
- * (Aggregator.combineValuesByKey, which spills as Spark does); order within a partition is the reader's work. Called by Spark, one thread.
+ * (Aggregator.combineValuesByKey, which spills as Spark does); order within a partition is the reader's work. An attempt is known by the task
+ * attempt's number, which is unique in the application, also in the status: with {@code spark.shuffle.useOldFetchProtocol} the map id that Spark
+ * gives is the same for all attempts of a map. Called by Spark, one thread.
  */
 final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
     private final HoldfastRuntime runtime;
     private final HoldfastShuffleHandle<K, V, ?> handle;
-    private final long mapId;
+    private final long attempt;
     private final TaskContext context;
     private final ShuffleWriteMetricsReporter metrics;
 
@@ -41,12 +43,11 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
     HoldfastShuffleWriter(
             HoldfastRuntime runtime,
             HoldfastShuffleHandle<K, V, ?> handle,
-            long mapId,
             TaskContext context,
             ShuffleWriteMetricsReporter metrics) {
         this.runtime = runtime;
         this.handle = handle;
-        this.mapId = mapId;
+        attempt = context.taskAttemptId();
         this.context = context;
         this.metrics = metrics;
     }
@@ -80,7 +81,7 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
         return Option.apply(Shims.mapStatus(
                 SyntheticLocation.of(registered.key().shuffle(), registered.key().generation()),
                 lengths,
-                mapId,
+                attempt,
                 checksums == null ? 0 : checksums.value()));
     }
 
@@ -91,7 +92,7 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
 
     private void open() throws HoldfastException {
         push = runtime.pushWriter(
-                handle, registered, context.partitionId(), mapId, IoEncryption.of(SparkEnv.get(), handle.encrypted()));
+                handle, registered, context.partitionId(), attempt, IoEncryption.of(SparkEnv.get(), handle.encrypted()));
         // An error in an iterator below us, or a kill, may end the task without stop().
         context.addTaskCompletionListener(task -> {
             end();
