@@ -1,7 +1,8 @@
 """Writes a wheel of Holdfast with the Spark plug-in compiled for each line of Spark, and tries it without a compiler.
 
-    python -m tests.write_wheel WHEEL OUT [--home DIR …]      # WHEEL is one without jars, as tox or pip makes it
+    python -m tests.write_wheel OUT [--wheel WHEEL] [--home DIR …]
 
+WHEEL is one without jars; by default the one that tox has made (TOX_PACKAGE).
 Each Spark comes as PySpark's source distribution, from the index that pip is set up for, unless a directory that holds
 one is given with --home. Run by `tox -e wheel`.
 """
@@ -24,8 +25,9 @@ SECONDS_MAX = 1800.0
 def main() -> None:
     """Do what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("wheel", type=Path)
     parser.add_argument("out", type=Path)
+    tox_made = os.environ.get("TOX_PACKAGE")
+    parser.add_argument("--wheel", type=Path, default=tox_made, required=not tox_made, help="a wheel without jars")
     parser.add_argument("--home", type=Path, action="append", default=[], help="a Spark that need not be downloaded")
     asked = parser.parse_args()
     here = {installed_spark(home).version: home for home in asked.home}

@@ -1,9 +1,11 @@
 """The plug-in as its user meets it: conf() and nothing else, fallback, generations, shuffles that go in time."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,6 +115,24 @@ def test_conf_is_all_it_takes(cluster: LocalCluster, tmp_path: Path, master: str
         assert running.step() == "stopped"
         wait_until(lambda: not shuffles(cluster), "the shuffles of an ended application to be dropped", 30.0)
         assert "is true" not in running.log(), "conf() leaves nothing to warn of"
+
+
+def test_the_example_says_what_it_should(cluster: LocalCluster) -> None:
+    """examples/every_shuffle.py runs as it stands, and what it shuffles goes through the workers."""
+    before = pushed(cluster)
+    environ = os.environ | {"HOLDFAST_MASTERS": cluster.endpoints, "PYSPARK_PYTHON": sys.executable}
+    example = str(ROOT / "examples" / "every_shuffle.py")
+    command = [sys.executable, example]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=environ)
+    assert done.returncode == 0, done.stderr[-6000:]
+    revenue = Counter[int]()
+    for number in range(1_000_000):
+        revenue[number % 1000 % 7] += number % 97
+    lines = done.stdout.splitlines()
+    counts = {country: sum(1000 for customer in range(1000) if customer % 7 == country) for country in range(7)}
+    assert lines[:7] == [f"country {each}: {counts[each]} orders, {revenue[each]} in all" for each in range(7)]
+    assert lines[7:] == ["acknowledged: 1000", "is: 2000", "kept: 1000", "what: 1000"]
+    assert pushed(cluster) > before
 
 
 def test_falls_back_where_nobody_answers(tmp_path: Path) -> None:
