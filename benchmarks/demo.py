@@ -1,10 +1,11 @@
-"""The main job: two TPC-H queries over tables that went through Holdfast, while servers are killed.
+"""The main job: TPC-H through Holdfast in both ways, while servers are killed.
 
 Usage: python -m benchmarks.demo [--scale 1] [--partitions 16] [--data DIR]
-A cluster of three masters and two workers is started on this machine. `orders` and `lineitem` are shuffled by order key
-through it; the leading master is killed in the middle of that, a worker between write and read. The input of the
-shuffles is removed before the read, so that no map could run again. The answers are compared with Spark's own shuffle
-and with DuckDB's answers. Exit 0 if all agree, 1 if not, 2 with a sentence if it cannot run here.
+A cluster of three masters and two workers is started on this machine. First `orders` and `lineitem` are shuffled by
+order key through it, without a jar; the leading master is killed in the middle of that, a worker between write and
+read. The input of the shuffles is removed before the read, so that no map could run again. The answers are compared
+with Spark's own shuffle and with DuckDB's. Then whole queries run through the plug-in (demo_plugin.py).
+Exit 0 if all agree, 1 if not, 2 with a sentence if it cannot run here.
 """
 
 import os
@@ -15,13 +16,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from benchmarks import tpch
+from benchmarks import demo_plugin, tpch
+from benchmarks.demo_plugin import plain, yes
 from benchmarks.story import Story, java_problem
 from holdfast.client.cli.output import in_bytes, in_seconds, table
 from holdfast.client.cluster import LocalCluster, Server, local_cluster
@@ -85,21 +86,55 @@ def _tables(story: Story, scale: float, data: Path) -> Path:
 
 
 def _run(story: Story, data: Path, partitions: int) -> bool:
-    from holdfast.client import Session
-
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-demo-")))
         with story.part("start three masters and two workers"):
             cluster = stack.enter_context(local_cluster(masters=3, workers=2))
         names = ", ".join(f"{server.name} (pid {server.pid})" for server in cluster.servers)
         story.say(f"cluster: {names}; [bold]{cluster.leader().name} leads[/]")
+        good = _without_a_jar(story, cluster, data, scratch, partitions)
+        good &= _with_the_plugin(story, cluster, data, scratch)
+        story.times()
+        story.say(
+            "not a comparison: the queries with Spark's own shuffle include writing and reading it, "
+            "the read back from Holdfast excludes the writing, which has lines of its own above"
+        )
+        story.say("[bold green]all is as it should be[/]" if good else "[bold red]something is wrong[/]")
+        return good
+
+
+def _without_a_jar(story: Story, cluster: LocalCluster, data: Path, scratch: Path, partitions: int) -> bool:
+    """The first half: two tables through `shuffle`."""
+    from holdfast.client import Session
+
+    story.say("[bold]first half: shuffle(df, …), which needs no jar[/]")
+    with ExitStack() as stack:
         with story.part("start Spark"):
-            spark = _spark(scratch)
-            stack.callback(spark.stop)
+            spark = _spark(scratch, {})
+            stack.callback(_end, spark)
         jvm: Any = spark.sparkContext._jvm
         story.say(f"Spark {spark.version} on Java {jvm.System.getProperty('java.version')}, two cores")
         session = stack.enter_context(Session(cluster.endpoints, app="tpch"))
         return _job(story, cluster, spark, session, data, scratch, partitions)
+
+
+def _with_the_plugin(story: Story, cluster: LocalCluster, data: Path, scratch: Path) -> bool:
+    """The second half: every shuffle of unchanged SQL."""
+    from holdfast.client.spark import conf
+
+    story.say("[bold]second half: conf() and nothing else, every shuffle through the plug-in[/]")
+    with story.part("the plug-in's jar (compiled on the first run only)"):
+        settings = conf(cluster.endpoints, fallback="never")
+    events = scratch / "events"
+    with ExitStack() as stack:
+        with story.part("start Spark again, with the plug-in"):
+            spark = _spark(scratch, settings | demo_plugin.settings(events))
+            stack.callback(_end, spark)
+        good = demo_plugin.ask(story, cluster, spark, data)
+        _counters(story, cluster)
+    again = demo_plugin.ran_again(events)
+    story.say(f"stages that ran again: [bold]{again}[/]")
+    return good and not again
 
 
 def _job(
@@ -129,16 +164,10 @@ def _job(
     story.say(
         f"maps recomputed: [bold]{again}[/] (the workers held {files} sealed map files before the read, and after)"
     )
-    story.times()
-    story.say(
-        "not a comparison: the queries with Spark's own shuffle include writing and reading it, "
-        "the read back from Holdfast excludes the writing, which has lines of its own above"
-    )
-    story.say("[bold green]all is as it should be[/]" if good and not again else "[bold red]something is wrong[/]")
     return good and not again
 
 
-def _spark(scratch: Path) -> "SparkSession":
+def _spark(scratch: Path, more: dict[str, str]) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable  # tasks need what this process has, not what the PATH has
@@ -153,10 +182,23 @@ def _spark(scratch: Path) -> "SparkSession":
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.files.maxPartitionBytes": "32m",  # nine maps at scale 1
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_quiet(scratch)}",
+        **more,
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _end(spark: "SparkSession") -> None:
+    """Stop Spark and its JVM: the next session has settings that a JVM takes only as it starts."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    spark.stop()
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
 
 
 def _quiet(scratch: Path) -> Path:
@@ -263,28 +305,16 @@ def _compare(
     reference: dict[str, list[tuple[Any, ...]]],
     data: Path,
 ) -> bool:
-    import pyarrow.parquet
-
     good = True
     for query, rows in answers.items():
-        stored = pyarrow.parquet.read_table(data / "answers" / f"{query}.parquet")
-        expected = [tuple(row.values()) for row in stored.to_pylist()]
-        story.screen.print(table(stored.column_names, rows))
-        same_spark, same_duckdb = rows == reference[query], _plain(rows) == _plain(expected)
+        columns, expected = demo_plugin.stored(data, query)
+        story.screen.print(table(columns, rows))
+        same_spark, same_duckdb = rows == reference[query], plain(rows) == plain(expected)
         good &= same_spark and same_duckdb and bool(rows)
         story.say(
-            f"{query}: equal to Spark's own answer: {_yes(same_spark)}; equal to DuckDB's answer: {_yes(same_duckdb)}"
+            f"{query}: equal to Spark's own answer: {yes(same_spark)}; equal to DuckDB's answer: {yes(same_duckdb)}"
         )
     return good
-
-
-def _plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Rows with numbers of one kind: DuckDB sums whole numbers into decimals of 38 digits, Spark into longs."""
-    return [tuple(Decimal(cell) if isinstance(cell, int | Decimal) else cell for cell in row) for row in rows]
-
-
-def _yes(good: bool) -> str:
-    return "[bold green]yes[/]" if good else "[bold red]no[/]"
 
 
 def _map_files(cluster: LocalCluster) -> int:
