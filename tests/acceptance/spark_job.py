@@ -253,7 +253,7 @@ def counted(rows: int, maps: int, hashes: int, partitions: int) -> Any:
 def gated_maps(directory: str, rows: int, hashes: int, partitions: int) -> Any:
     """The same in four maps, each of which waits when it has given half of its rows."""
 
-    def half(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def half(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         whole = list(batches)
         yield from whole[: len(whole) // 2]
         context: Any = TaskContext.get()
@@ -269,12 +269,13 @@ def gated_maps(directory: str, rows: int, hashes: int, partitions: int) -> Any:
 def gated_readers(directory: str, rows: int, hashes: int) -> Any:
     """Two readers, each of which waits when it has the first of its rows."""
 
-    def first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield next(batches)
+    def first(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rest = iter(batches)
+        yield next(rest)
         context: Any = TaskContext.get()
         Path(directory, f"reader-{context.partitionId()}-{context.taskAttemptId()}").touch()
         wait_for(Path(directory, "go"))
-        yield from batches
+        yield from rest
 
     frame = texts(rows, 4, hashes)
     return totals(frame.repartition(2, "id").mapInArrow(first, frame.schema))
@@ -288,7 +289,7 @@ def skew_join(directory: str, straggle: bool) -> Any:
     for key, value in SKEWED.items():
         session().conf.set(key, value)
 
-    def half(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def half(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         whole = list(batches)
         yield from whole[: len(whole) // 2]
         context: Any = TaskContext.get()
@@ -365,7 +366,7 @@ def everything() -> Any:
 
 @command
 def keep_rows(rows: int) -> Any:
-    """Write a shuffle of rows (id, three times id) into four partitions and keep it; the answer is its number of rows."""
+    """Write a shuffle of rows (id, three times id) into four partitions and keep it; returns its number of rows."""
     frame = session().range(0, rows, 1, 3).selectExpr("id", "id * 3 AS three").repartition(4, "id")
     kept["rows"] = frame.rdd
     return kept["rows"].count()

@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.client.cluster import LocalCluster
 from holdfast.client.direct import ask, worker_status
+from holdfast.client.server import Server
 from holdfast.client.spark import conf as conf_of
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.common.net import process
@@ -108,9 +109,10 @@ class World:
         self._shuffles = set(self._listed())
         self._log_bytes = spark.log.stat().st_size
 
-    def begin(self, copies: int = 1, ack: Any = "written", **settings: str) -> None:
+    def begin(self, copies: int = 1, ack: str = "written", *, small_frames: bool = False, **settings: str) -> None:
         """Have a Spark that shuffles through the cluster; settings are the plug-in's own, with _ for the dots."""
         own = {f"spark.holdfast.{key.replace('_', '.')}": value for key, value in settings.items()}
+        own |= SMALL_FRAMES if small_frames else {}
         self.spark.begin({**conf(self.cluster.endpoints, replication=copies, ack=ack, fallback="never"), **own})
 
     def log(self) -> str:
@@ -149,6 +151,11 @@ class World:
         found = [path for folder in self.folders() if folder.is_dir() for path in folder.iterdir()]
         return sorted(found, key=lambda path: -path.stat().st_size)
 
+    def holder(self) -> Server:
+        """A worker that has files of these shuffles."""
+        names = {part for path in self.files() for part in path.parts}
+        return next(worker for worker in self.cluster.workers if worker.name in names)
+
     def pushed(self) -> int:
         """Bytes that the workers of now took since they started."""
         return sum(self._counters("push_bytes").values())
@@ -183,8 +190,3 @@ def key_of(listed: Any) -> ShuffleKey:
     """The key of a shuffle that the masters listed."""
     key = listed.key
     return ShuffleKey(Instance(key.instance), ShuffleId(key.shuffle), Generation(key.generation))
-
-
-def plain(settings: dict[str, str]) -> dict[str, str]:
-    """Settings of the plug-in as arguments of `World.begin`."""
-    return {key.removeprefix("spark.holdfast.").replace(".", "_"): value for key, value in settings.items()}

@@ -1,4 +1,4 @@
-"""Through Spark, what no test of Apache Celeborn covers: kills at every point of a job; docs/acceptance.md has the list.
+"""Through Spark, what no test of Apache Celeborn covers: kills at every point; docs/acceptance.md has the list.
 
 As in test_spark_rows.py everything goes through the workers, and one Spark serves most tests. Tasks wait half-way for
 the test to kill somebody.
@@ -18,7 +18,7 @@ from holdfast.client.direct import worker_status
 from holdfast.client.server import Server
 from holdfast.common.net import process
 from holdfast.common.net.ports import free_ports
-from tests.acceptance.spark_world import SMALL_FRAMES, Spark, World, conf, plain
+from tests.acceptance.spark_world import SMALL_FRAMES, Spark, World, conf
 from tests.soak.proxy import SHOWN, Proxy
 from tests.support.waiting import wait_until
 
@@ -48,7 +48,7 @@ def maps_run(world: World) -> int:
 def test_g2_spark_kill_9_mid_push_with_two_copies(world: World, rows: int, hashes: int) -> None:
     """Long rows alone in frames, and short ones merged, are on their way when a worker dies for good: the same maps go
     on, no stage runs again, the rows are those of an undisturbed run."""
-    world.begin(2, **plain(SMALL_FRAMES))
+    world.begin(2, small_frames=True)
     with world.through():
         expected = world.spark.ask("counted", rows, 4, hashes, PARTITIONS)
         found = gated(world, rows, hashes, world.cluster.workers[0].kill)
@@ -98,7 +98,7 @@ def test_g3_spark_kill_9_and_restart_before_the_commit_without_replication(world
     """All workers die with what they acknowledged, and come back at once: WRITTEN has kept it and no map runs again;
     from MEMORY it is lost, which is heard, and the stage runs again. The rows are right both times."""
     rows, hashes = 8_000, 8
-    world.begin(1, ack, **plain(SMALL_FRAMES), fetch_returnGrace="1s")
+    world.begin(1, ack, small_frames=True, fetch_returnGrace="1s")
 
     def restart() -> None:
         for worker in world.cluster.workers:
@@ -133,7 +133,7 @@ def test_g4_spark_the_leader_goes_in_every_phase(world: World, blow: signal.Sign
         hit.append(world.cluster.leader())
         hit[0].kill(blow)
 
-    world.begin(**plain(SMALL_FRAMES))
+    world.begin(small_frames=True)
     with world.through():
         expected = world.spark.ask("counted", rows, 4, hashes, PARTITIONS)
         trouble()  # then shuffles are registered
@@ -163,7 +163,7 @@ def exact(rows: int, directory: Path) -> None:
             spark = Spark(directory / "spark.log")
             try:
                 world = World(cluster, spark, directory)
-                world.begin(2, **plain(SMALL_FRAMES))
+                world.begin(2, small_frames=True)
                 with world.through():
                     found = spark.ask("counted", rows, 8, 1, PARTITIONS)
                 assert found[:2] == [rows, rows * (rows - 1) // 2]
@@ -190,7 +190,7 @@ def test_g10_spark_readers_start_before_a_duplicate_map_has_ended(world: World) 
     """A stage fails for data lost below it while one of its maps goes on; the map runs again beside it, in the next
     attempt, and readers read before the first one ends: they have the second one's rows, and so has who reads after."""
     marker = "what is flipped"
-    world.begin(codec="none", **plain(SMALL_FRAMES))
+    world.begin(codec="none", small_frames=True)
     with world.through():
         assert world.spark.ask("marked", marker, str(world.marks)) == 100
         whole = marker.encode() * 20

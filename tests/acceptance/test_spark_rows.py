@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster import local_cluster
 from holdfast.common.limits import MIB
-from tests.acceptance.spark_world import MASTER, SMALL_FRAMES, Spark, World, conf, plain
+from tests.acceptance.spark_world import MASTER, SMALL_FRAMES, Spark, World, conf
 from tests.acceptance.test_push_rows import bytes_in
 from tests.support.waiting import wait_until
 
@@ -191,7 +191,7 @@ def test_row_21_what_could_not_be_dropped_is_dropped_later(world: World) -> None
         for shape in ("basic", "several"):
             world.spark.ask("prepare", shape)
     folders = world.folders()
-    down = [worker for worker in world.cluster.workers if any(worker.name in path.parts for path in world.files())][0]
+    down = world.holder()
     down.kill()
     world.cluster.leader().kill()
     forgotten(world)
@@ -204,7 +204,7 @@ def test_row_21_what_could_not_be_dropped_is_dropped_later(world: World) -> None
 def test_row_22_batches_pushed_again_are_read_once_by_ranges(world: World, own: dict[str, Any]) -> None:
     """A worker dies while maps push to it, so batches are sent again elsewhere; AQE then splits the skewed partition by
     ranges of maps: no sub-task has a row of another one."""
-    world.begin(2, **plain(SMALL_FRAMES))
+    world.begin(2, small_frames=True)
     with world.through():
         before = world.pushed()
         world.spark.send("skew_join", str(world.marks), False)

@@ -2,12 +2,10 @@ package org.apache.spark.shuffle.holdfast.push;
 
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Deque;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import org.apache.spark.shuffle.holdfast.push.Places.Destination;
 import org.apache.spark.shuffle.holdfast.push.Places.Place;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.AskCredit;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Connect;
@@ -17,7 +15,6 @@ import org.apache.spark.shuffle.holdfast.push.PushEffect.Revive;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Send;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Wake;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
-import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
@@ -38,40 +35,13 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 final class PushSession {
     /** On its way to all workers together. */
     static final long UNANSWERED_BYTES_MAX = 64L << 20;
-    /** Times in a row that a worker may be lost before its batches go elsewhere: a connection may break otherwise. */
-    static final int LOSSES_MAX = 2;
-    /** Refusals for the moment, in a row: with the pauses that is about a minute, then the batches go elsewhere. */
-    static final int BUSY_MAX = 32;
-    /** Frames in a row that may arrive damaged. */
-    static final int DAMAGES_MAX = 3;
-    /** What this attempt knows of one primary. */
-    private static final class Worker {
-        final int id;
-        final Window window = new Window();
-        final ArrayDeque<PushFrame> queue = new ArrayDeque<>();
-        /** In the order they were sent. */
-        final ArrayDeque<PushFrame> sent = new ArrayDeque<>();
-        /** Of the connection; null while there is none. */
-        Credit credit;
-        boolean connecting;
-        /** Nothing is pushed until the Wake. */
-        boolean paused;
-        /** In a row: losses, refusals for the moment, damages. */
-        int losses;
-        int busy;
-        int damages;
-
-        Worker(int id) {
-            this.id = id;
-        }
-    }
 
     private final Places places;
     private final String where;
     private final FrameStore store;
     private final long unansweredMax;
     private final Revivals revivals;
-    private final Map<Integer, Worker> workers = new LinkedHashMap<>();
+    private final Map<Integer, Lane> lanes = new LinkedHashMap<>();
     private final Deque<PushEffect> effects = new ArrayDeque<>();
     private final Parking parking;
     /** Frames that are not released. */
@@ -124,9 +94,9 @@ final class PushSession {
 
     /** There is a connection, which has this credit. */
     void connected(int worker, Credit credit) {
-        Worker state = workers.get(worker);
-        state.connecting = false;
-        state.credit = credit;
+        Lane lane = lanes.get(worker);
+        lane.connecting = false;
+        lane.credit = credit;
         if (!over) {
             advance();
         }
@@ -134,18 +104,14 @@ final class PushSession {
 
     /** A connection was lost, or cannot be made: nobody knows what became of what was on its way. Idle ones may go. */
     void disconnected(int worker, HoldfastException error) {
-        Worker state = workers.get(worker);
+        Lane lane = lanes.get(worker);
         // What was decided for this connection and not carried out yet is void.
         effects.removeIf(each -> each instanceof Send send && send.frame().destination.primary() == worker
                 || each instanceof AskCredit ask && ask.worker() == worker);
-        boolean idle = state.credit != null && state.sent.isEmpty() && !state.credit.asked();
-        state.connecting = false;
-        state.credit = null;
-        List<PushFrame> lost = new ArrayList<>(state.sent);
-        state.sent.clear();
-        for (int each = lost.size() - 1; each >= 0; each--) {
-            off(state, lost.get(each), false);
-            state.queue.addFirst(lost.get(each));
+        boolean idle = lane.idle();
+        List<PushFrame> lost = lane.takeBack();
+        for (PushFrame each : lost) {
+            unanswered -= each.size();
         }
         if (over) {
             return;
@@ -158,19 +124,19 @@ final class PushSession {
         if (fate == Fate.MOVE) {
             revivals.cause = error.getMessage();
             for (PushFrame each : lost) {
-                state.queue.remove(each);
+                lane.queue.remove(each);
                 refuseAll(each, error.status());
             }
         } else if (!idle) {
-            lost(state, error);
+            lost(lane, error);
         }
         advance();
     }
 
     /** The worker grants what it was asked for. */
     void granted(int worker, int window) {
-        Worker state = workers.get(worker);
-        state.credit.granted(window);
+        Lane lane = lanes.get(worker);
+        lane.credit.granted(window);
         if (!over) {
             advance();
         }
@@ -178,16 +144,15 @@ final class PushSession {
 
     /** The worker has decided: all batches are kept, except those that are named, by index. */
     void answered(PushFrame frame, int window, int[] indices, int[] statuses) {
-        Worker state = workers.get(frame.destination.primary());
-        state.credit.answered(frame.size(), window);
-        state.sent.remove(frame);
-        off(state, frame, true);
+        Lane lane = lanes.get(frame.destination.primary());
+        lane.credit.answered(frame.size(), window);
+        off(lane, frame, true);
         if (over) {
             release(frame);
             return;
         }
-        state.losses = state.busy = state.damages = 0;
-        if (indices.length > 0 && !refusals(state, frame, indices, statuses)) {
+        lane.heard();
+        if (indices.length > 0 && !refusals(lane, frame, indices, statuses)) {
             return;
         }
         if (indices.length == 0) {
@@ -204,14 +169,13 @@ final class PushSession {
 
     /** A push was refused as a whole. */
     void failed(PushFrame frame, HoldfastException error) {
-        Worker state = workers.get(frame.destination.primary());
+        Lane lane = lanes.get(frame.destination.primary());
         if (error.status() == Status.BUSY) {
-            state.credit.answered(frame.size(), 0);
+            lane.credit.answered(frame.size(), 0);
         } else {
-            state.credit.returned(frame.size());
+            lane.credit.returned(frame.size());
         }
-        state.sent.remove(frame);
-        off(state, frame, false);
+        off(lane, frame, false);
         if (over) {
             release(frame);
             return;
@@ -223,22 +187,22 @@ final class PushSession {
             advance();
             return;
         }
-        state.queue.addFirst(frame);
+        lane.queue.addFirst(frame);
         switch (fate) {
             case AGAIN -> {
-                state.busy++;
-                state.window.congested();
-                pause(state);
-                if (state.busy >= BUSY_MAX) {
-                    leave(state, error.getMessage());
+                lane.busy++;
+                lane.window.congested();
+                pause(lane);
+                if (lane.busy >= Lane.BUSY_MAX) {
+                    leave(lane, error.getMessage());
                 }
             }
             case DAMAGED -> {
-                if (++state.damages >= DAMAGES_MAX) {
+                if (++lane.damages >= Lane.DAMAGES_MAX) {
                     stop(error);
                 }
             }
-            case UNKNOWN -> lost(state, error);
+            case UNKNOWN -> lost(lane, error);
             default -> stop(error);
         }
         if (!over) {
@@ -277,7 +241,7 @@ final class PushSession {
             revivals.woken();
             askRevive();
         } else {
-            workers.get(worker).paused = false;
+            lanes.get(worker).paused = false;
         }
         advance();
     }
@@ -285,23 +249,20 @@ final class PushSession {
     /** The caller gives the attempt up, or it is over: releases all frames. What was pushed is a loser's. */
     void end() {
         over = true;
-        for (Worker each : workers.values()) {
-            each.queue.forEach(this::release);
-            each.queue.clear();
-            each.sent.forEach(this::release);
-            each.sent.clear();
+        for (Lane each : lanes.values()) {
+            each.end(this::release);
         }
         parking.leave().forEach(this::release);
     }
 
     // Decisions.
 
-    private Worker worker(int id) {
-        return workers.computeIfAbsent(id, Worker::new);
+    private Lane lane(int id) {
+        return lanes.computeIfAbsent(id, Lane::new);
     }
 
     private void enqueue(PushFrame frame) {
-        worker(frame.destination.primary()).queue.addLast(frame);
+        lane(frame.destination.primary()).queue.addLast(frame);
     }
 
     /** Does what is due: asks for new places, sends what may go. */
@@ -310,43 +271,41 @@ final class PushSession {
         boolean again = !over;
         while (again) {
             again = false;
-            for (Worker each : new ArrayList<>(workers.values())) {
+            for (Lane each : new ArrayList<>(lanes.values())) {
                 again |= push(each);
             }
         }
     }
 
     /** Sends what may go to one worker; returns whether batches were sorted anew, maybe for a worker seen before. */
-    private boolean push(Worker state) {
-        while (!state.queue.isEmpty() && !state.paused) {
-            PushFrame frame = state.queue.peekFirst();
+    private boolean push(Lane lane) {
+        while (!lane.queue.isEmpty() && !lane.paused) {
+            PushFrame frame = lane.queue.peekFirst();
             if (!route(frame)) {
-                state.queue.removeFirst();
+                lane.queue.removeFirst();
                 sortAnew(List.of(frame));
                 return true;
             }
             int size = frame.size();
-            long free = Math.min(state.window.free(), unansweredMax - unanswered);
-            if (state.window.unanswered() > 0 && free < size) {
+            long free = Math.min(lane.window.free(), unansweredMax - unanswered);
+            if (lane.window.unanswered() > 0 && free < size) {
                 return false; // an answer comes first
             }
-            if (state.credit == null) {
-                if (!state.connecting) {
-                    state.connecting = true;
-                    effects.add(new Connect(state.id));
+            if (lane.credit == null) {
+                if (!lane.connecting) {
+                    lane.connecting = true;
+                    effects.add(new Connect(lane.worker));
                 }
                 return false;
             }
-            if (!state.credit.take(size)) {
-                int ask = state.credit.ask(size);
+            if (!lane.credit.take(size)) {
+                int ask = lane.credit.ask(size);
                 if (ask > 0) {
-                    effects.add(new AskCredit(state.id, ask));
+                    effects.add(new AskCredit(lane.worker, ask));
                 }
                 return false;
             }
-            state.queue.removeFirst();
-            state.sent.addLast(frame);
-            state.window.sent(size);
+            lane.sendFirst();
             unanswered += size;
             effects.add(new Send(frame));
         }
@@ -381,13 +340,13 @@ final class PushSession {
     }
 
     /** Takes a frame off the books of what is on its way. */
-    private void off(Worker state, PushFrame frame, boolean kept) {
-        state.window.answered(frame.size(), kept);
+    private void off(Lane lane, PushFrame frame, boolean kept) {
+        lane.off(frame, kept);
         unanswered -= frame.size();
     }
 
     /** Does what the statuses of single batches ask for; returns false if that ended the attempt. */
-    private boolean refusals(Worker state, PushFrame frame, int[] indices, int[] statuses) {
+    private boolean refusals(Lane lane, PushFrame frame, int[] indices, int[] statuses) {
         boolean congested = false;
         int next = 0;
         for (int each = 0; each < frame.count(); each++) {
@@ -405,7 +364,7 @@ final class PushSession {
                     }
                 }
                 case MOVE -> {
-                    revivals.cause = "worker " + state.id + " said " + Status.name(status);
+                    revivals.cause = "worker " + lane.worker + " said " + Status.name(status);
                     revivals.refuse(frame.partition(each), frame.epoch(each), frame.destination, status);
                 }
                 case STOP -> {
@@ -421,11 +380,11 @@ final class PushSession {
         }
         boolean refused = frame.left() > 0;
         if (congested) {
-            state.window.congested();
-            state.busy += refused ? 1 : 0;
+            lane.window.congested();
+            lane.busy += refused ? 1 : 0;
         }
-        if (state.busy > 0) {
-            pause(state);
+        if (lane.busy > 0) {
+            pause(lane);
         }
         if (refused) {
             sortAnew(List.of(frame));
@@ -445,32 +404,32 @@ final class PushSession {
         return false;
     }
 
-    private void pause(Worker state) {
-        if (!state.paused) {
-            state.paused = true;
-            effects.add(new Wake(Revivals.pauseNs(state.busy + state.losses, 1), state.id));
+    private void pause(Lane lane) {
+        if (!lane.paused) {
+            lane.paused = true;
+            effects.add(new Wake(Revivals.pauseNs(lane.busy + lane.losses, 1), lane.worker));
         }
     }
 
     /** The worker cannot be reached: try again at once, then go elsewhere. */
-    private void lost(Worker state, HoldfastException error) {
+    private void lost(Lane lane, HoldfastException error) {
         boolean silent = error.status() == Status.OUTCOME_UNKNOWN;
-        if (state.paused && !silent) {
+        if (lane.paused && !silent) {
             return; // the same loss, told again
         }
-        state.losses++;
-        if (state.losses < LOSSES_MAX && !silent) {
-            pause(state);
+        lane.losses++;
+        if (lane.losses < Lane.LOSSES_MAX && !silent) {
+            pause(lane);
         } else {
-            leave(state, error.getMessage());
+            leave(lane, error.getMessage());
         }
     }
 
     /** Whatever waits for this worker asks for another place. */
-    private void leave(Worker state, String cause) {
+    private void leave(Lane lane, String cause) {
         revivals.cause = cause;
-        List<PushFrame> waiting = new ArrayList<>(state.queue);
-        state.queue.clear(); // a restarted worker may get frames of its own
+        List<PushFrame> waiting = new ArrayList<>(lane.queue);
+        lane.queue.clear(); // a restarted worker may get frames of its own
         for (PushFrame frame : waiting) {
             for (int each = 0; each < frame.count(); each++) {
                 Place place = places.at(frame.partition(each));
@@ -512,9 +471,9 @@ final class PushSession {
 
     private void askRevive() {
         List<Integer> unreachable = new ArrayList<>();
-        for (Worker each : workers.values()) {
+        for (Lane each : lanes.values()) {
             if (each.losses > 0) {
-                unreachable.add(each.id);
+                unreachable.add(each.worker);
             }
         }
         Revive revive = revivals.ask(unreachable);
@@ -546,16 +505,9 @@ final class PushSession {
     void check() {
         int frames = parking.check();
         long flying = 0;
-        for (Worker state : workers.values()) {
-            state.window.check();
-            long mine = state.sent.stream().mapToLong(PushFrame::size).sum();
-            Checks.that(state.window.unanswered() == mine, "the window of worker " + state.id);
-            Checks.that(state.credit == null || state.credit.given() == mine, "the credit of worker " + state.id);
-            frames += state.queue.size() + state.sent.size();
-            flying += mine;
-            for (PushFrame each : state.queue) {
-                Checks.that(each.left() == each.count(), "queued frames are whole");
-            }
+        for (Lane lane : lanes.values()) {
+            flying += lane.check();
+            frames += lane.queue.size() + lane.sent.size();
         }
         Checks.that(live == frames || over, "every frame is in one place");
         Checks.that(unanswered == flying, "unanswered bytes");

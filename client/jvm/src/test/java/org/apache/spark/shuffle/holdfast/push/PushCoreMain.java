@@ -477,10 +477,10 @@ public final class PushCoreMain {
     private static void aWorkerThatStaysBusyIsLeft() {
         World world = new World(at(1));
         PushFrame frame = world.pushed(0, 10).get(0);
-        for (int each = 0; each < PushSession.BUSY_MAX; each++) {
+        for (int each = 0; each < Lane.BUSY_MAX; each++) {
             world.core.failed(frame, error(Status.BUSY));
             world.sent();
-            if (each < PushSession.BUSY_MAX - 1) {
+            if (each < Lane.BUSY_MAX - 1) {
                 world.core.woken(1);
                 frame = world.one();
             }
@@ -496,7 +496,7 @@ public final class PushCoreMain {
     private static void damageOnTheWayIsSentAgain() {
         World world = new World(at(1));
         PushFrame frame = world.pushed(0, 10).get(0);
-        for (int each = 1; each < PushSession.DAMAGES_MAX; each++) {
+        for (int each = 1; each < Lane.DAMAGES_MAX; each++) {
             world.core.failed(frame, error(Status.CORRUPT));
             frame = world.one();
         }
