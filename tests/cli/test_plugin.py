@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.spark import conf
-from holdfast.client.spark.jar import Spark, build, installed_spark
+from holdfast.client.spark.jar import Spark, _plan, build, installed_spark, jar
 from holdfast.common.errors import ConfigError
 from tests.dev_tree import ROOT
 
@@ -42,11 +42,11 @@ def run(cache: Path, *words: str, **environ: str) -> tuple[int, str, str]:
 
 
 def test_jar_is_built_once_however_many_ask(cache: Path) -> None:
-    """Three builds at once leave one whole jar of the main sources alone, and the next call builds nothing."""
+    """Two builds at once leave one whole jar of the main sources alone, and the next call builds nothing."""
     pytest.importorskip("pyspark")
-    processes = [start(cache, "spark-jar") for _ in range(3)]
+    processes = [start(cache, "spark-jar") for _ in range(2)]
     answers = {process.communicate(timeout=SECONDS_MAX)[0].strip() for process in processes}
-    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert [process.returncode for process in processes] == [0, 0]
     (path,) = map(Path, answers)
     assert path.parent == cache / "holdfast"
     assert list(path.parent.iterdir()) == [path], "nothing is left of the builds"
@@ -156,3 +156,24 @@ def test_spark_conf_prints_what_spark_submit_reads(cache: Path) -> None:
     assert told["spark.shuffle.manager"] == "org.apache.spark.shuffle.holdfast.HoldfastShuffleManager"
     assert told["spark.holdfast.ack"] == "synced"
     assert json.loads(run(cache, *words, "--json")[1]) == told
+
+
+def test_prebuilt_jar_serves_its_line_where_there_is_no_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A jar in the package is used without a compiler by the release it was built for and by others of its line, and by
+    no other line or source."""
+    prebuilt = tmp_path / "prebuilt"
+    prebuilt.mkdir()
+    monkeypatch.setattr("holdfast.client.spark.jar._PREBUILT", prebuilt)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    versions = ("4.1.2", "4.1.0", "4.2.1")
+    built, sibling, other = (Spark(tmp_path, each, "2.13", (4, int(each[2]))) for each in versions)
+    name = _plan(built)[0]
+    (prebuilt / name).touch()
+    (prebuilt / name.replace(_plan(built)[2], "0" * 16).replace("4.1.2", "4.2.1")).touch()
+    assert jar(built) == jar(sibling) == prebuilt / name
+    with pytest.raises(ConfigError, match="no Java compiler"):
+        jar(other)

@@ -307,7 +307,7 @@ def test_records_of_several_batches(programs: Programs, tmp_path: Path, reader: 
     ):
         pushing = Pushing(programs, cluster, session, maps=2)
         sizes = [100, 20 * MIB, 4 * MIB + 1, 3 * MIB, 9 * MIB, 70_000]
-        pushing.push(records=14, sizes=sizes, codec="NONE")
+        pushing.push(records=len(sizes), sizes=sizes, codec="NONE")
         pushing.commit()
         expected: Contents = {partition: Counter() for partition in range(PARTITIONS)}
         for (partition, map_id, payload), times in pushing.expected().items():
@@ -332,6 +332,7 @@ def test_partitions_of_many_epochs(tmp_path: Path, reader: Reader) -> None:
             assert reader.answer()["sum"] == sum_of(expected, maps=maps)
 
 
+@pytest.mark.long
 def test_a_silent_worker_is_left_for_the_other_copy(tmp_path: Path, reader: Reader) -> None:
     """A worker that is stopped, not dead, holds nobody up where the other copy can be read."""
     with (
@@ -348,6 +349,7 @@ def test_a_silent_worker_is_left_for_the_other_copy(tmp_path: Path, reader: Read
         assert wait_until(lambda: cluster.workers[0].running, "worker 1 runs again", 5.0)
 
 
+@pytest.mark.long
 def test_an_idle_connection_to_a_worker_that_restarted(tmp_path: Path, reader: Reader) -> None:
     """Between two reads of a JVM all workers are killed and started again: the second one opens new connections."""
     with (

@@ -163,6 +163,7 @@ def test_a_short_attempt_needs_no_thread(programs: Programs, shared: LocalCluste
         pushing.check()
 
 
+@pytest.mark.long
 def test_ten_thousand_partitions(programs: Programs, shared: LocalCluster) -> None:
     """Many partitions with a little each: everything comes through, and sizes say who wrote where."""
     with Session(shared.endpoints, app="wide") as session:
@@ -269,6 +270,7 @@ def test_a_worker_dies_while_tasks_push(programs: Programs, tmp_path: Path, copi
         pushing.check()
 
 
+@pytest.mark.long
 def test_a_worker_restarts_between_two_attempts(programs: Programs, tmp_path: Path) -> None:
     """Connections that lie idle are gone and places are of an earlier start: the next attempts find the new ones."""
     with (
@@ -296,6 +298,7 @@ def test_partitions_that_outgrow_their_places(programs: Programs, tmp_path: Path
         assert max(epoch.epoch for epoch in pushing.shuffle.manifest().epochs.epochs) > 1, "nothing was split"
 
 
+@pytest.mark.long
 def test_a_slow_disk_slows_its_writers(programs: Programs, tmp_path: Path) -> None:
     """A worker that may hold little and writes slowly makes eight tasks wait; none of them fails."""
     slow: dict[str, dict[str, object]] = {
@@ -311,6 +314,7 @@ def test_a_slow_disk_slows_its_writers(programs: Programs, tmp_path: Path) -> No
         pushing.check()
 
 
+@pytest.mark.long
 def test_the_leader_and_a_worker_die_together(programs: Programs, tmp_path: Path) -> None:
     """New places are asked for while there is no leader: the tasks wait for the next one and go on."""
     with (

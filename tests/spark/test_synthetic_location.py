@@ -42,7 +42,7 @@ def attempts(told: dict[str, Any], stage: int) -> list[int]:
     return [told["tasks"][name] for name in names]
 
 
-@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
+@pytest.mark.parametrize("master", ["local[2]", pytest.param("local-cluster[2,1,1024]", marks=pytest.mark.long)])
 def test_nothing_waits_for_places_that_do_not_exist(jvm: Jvm, tmp_path: Path, master: str) -> None:
     """Tasks that read from synthetic locations start at once, though Spark would wait 60 s for a better place."""
     told = run(jvm, tmp_path, master, "none")
@@ -51,7 +51,7 @@ def test_nothing_waits_for_places_that_do_not_exist(jvm: Jvm, tmp_path: Path, ma
     assert told["longest_wait_ms"] < WAIT_MS_MAX
 
 
-@pytest.mark.parametrize("service", ["false", "true"])
+@pytest.mark.parametrize("service", ["false", pytest.param("true", marks=pytest.mark.long)])
 def test_fetch_failure_drops_exactly_the_generation(jvm: Jvm, tmp_path: Path, service: str) -> None:
     """A fetch failure that names a generation reruns all its maps and none of another shuffle's; readers then see the
     next generation alone; no executor is shut out. The same where Spark takes it that a service keeps the data."""
@@ -64,6 +64,7 @@ def test_fetch_failure_drops_exactly_the_generation(jvm: Jvm, tmp_path: Path, se
     assert {one.split()[-1] for one in told["excluded"]} == {"holdfast-0-0"}
 
 
+@pytest.mark.long
 def test_executors_of_failed_readers_stay(jvm: Jvm, tmp_path: Path) -> None:
     """With exclusion on fetch failures it is the synthetic executor that is shut out, and real ones go on."""
     told = run(jvm, tmp_path, "local-cluster[2,1,1024]", "fail")
@@ -88,6 +89,7 @@ def test_late_events_of_a_dropped_generation_are_ignored(jvm: Jvm, tmp_path: Pat
     assert sum(written[3:]) <= 3
 
 
+@pytest.mark.long
 def test_adaptive_plans_read_ranges_of_maps(jvm: Jvm, tmp_path: Path) -> None:
     """Local readers of adaptive plans, which ask for places of maps, work with synthetic ones."""
     told = run(jvm, tmp_path, "local[2]", "adaptive")
