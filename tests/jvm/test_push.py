@@ -144,11 +144,11 @@ def test_what_java_pushes_python_reads(
 def test_writers_wait_for_direct_memory(
     programs: Programs, shared: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six maps that may hold 96 MiB each share 24 MiB: all end well, every record is there, every buffer is back."""
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:MaxDirectMemorySize=24m")
+    """Six maps that may hold 96 MiB each share 8 MiB: all end well, every record is there, every buffer is back."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:MaxDirectMemorySize=8m")
     with Session(shared.endpoints, app="push") as session:
         pushing = Pushing(programs, shared, session, maps=6)
-        pushing.push(records=600, sizes=[20_000, 70_000, 9], codec="NONE")
+        pushing.push(records=300, sizes=[20_000, 70_000, 9], codec="NONE")
         pushing.check()
 
 
