@@ -22,7 +22,7 @@ from holdfast.common.net.process import die_with_parent
 
 #: The local property that names what a stage was run for.
 LABEL = "holdfast.drill.label"
-MAPS, PARTITIONS, KEYS = 8, 8, 1000
+MAPS, PARTITIONS, KEYS = 4, 4, 1000
 _ERROR_CHARACTERS_MAX = 2000
 
 Reads = list[Callable[[], str]]
@@ -67,8 +67,10 @@ class _Work:
         yield lambda: _digest(pairs.mapPartitions(_sums).collect(), ordered=True)
         columns = f"id % {KEYS} AS key", "id", "sha2(CAST(id AS STRING), 256) AS text"
         frame = self._spark.range(0, rows, 1, MAPS).selectExpr(*columns).repartition(PARTITIONS, "key")
-        plan = frame.rdd  # from here on one plan, and so one shuffle, serves all reads
-        yield lambda: _digest(plan.mapPartitions(_sums).collect(), ordered=True)
+        # A DataFrame is planned anew, with a shuffle of its own, for each read; the RDD of its plan is not.
+        plan = frame._jdf.queryExecution().toRdd()
+        again = self._spark._jsparkSession.internalCreateDataFrame(plan, frame._jdf.schema(), False)
+        yield lambda: _digest(type(frame)(again, self._spark).collect(), ordered=False)
 
 
 def main() -> None:
