@@ -6,13 +6,14 @@ under the number of its map and its own; and some wait there for a file that tel
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas
 from pyspark import RDD, BarrierTaskContext, TaskContext
 from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.pandas.functions import pandas_udf
 
 from tests.spark.plugin_job import Steps, main
 
@@ -42,7 +43,7 @@ def pairs(spark: SparkSession, during: Callable[[int, int, Path], None]) -> "RDD
     """Pairs of key and a number, from four maps; `during` is called in each half-way, with map, attempt, directory."""
     place = directory()
 
-    def map_task(numbers: Iterator[int]) -> Iterator[tuple[int, tuple[int, str]]]:
+    def map_task(numbers: Iterable[int]) -> Iterator[tuple[int, tuple[int, str]]]:
         task = TaskContext.get()
         assert task is not None
         map_index, attempt = task.partitionId(), task.attemptNumber()
@@ -86,7 +87,7 @@ def barrier(spark: SparkSession) -> Steps:
     """One task of a barrier stage fails after all have written half; all run again."""
     place = directory()
 
-    def together(numbers: Iterator[Any]) -> Iterator[tuple[int, tuple[int, str]]]:
+    def together(numbers: Iterable[int]) -> Iterator[tuple[int, tuple[int, str]]]:
         task = BarrierTaskContext.get()
         for count, number in enumerate(numbers):
             if count == ROWS // 4:
@@ -199,11 +200,15 @@ def streaming(spark: SparkSession) -> Steps:
 
 def over_pandas(spark: SparkSession) -> Steps:
     """Functions over pandas, whose groups come by a shuffle."""
-    numbers = spark.range(0, 20_000, 1, 5).selectExpr("id", "id % 97 AS key", "CAST(id % 13 AS DOUBLE) AS value")
+    numbers: Any = spark.range(0, 20_000, 1, 5).selectExpr("id", "id % 97 AS key", "CAST(id % 13 AS DOUBLE) AS value")
     other = numbers.where("id % 3 = 0").selectExpr("key", "value * 2 AS twice")
 
     def centred(group: Any) -> Any:
         return group.assign(value=group.value - group.value.mean()).head(20)
+
+    def first(frames: Iterator[Any]) -> Iterator[Any]:
+        for frame in frames:
+            yield frame[frame.id < 500]
 
     def paired(left: Any, right: Any) -> Any:
         return left.head(1).assign(value=float(len(left)), id=len(right))[["id", "key", "value"]]
@@ -211,14 +216,13 @@ def over_pandas(spark: SparkSession) -> Steps:
     def middle(values: pandas.Series) -> float:
         return float(values.median())
 
+    middle_of: Any = pandas_udf  # its types know only functions that are decorated
     schema = "id long, key long, value double"
     yield {
         "grouped": rows(numbers.groupBy("key").applyInPandas(centred, schema)),
         "cogrouped": rows(numbers.groupBy("key").cogroup(other.groupBy("key")).applyInPandas(paired, schema)),
-        "aggregated": rows(numbers.groupBy("key").agg(functions.pandas_udf(middle, "double")("value"))),
-        "mapped": rows(
-            numbers.repartition(7, "key").mapInPandas(lambda frames: (one[one.id < 500] for one in frames), schema)
-        ),
+        "aggregated": rows(numbers.groupBy("key").agg(middle_of(middle, "double")("value"))),
+        "mapped": rows(numbers.repartition(7, "key").mapInPandas(first, schema)),
     }
 
 
