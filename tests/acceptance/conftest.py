@@ -67,4 +67,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
 def world(quick: LocalCluster, spark: Spark, tmp_path: Path) -> Iterator[World]:
     """Both, with whatever a test killed or stopped running again behind it."""
     yield World(quick, spark, tmp_path)
+    spark.mend()
     mend(quick)

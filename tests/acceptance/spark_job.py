@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -81,9 +82,10 @@ def stop() -> Any:
 def wait_for(path: Path) -> None:
     """Wait in a task until the test has made this file."""
     deadline = time.monotonic() + WAIT_SECONDS
+    pause = threading.Event()
     while not path.exists():
         assert time.monotonic() < deadline, f"waited for {path} in vain"
-        time.sleep(0.02)
+        pause.wait(0.02)
 
 
 # Plans of RDDs: each gives what is read first, for its shuffles to be written, and what is asked for in the end.
@@ -230,6 +232,13 @@ def collide(directory: str) -> Any:
 # Maps and readers that wait half-way.
 
 
+def halves(batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+    """The rows of a task in two halves, in batches small enough that most of the first half is sent on at once."""
+    table = pa.Table.from_batches(list(batches))
+    middle, few = table.num_rows // 2, max(1, table.num_rows // 32)
+    return table.slice(0, middle).to_batches(few), table.slice(middle).to_batches(few)
+
+
 def texts(rows: int, maps: int, hashes: int) -> DataFrame:
     """Rows with `hashes` times 64 characters that compress to half."""
     text = ", ".join(f"sha2(CAST(id * {hashes} + {number} AS STRING), 256)" for number in range(hashes))
@@ -254,12 +263,12 @@ def gated_maps(directory: str, rows: int, hashes: int, partitions: int) -> Any:
     """The same in four maps, each of which waits when it has given half of its rows."""
 
     def half(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        whole = list(batches)
-        yield from whole[: len(whole) // 2]
+        first_half, second_half = halves(batches)
+        yield from first_half
         context: Any = TaskContext.get()
         Path(directory, f"map-{context.partitionId()}-{context.taskAttemptId()}").touch()
         wait_for(Path(directory, "go"))
-        yield from whole[len(whole) // 2 :]
+        yield from second_half
 
     frame = texts(rows, 4, hashes)
     return totals(frame.mapInArrow(half, frame.schema).repartition(partitions, "id"))
@@ -290,13 +299,13 @@ def skew_join(directory: str, straggle: bool) -> Any:
         session().conf.set(key, value)
 
     def half(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        whole = list(batches)
-        yield from whole[: len(whole) // 2]
+        first_half, second_half = halves(batches)
+        yield from first_half
         context: Any = TaskContext.get()
         first = context.partitionId() == 0 and context.attemptNumber() == 0
         Path(directory, f"map-{context.partitionId()}-{context.taskAttemptId()}").touch()
         wait_for(Path(directory, "ended-0-1" if straggle and first else "go"))
-        yield from whole[len(whole) // 2 :]
+        yield from second_half
         Path(directory, f"ended-{context.partitionId()}-{context.attemptNumber()}").touch()
 
     large = uneven()

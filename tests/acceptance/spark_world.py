@@ -27,6 +27,7 @@ MASTER = "local[5,4]"
 SECONDS = 240.0
 #: Frames so small that half of a map's rows are sent before it ends.
 SMALL_FRAMES = {
+    "spark.holdfast.codec": "none",
     "spark.holdfast.push.buffer": "4k",
     "spark.holdfast.push.frame": "256k",
     "spark.holdfast.push.open": "4m",
@@ -52,9 +53,14 @@ class Spark:
     def __init__(self, log: Path) -> None:
         self.log = log
         self._settings: tuple[str, dict[str, str]] | None = None
+        #: whether a command has begun whose answer nobody has taken
+        self.busy = False
+        self._process = self._start()
+
+    def _start(self) -> "subprocess.Popen[str]":
         launcher = [sys.executable, "-I", "-S", process.__file__, str(os.getpid())]
-        with log.open("w") as output:
-            self._process = subprocess.Popen(
+        with self.log.open("a") as output:
+            return subprocess.Popen(
                 [*launcher, sys.executable, str(JOB)],
                 text=True,
                 stdin=subprocess.PIPE,
@@ -62,6 +68,14 @@ class Spark:
                 stderr=output,
                 env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
             )
+
+    def mend(self) -> None:
+        """After a test that failed half-way: another process, for the next test."""
+        if self.busy:
+            self.end()
+            self.busy = False
+            self._settings = None
+            self._process = self._start()
 
     def begin(self, settings: dict[str, str], master: str = MASTER) -> None:
         """Have a Spark with these settings, the running one if it has them."""
@@ -73,6 +87,7 @@ class Spark:
     def send(self, name: str, *arguments: Any) -> None:
         """Begin a command; `answer` has to be called before the next one."""
         assert self._process.stdin is not None
+        self.busy = True
         self._process.stdin.write(json.dumps([name, *arguments]) + "\n")
         self._process.stdin.flush()
 
@@ -81,6 +96,7 @@ class Spark:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, f"Spark ended:\n{self.log.read_text()[-6000:]}"
+        self.busy = False
         found = json.loads(line)
         assert "error" not in found, f"{found['error']}\n{self.log.read_text()[-6000:]}"
         return found["answer"]
@@ -133,6 +149,12 @@ class World:
     def shuffles(self) -> list[Any]:
         """What the masters keep of shuffles of this test."""
         return [one for key, one in self._listed().items() if key not in self._shuffles]
+
+    def drop(self) -> None:
+        """Have the masters drop them, as an operator may."""
+        for one in self.shuffles():
+            request = pb.ForgetRequest(instance=one.key.instance, one_shuffle=True, shuffle=one.key.shuffle)
+            ask(self.cluster.leader().address, "Admin/Forget", request, pb.ForgetReply, 10.0)
 
     def generations(self) -> set[int]:
         """Generations of these."""

@@ -44,7 +44,7 @@ def maps_run(world: World) -> int:
     return len(list(world.marks.glob("map-*")))
 
 
-@pytest.mark.parametrize(("rows", "hashes"), [(2_000, 160), (16_000, 4)], ids=["push", "merged-push"])
+@pytest.mark.parametrize(("rows", "hashes"), [(2_000, 160), (40_000, 4)], ids=["push", "merged-push"])
 def test_g2_spark_kill_9_mid_push_with_two_copies(world: World, rows: int, hashes: int) -> None:
     """Long rows alone in frames, and short ones merged, are on their way when a worker dies for good: the same maps go
     on, no stage runs again, the rows are those of an undisturbed run."""
@@ -97,7 +97,7 @@ def test_g2_spark_kill_9_mid_fetch_with_two_copies(world: World) -> None:
 def test_g3_spark_kill_9_and_restart_before_the_commit_without_replication(world: World, ack: str) -> None:
     """All workers die with what they acknowledged, and come back at once: WRITTEN has kept it and no map runs again;
     from MEMORY it is lost, which is heard, and the stage runs again. The rows are right both times."""
-    rows, hashes = 8_000, 8
+    rows, hashes = 20_000, 8
     world.begin(1, ack, small_frames=True, fetch_returnGrace="1s")
 
     def restart() -> None:
@@ -123,7 +123,7 @@ def test_g3_spark_kill_9_and_restart_before_the_commit_without_replication(world
 def test_g4_spark_the_leader_goes_in_every_phase(world: World, blow: signal.Signals) -> None:
     """The leader is killed, or stands still, as shuffles are registered, pushed to, committed, read and forgotten: the
     job ends right, what is kept can be read, what was forgotten goes, nothing is computed again."""
-    rows, hashes = 16_000, 8
+    rows, hashes = 20_000, 8
     hit: list[Server] = []
 
     def trouble() -> None:
@@ -190,7 +190,7 @@ def test_g10_spark_readers_start_before_a_duplicate_map_has_ended(world: World) 
     """A stage fails for data lost below it while one of its maps goes on; the map runs again beside it, in the next
     attempt, and readers read before the first one ends: they have the second one's rows, and so has who reads after."""
     marker = "what is flipped"
-    world.begin(codec="none", small_frames=True)
+    world.begin(small_frames=True)
     with world.through():
         assert world.spark.ask("marked", marker, str(world.marks)) == 100
         whole = marker.encode() * 20

@@ -92,16 +92,17 @@ def test_row_05_attempts_of_a_barrier_stage_are_not_mixed(world: World) -> None:
     assert len(list(world.marks.glob("failed-*"))) == 3
 
 
-def test_row_06_the_driver_hears_that_a_shuffle_is_lost(world: World, own: dict[str, Any]) -> None:
-    """A worker with the only copies is gone for good: masters and driver hear it from a reader, the stage runs again,
-    the answer is right."""
+@pytest.mark.parametrize("how", ["killed", "forgotten"])
+def test_row_06_the_driver_hears_that_a_shuffle_is_lost(world: World, own: dict[str, Any], how: str) -> None:
+    """A worker with the only copies is gone for good, or somebody has the masters drop the shuffle: the driver hears it
+    from a reader, the stage runs again, the answer is right."""
     world.begin(fetch_returnGrace="1s")
     with world.through():
         world.spark.ask("prepare", "basic")
-        holders = [
-            worker for worker in world.cluster.workers if any(worker.name in path.parts for path in world.files())
-        ]
-        holders[0].kill()
+        if how == "killed":
+            world.holder().kill()
+        else:
+            world.drop()
         assert world.spark.ask("finish", "basic") == own["basic"]
     assert world.ran_again()
     assert 1 in world.generations()

@@ -32,7 +32,9 @@ final class FetchFailures {
     RuntimeException raise(IOException error) {
         context.killTaskIfInterrupted();
         if (error instanceof HoldfastException known && lost(known.status())) {
-            report.failed(blocks.generation(), known);
+            if (known.status() != Status.UNKNOWN_GENERATION) { // what the masters dropped they know to be gone
+                report.failed(blocks.generation(), known);
+            }
             throw unchecked(failure(known.getMessage(), known));
         }
         throw unchecked(error);

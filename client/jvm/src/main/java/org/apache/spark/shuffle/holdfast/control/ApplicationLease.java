@@ -113,6 +113,9 @@ public final class ApplicationLease implements AutoCloseable {
                     return;
                 }
                 LOG.warn("The lease of application {} could not be renewed; trying again: {}", instance, error.getMessage());
+            } catch (RuntimeException mistake) {
+                // Without this thread all that is shuffled is dropped when the lease ends: no answer of anybody may end it.
+                LOG.error("The lease of application {} could not be renewed; trying again", instance, mistake);
             }
         }
     }
