@@ -374,6 +374,13 @@ def everything() -> Any:
 
 
 @command
+def asked_twice() -> Any:
+    """What one DataFrame gives, and gives again."""
+    frame = texts(4_000, 4, 1).groupBy(functions.expr("id % 7 AS key")).agg(functions.sum(functions.crc32("text")))
+    return [sorted(map(list, frame.collect())) for _ in range(2)]
+
+
+@command
 def keep_rows(rows: int) -> Any:
     """Write a shuffle of rows (id, three times id) into four partitions and keep it; returns its number of rows."""
     frame = session().range(0, rows, 1, 3).selectExpr("id", "id * 3 AS three").repartition(4, "id")

@@ -79,6 +79,7 @@ class Spark:
 
     def begin(self, settings: dict[str, str], master: str = MASTER) -> None:
         """Have a Spark with these settings, the running one if it has them."""
+        self.mend()
         if self._settings != (master, settings):
             self._settings = None  # for if it fails
             self.ask("begin", master, settings)
@@ -105,6 +106,11 @@ class Spark:
         """Do a command to its end."""
         self.send(name, *arguments)
         return self.answer()
+
+    def stop(self) -> None:
+        """End the application in order; the process is there for the next one."""
+        self.ask("stop")
+        self._settings = None
 
     def end(self) -> None:
         """End it at once; the JVM goes with the end of its standard input."""

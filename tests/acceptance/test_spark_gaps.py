@@ -154,36 +154,33 @@ def test_g4_spark_the_leader_goes_in_every_phase(world: World, blow: signal.Sign
         wait_until(gone, "forgotten shuffles to go", 60.0)
 
 
-def exact(rows: int, directory: Path) -> None:
-    """Count and sums of rows that are shuffled while answers of workers are lost or late."""
+def exact(rows: int, spark: Spark, directory: Path) -> None:
+    """Count and sum of rows that are shuffled while answers of workers are lost or late."""
     settings = {"worker": {"address": SHOWN}}
     with local_cluster(masters=1, workers=3, dir=directory / "cluster", settings=settings) as cluster:
         addresses = [worker.address for worker in cluster.workers]
         with Proxy(addresses, 5, rate=0.02, late_seconds=0.3, swallow=False) as proxy:
-            spark = Spark(directory / "spark.log")
-            try:
-                world = World(cluster, spark, directory)
-                world.begin(2, small_frames=True)
-                with world.through():
-                    found = spark.ask("counted", rows, 8, 1, PARTITIONS)
-                assert found[:2] == [rows, rows * (rows - 1) // 2]
-                assert world.generations() == {0}
-            finally:
-                spark.end()
+            world = World(cluster, spark, directory)
+            world.begin(2, small_frames=True)
+            with world.through():
+                found = spark.ask("counted", rows, 8, 1, PARTITIONS)
+            assert found[:2] == [rows, rows * (rows - 1) // 2]
+            assert world.generations() == {0}
+            spark.stop()
     pushes = {what: count for what, count in proxy.counts.items() if what.endswith(" PUSH")}
     assert pushes, f"no answer of a push was lost or late: {proxy.counts}"
 
 
-def test_g5_spark_counts_are_exact_while_answers_are_lost(tmp_path: Path) -> None:
-    """Answers of pushes come late or never: half a million rows are there once each."""
-    exact(500_000, tmp_path)
+def test_g5_spark_counts_are_exact_while_answers_are_lost(spark: Spark, tmp_path: Path) -> None:
+    """Answers of pushes come late or never: a quarter of a million rows are there once each."""
+    exact(250_000, spark, tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_g5_spark_a_hundred_million_rows_are_exact_while_answers_are_lost(tmp_path: Path) -> None:
+def test_g5_spark_a_hundred_million_rows_are_exact_while_answers_are_lost(spark: Spark, tmp_path: Path) -> None:
     """The same with 10^8 rows."""
-    exact(100_000_000, tmp_path)
+    exact(100_000_000, spark, tmp_path)
 
 
 def test_g10_spark_readers_start_before_a_duplicate_map_has_ended(world: World) -> None:
