@@ -103,13 +103,14 @@ def serve() -> None:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    jvm: Any = spark.sparkContext._jvm
     answer({})
     for line in lines:
         asked = json.loads(line)
         started = time.perf_counter()
         result = WORKLOADS[asked["workload"]](spark, asked["scale"])
         answer({"seconds": time.perf_counter() - started, "result": result})
-        spark.sparkContext._jvm.System.gc()  # so that neither side pays for the other
+        jvm.System.gc()  # so that neither side pays for the other
     spark.stop()
 
 
