@@ -80,7 +80,7 @@ def test_help_lists_every_command_and_loads_little():
     assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "drill leader", "drill masters", "drill worker"])
+@pytest.mark.parametrize("command", [*COMMANDS, "drill leader", "drill masters", "drill worker", "drill spark"])
 def test_every_command_explains_itself(command: str):
     """Each command has --help of its own, which leaves with 0."""
     done = run(*command.split(), "--help")
