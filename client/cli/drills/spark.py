@@ -126,6 +126,8 @@ class _Run:
         self.process = process
         self.asked: list[_Asked] = []
         self.kills: list[float] = []
+        #: set by every answer
+        self.answered = asyncio.Event()
         self._digests: dict[str, str] = {}
 
     async def ask(self, what: str, **asked: Any) -> _Asked:
@@ -140,6 +142,7 @@ class _Run:
             self.report.check("answers are the undisturbed ones", answer["digest"] == first, wrong)
         done = _Asked(label, what, answer["began"], answer["ended"], again=not asked)
         self.asked.append(done)
+        self.answered.set()
         return done
 
     async def moved(self) -> tuple[int, int]:
@@ -252,14 +255,16 @@ async def _kill_worker(run: _Run, rng: random.Random) -> None:
 
 
 async def _kill_executor(run: _Run, rng: random.Random) -> None:
-    deadline = time.monotonic() + _BACK_SECONDS_MAX
-    while not (found := await asyncio.to_thread(run.process.executors)):
-        if time.monotonic() > deadline:
-            raise DrillError("Spark starts no executors any more")
-        await asyncio.sleep(0.1)
-    executor: psutil.Process = rng.choice(found)
+    """Kill the one that has lived longest, once a query has ended since the last kill: it has run tasks."""
+    await run.answered.wait()
+    await asyncio.sleep(rng.uniform(0.0, _AWAY_SECONDS))
+    found = await asyncio.to_thread(run.process.executors)
+    if not found:
+        raise DrillError("Spark has no executors any more")
+    executor = min(found, key=psutil.Process.create_time)
     run.kills.append(time.time())
     executor.kill()
+    run.answered.clear()
     run.report.kills += 1
 
 
