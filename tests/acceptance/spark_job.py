@@ -374,10 +374,10 @@ def everything() -> Any:
 
 
 @command
-def asked_twice() -> Any:
-    """What one DataFrame gives, and gives again."""
-    frame = texts(4_000, 4, 1).groupBy(functions.expr("id % 7 AS key")).agg(functions.sum(functions.crc32("text")))
-    return [sorted(map(list, frame.collect())) for _ in range(2)]
+def remove(shuffle: int) -> Any:
+    """Drop a shuffle as Spark does after a query where it is told to clean then: statuses stay, and so may plans."""
+    env: Any = session().sparkContext._jsc.sc().env()
+    env.blockManager().master().removeShuffle(shuffle, True)
 
 
 @command

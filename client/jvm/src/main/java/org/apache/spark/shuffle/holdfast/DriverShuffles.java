@@ -1,7 +1,9 @@
 package org.apache.spark.shuffle.holdfast;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalInt;
@@ -34,6 +36,8 @@ final class DriverShuffles implements AutoCloseable {
     private static final int COMMITS_MAX = 64;
 
     private static final int COMMITTERS = 4;
+    /** Dropped shuffles that are remembered. */
+    private static final int DROPPED_MAX = 10_000;
 
     /** Generations are dropped up to this one where the whole shuffle goes. */
     static final int ALL_GENERATIONS = Integer.MAX_VALUE;
@@ -48,6 +52,13 @@ final class DriverShuffles implements AutoCloseable {
     private final String name;
     /** By shuffle; of keys alone, since a handle here would keep Spark's cleaner from ever letting go of the shuffle. */
     private final Map<Integer, Registered> registered = new ConcurrentHashMap<>();
+    /** Those that were dropped: plans may outlive them, and then their maps run again. Forgetting one costs an early commit and end. */
+    private final Map<Integer, Registered> dropped = Collections.synchronizedMap(new LinkedHashMap<>() {
+        @Override
+        protected boolean removeEldestEntry(Map.Entry<Integer, Registered> eldest) {
+            return size() > DROPPED_MAX;
+        }
+    });
     /** What the masters could not be told yet. */
     private final Set<ShuffleKey> unforgotten = new HashSet<>();
     private final ThreadPoolExecutor committers;
@@ -93,6 +104,7 @@ final class DriverShuffles implements AutoCloseable {
         if (known == null) {
             return;
         }
+        dropped.put(shuffle, known);
         List<ShuffleKey> doomed;
         synchronized (unforgotten) {
             unforgotten.add(known.first().withGeneration(ALL_GENERATIONS));
@@ -115,6 +127,11 @@ final class DriverShuffles implements AutoCloseable {
 
     /** A stage that wrote this shuffle has ended: commits its generation, if it is whole, and drops the ones before. Returns at once. */
     void stageEnded(int shuffle) {
+        // Spark may clean after each query, and its maps run again if the plan is asked again: then it is to be dropped once more.
+        Registered again = dropped.remove(shuffle);
+        if (again != null) {
+            registered.put(shuffle, again);
+        }
         Registered known = registered.get(shuffle);
         if (known != null) {
             committers.execute(() -> commit(known));
