@@ -90,12 +90,12 @@ def generations(cluster: LocalCluster) -> set[int]:
     return {one["generation"] for one in shuffles(cluster)}
 
 
-def alive(cluster: LocalCluster) -> int:
-    """Workers that the masters take for living."""
+def alive(cluster: LocalCluster) -> set[str]:
+    """Names of the workers that the masters take for living."""
     done = subprocess.run(
         [*COMMAND, "workers", "--json", "--masters", cluster.endpoints], check=False, capture_output=True, text=True
     )
-    return sum(worker["state"] == "alive" for worker in json.loads(done.stdout)["workers"])
+    return {worker["name"] for worker in json.loads(done.stdout)["workers"] if worker["state"] == "alive"}
 
 
 def pushed(cluster: LocalCluster) -> int:
@@ -222,12 +222,12 @@ def test_strict_replication_holds_for_whatever_is_registered(tmp_path: Path) -> 
         configuration.write_text(configuration.read_text().replace('name = "w1"', 'name = "another"'))
         shutil.rmtree(tmp_path / "cluster" / one.name)
         one.start()
-        wait_until(lambda: alive(cluster) == 1, "one worker to be new and the other to be missed", 60.0)
+        wait_until(lambda: alive(cluster) == {"another"}, "one worker to be new and the other to be missed", 60.0)
         running.go()
         for answer in running.step():
             assert "spark.holdfast.replication.strict is true" in answer
             assert "living workers are on 1 hosts" in answer
         other.start()
-        wait_until(lambda: alive(cluster) == 2, "both workers to be there", 60.0)
+        wait_until(lambda: alive(cluster) == {"another", "w2"}, "both workers to be there", 60.0)
         running.go()
         assert running.step() == [TOTALS, 100]
