@@ -126,6 +126,7 @@ def test_row_07_a_flipped_bit_gives_no_wrong_row(world: World, own: dict[str, An
     assert max(world.generations()) == (1 if copies == 1 else 0)
 
 
+@pytest.mark.long
 def test_row_08_small_disks_split_and_get_their_space_back(tmp_path: Path, spark: Spark, own: dict[str, Any]) -> None:
     """Workers of little room split what they hold, the answer is right, and the space is free when the application
     ends."""
@@ -317,8 +318,8 @@ def test_attempts_differ_even_where_spark_calls_them_alike(world: World) -> None
 
 
 def test_shuffles_that_spark_cleans_early_come_back_and_go(world: World, own: dict[str, Any]) -> None:
-    """Spark may drop a shuffle as a query ends whose plan is asked again: its maps run again in the next generation, and
-    when Spark drops that one it is gone as well, while the application lives on."""
+    """Spark may drop a shuffle as a query ends whose plan is asked again: its maps run again in the next generation,
+    and when Spark drops that one it is gone as well, while the application lives on."""
     world.begin()
     with world.through():
         world.spark.ask("prepare", "basic")
