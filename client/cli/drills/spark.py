@@ -232,7 +232,8 @@ async def _kill_again(
 ) -> None:
     due = time.monotonic()
     for _ in range(run.report.rounds):
-        due += every * rng.uniform(0.8, 1.2)
+        # Where what was killed took long to come back, everybody gets a while before the next kill all the same.
+        due = max(due + every * rng.uniform(0.8, 1.2), time.monotonic() + every / 4)
         await asyncio.sleep(due - time.monotonic())
         await kill(run, rng)
         run.report.done += 1
