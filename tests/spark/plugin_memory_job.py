@@ -53,6 +53,7 @@ def held(spark: SparkSession) -> dict[str, int]:
         jvm.System.gc()
         time.sleep(0.2)
     runtime = env.shuffleManager().runtime()
+    threads = jvm.java.lang.Thread.getAllStackTraces().keySet()
     process = jvm.java.lang.ProcessHandle.current().pid()
     found = {
         # A connection that lies idle has two of its own.
@@ -61,6 +62,7 @@ def held(spark: SparkSession) -> dict[str, int]:
         "connections": runtime.connections().idle(),
         "pushing threads": runtime.pushContext().busyThreads(),
         "threads": jvm.java.lang.Thread.activeCount(),
+        "our threads": sum(str(each.getName()).startswith("holdfast") for each in threads),
         "files": len(os.listdir(f"/proc/{process}/fd")),
     }
     told = subprocess.run(["jmap", "-histo:live", str(process)], check=True, capture_output=True, text=True).stdout
