@@ -239,7 +239,7 @@ def two_hosts(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.long
 def test_g9_spark_speculation_replicas_and_ranges_at_once(world: World, two_hosts: str) -> None:
-    """A speculative attempt is through while the first one has pushed half, which then goes on, whichever wins; a worker
+    """A speculative attempt is through while the first one has pushed half, which then goes on; whoever wins, a worker
     with second copies dies meanwhile; the skewed partition is read by ranges of maps: exactly its rows."""
     settings = {
         **conf(world.cluster.endpoints, replication=2, fallback="never"),
