@@ -156,12 +156,6 @@ class World:
         """What the masters keep of shuffles of this test."""
         return [one for key, one in self._listed().items() if key not in self._shuffles]
 
-    def drop(self) -> None:
-        """Have the masters drop them, as an operator may."""
-        for one in self.shuffles():
-            request = pb.ForgetRequest(instance=one.key.instance, one_shuffle=True, shuffle=one.key.shuffle)
-            ask(self.cluster.leader().address, "Admin/Forget", request, pb.ForgetReply, 10.0)
-
     def generations(self) -> set[int]:
         """Generations of these."""
         return {one.key.generation for one in self.shuffles()}
