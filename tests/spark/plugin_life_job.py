@@ -5,6 +5,7 @@ under the number of its map and its own; and some wait there for a file that tel
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.pandas.functions import pandas_udf
 
 from tests.spark.plugin_job import Steps, main
+from tests.support.waiting import wait_until
 
 WAIT_SECONDS = 240.0
 #: Long enough to be pushed before its map ends.
@@ -31,12 +33,13 @@ def directory() -> str:
 
 
 def await_file(path: Path) -> None:
-    """Return once it is there; an error if that takes very long."""
+    """Return once it is there; an error if that takes very long. In tasks, which do not have the tests' helpers."""
+    pause = threading.Event()
     deadline = time.monotonic() + WAIT_SECONDS
     while not path.exists():
         if time.monotonic() > deadline:
             raise TimeoutError(f"{path} does not come")
-        time.sleep(0.05)
+        pause.wait(0.05)
 
 
 def pairs(spark: SparkSession, during: Callable[[int, int, Path], None]) -> "RDD[Any]":
@@ -127,11 +130,7 @@ def executors(spark: SparkSession) -> set[str]:
 
 def await_executors(spark: SparkSession, good: Callable[[set[str]], bool]) -> None:
     """Return once the executors are as they should be."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not good(executors(spark)):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the executors are {executors(spark)}")
-        time.sleep(0.1)
+    wait_until(lambda: good(executors(spark)), "the executors to be as they should", WAIT_SECONDS)
 
 
 def idle(spark: SparkSession) -> Steps:

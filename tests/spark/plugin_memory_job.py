@@ -6,13 +6,13 @@ How many shuffles `many` makes and how much `big` moves is in HOLDFAST_JOB_SIZE.
 import gc
 import os
 import subprocess
-import time
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from benchmarks import workloads
 from tests.spark.plugin_job import Steps, main
+from tests.support.waiting import wait_until
 
 WAIT_SECONDS = 120.0
 #: After these everything is there that is made once: threads, connections, idle buffers.
@@ -46,12 +46,13 @@ def held(spark: SparkSession) -> dict[str, int]:
     """What the plug-in holds in this JVM once Spark's cleaner has forgotten the shuffles."""
     jvm: Any = spark.sparkContext._jvm
     env = jvm.org.apache.spark.SparkEnv.get()
-    deadline = time.monotonic() + WAIT_SECONDS
-    while env.mapOutputTracker().shuffleStatuses().size() > KNOWN_MAX:
-        assert time.monotonic() < deadline, "Spark's cleaner does not come"
+
+    def forgotten() -> bool:
         gc.collect()
         jvm.System.gc()
-        time.sleep(0.2)
+        return bool(env.mapOutputTracker().shuffleStatuses().size() <= KNOWN_MAX)
+
+    wait_until(forgotten, "Spark's cleaner to come", WAIT_SECONDS)
     runtime = env.shuffleManager().runtime()
     threads = jvm.java.lang.Thread.getAllStackTraces().keySet()
     process = jvm.java.lang.ProcessHandle.current().pid()
