@@ -309,20 +309,3 @@ def test_attempts_differ_even_where_spark_calls_them_alike(world: World) -> None
         found = world.spark.ask("collide", str(world.marks))
     assert (world.marks / "failed").exists()
     assert found == [[[0, 1], 5_000], [[1, 0], 5_000], [[2, 0], 5_000], [[3, 0], 5_000]]
-
-
-def test_shuffles_that_spark_cleans_early_come_back_and_go(world: World) -> None:
-    """Spark may drop a shuffle as a query ends whose plan is asked again: its maps run again in the next generation,
-    and when Spark drops that one it is gone as well, while the application lives on."""
-    world.begin()
-    with world.through():
-        world.spark.ask("prepare", "basic")
-        for _ in range(2):
-            (shuffle,) = {one.key.shuffle for one in world.shuffles()}
-            world.spark.ask("remove", shuffle)
-            wait_until(lambda: not world.shuffles(), "the word to reach the masters")
-            assert world.spark.ask("finish", "basic") == [[key, sum(range(key, 2_000, 10))] for key in range(10)]
-            assert world.shuffles()
-    assert world.ran_again()
-    world.spark.ask("remove", shuffle)
-    wait_until(lambda: not world.shuffles(), "the last generation to be dropped")
