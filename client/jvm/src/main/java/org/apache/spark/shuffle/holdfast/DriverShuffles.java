@@ -2,7 +2,8 @@ package org.apache.spark.shuffle.holdfast;
 
 import java.util.ArrayList;
 import java.util.Collections;
-import java.util.HashSet;
+import java.util.Iterator;
+import java.util.LinkedHashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -60,7 +61,9 @@ final class DriverShuffles implements AutoCloseable {
         }
     });
     /** What the masters could not be told yet. */
-    private final Set<ShuffleKey> unforgotten = new HashSet<>();
+    private final Set<ShuffleKey> unforgotten = new LinkedHashSet<>();
+    /** Somebody is telling them. */
+    private boolean forgetting;
     private final ThreadPoolExecutor committers;
     private ApplicationLease lease;
     private boolean closed;
@@ -98,30 +101,58 @@ final class DriverShuffles implements AutoCloseable {
         return handle;
     }
 
-    /** Spark needs a shuffle no more: drops all generations. Failures are tried again with the next one; the lease is the last resort. */
+    /**
+     * Spark needs a shuffle no more: drops all generations. Spark's cleaner brings many at once, each on a thread of its own: the first tells the masters of
+     * all, the others return. Failures are tried again with the next one; the lease is the last resort.
+     */
     void unregister(int shuffle) {
         Registered known = registered.remove(shuffle);
         if (known == null) {
             return;
         }
-        dropped.put(shuffle, known);
-        List<ShuffleKey> doomed;
         synchronized (unforgotten) {
             unforgotten.add(known.first().withGeneration(ALL_GENERATIONS));
-            doomed = new ArrayList<>(unforgotten);
+            if (forgetting) {
+                return;
+            }
+            forgetting = true;
         }
-        for (ShuffleKey each : doomed) {
-            try {
-                runtime.masters().unregister(each);
-            } catch (HoldfastException error) {
-                if (error.again()) {
-                    LOG.warn("Shuffle {} could not be dropped yet: {}", each, error.getMessage());
-                    return;
+        try {
+            ShuffleKey next = nextUnforgotten(null);
+            while (next != null) {
+                try {
+                    runtime.masters().unregister(next);
+                } catch (HoldfastException error) {
+                    if (error.again()) {
+                        LOG.warn("Shuffle {} could not be dropped yet: {}", next, error.getMessage());
+                        leaveTheRest();
+                        return;
+                    }
                 }
+                next = nextUnforgotten(next);
             }
-            synchronized (unforgotten) {
-                unforgotten.remove(each);
+        } catch (RuntimeException | Error mistake) {
+            leaveTheRest();
+            throw mistake;
+        }
+    }
+
+    private void leaveTheRest() {
+        synchronized (unforgotten) {
+            forgetting = false;
+        }
+    }
+
+    /** What the masters have to be told next, null if nothing; {@code done} they have been told. */
+    private ShuffleKey nextUnforgotten(ShuffleKey done) {
+        synchronized (unforgotten) {
+            unforgotten.remove(done);
+            Iterator<ShuffleKey> left = unforgotten.iterator();
+            if (left.hasNext()) {
+                return left.next();
             }
+            forgetting = false; // at once: whoever adds one from here on has to tell of it
+            return null;
         }
     }
 
