@@ -110,6 +110,7 @@ final class DriverShuffles implements AutoCloseable {
         if (known == null) {
             return;
         }
+        dropped.put(shuffle, known);
         synchronized (unforgotten) {
             unforgotten.add(known.first().withGeneration(ALL_GENERATIONS));
             if (forgetting) {
