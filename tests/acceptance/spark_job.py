@@ -374,6 +374,13 @@ def everything() -> Any:
 
 
 @command
+def remove(shuffle: int) -> Any:
+    """Drop a shuffle as Spark does after a query where it is told to clean then: statuses stay, and so may plans."""
+    env: Any = session().sparkContext._jsc.sc().env()
+    env.blockManager().master().removeShuffle(shuffle, True)
+
+
+@command
 def keep_rows(rows: int) -> Any:
     """Write a shuffle of rows (id, three times id) into four partitions and keep it; returns its number of rows."""
     frame = session().range(0, rows, 1, 3).selectExpr("id", "id * 3 AS three").repartition(4, "id")

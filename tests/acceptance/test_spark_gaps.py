@@ -23,7 +23,7 @@ from tests.soak.proxy import SHOWN, Proxy
 from tests.support.waiting import wait_until
 
 pytest.importorskip("pyspark")
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
 PARTITIONS = 8
 
@@ -119,9 +119,7 @@ def test_g3_spark_kill_9_and_restart_before_the_commit_without_replication(world
         assert world.ran_again()
 
 
-@pytest.mark.parametrize(
-    "blow", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)], ids=["killed", "stopped"]
-)
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_g4_spark_the_leader_goes_in_every_phase(world: World, blow: signal.Signals) -> None:
     """The leader is killed, or stands still, as shuffles are registered, pushed to, committed, read and forgotten: the
     job ends right, what is kept can be read, what was forgotten goes, nothing is computed again."""
@@ -173,13 +171,11 @@ def exact(rows: int, hashes: int, spark: Spark, directory: Path) -> None:
     assert pushes, f"no answer of a push was lost or late: {proxy.counts}"
 
 
-@pytest.mark.long
 def test_g5_spark_counts_are_exact_while_answers_are_lost(spark: Spark, tmp_path: Path) -> None:
     """Answers of pushes come late or never: a quarter of a million rows are there once each."""
     exact(250_000, 1, spark, tmp_path)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_g5_spark_a_hundred_million_rows_are_exact_while_answers_are_lost(spark: Spark, tmp_path: Path) -> None:
     """The same with 10^8 rows, which are short."""
@@ -237,7 +233,6 @@ def two_hosts(tmp_path: Path) -> Iterator[str]:
             process.stop(each)
 
 
-@pytest.mark.long
 def test_g9_spark_speculation_replicas_and_ranges_at_once(world: World, two_hosts: str) -> None:
     """A speculative attempt is through while the first one has pushed half, which then goes on; whoever wins, a worker
     with second copies dies meanwhile; the skewed partition is read by ranges of maps: exactly its rows."""

@@ -18,7 +18,7 @@ from tests.acceptance.test_push_rows import bytes_in
 from tests.support.waiting import wait_until
 
 pytest.importorskip("pyspark")
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 SHAPES = ["basic", "several", "reused", "chained", "empty"]
 #: Rows, maps, times 64 characters, partitions: 20 MB.
@@ -120,7 +120,6 @@ def test_row_07_a_flipped_bit_gives_no_wrong_row(world: World, own: dict[str, An
     assert max(world.generations()) == (1 if copies == 1 else 0)
 
 
-@pytest.mark.long
 def test_row_08_small_disks_split_and_get_their_space_back(tmp_path: Path, spark: Spark, own: dict[str, Any]) -> None:
     """Workers of little room split what they hold, the answer is right, and the space is free when the application
     ends."""
@@ -309,3 +308,20 @@ def test_attempts_differ_even_where_spark_calls_them_alike(world: World) -> None
         found = world.spark.ask("collide", str(world.marks))
     assert (world.marks / "failed").exists()
     assert found == [[[0, 1], 5_000], [[1, 0], 5_000], [[2, 0], 5_000], [[3, 0], 5_000]]
+
+
+def test_shuffles_that_spark_cleans_early_come_back_and_go(world: World) -> None:
+    """Spark may drop a shuffle as a query ends whose plan is asked again: its maps run again in the next generation,
+    and when Spark drops that one it is gone as well, while the application lives on."""
+    world.begin()
+    with world.through():
+        world.spark.ask("prepare", "basic")
+        (shuffle,) = {one.key.shuffle for one in world.shuffles()}
+        for _ in range(2):
+            world.spark.ask("remove", shuffle)
+            wait_until(lambda: not world.shuffles(), "the word to reach the masters")
+            assert world.spark.ask("finish", "basic") == [[key, sum(range(key, 2_000, 10))] for key in range(10)]
+            assert world.shuffles()
+    assert world.ran_again()
+    world.spark.ask("remove", shuffle)
+    wait_until(lambda: not world.shuffles(), "the last generation to be dropped")

@@ -41,6 +41,7 @@ def run(cache: Path, *words: str, **environ: str) -> tuple[int, str, str]:
     return process.returncode, out.strip(), err.strip()
 
 
+@pytest.mark.long
 def test_jar_is_built_once_however_many_ask(cache: Path) -> None:
     """Two builds at once leave one whole jar of the main sources alone, and the next call builds nothing."""
     pytest.importorskip("pyspark")

@@ -25,6 +25,7 @@ def drilled(killed: Killed, count: int, copies: int, every: float | None, direct
     return report
 
 
+@pytest.mark.long
 def test_a_shuffle_is_read_again_whatever_was_killed_between(tmp_path: Path) -> None:
     """The worker, all masters, and all of them together are killed and started again: no map runs a second time."""
     report = drilled(Killed.REUSE, 1, 1, None, tmp_path)

@@ -103,7 +103,7 @@ def pushed(cluster: LocalCluster) -> int:
     return sum(worker_status(worker.http, 5.0)["counters"]["push_bytes"] for worker in cluster.workers)
 
 
-@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
+@pytest.mark.parametrize("master", ["local[2]", pytest.param("local-cluster[2,1,1024]", marks=pytest.mark.long)])
 def test_conf_is_all_it_takes(cluster: LocalCluster, tmp_path: Path, master: str) -> None:
     """With conf() alone every shuffle goes through the workers, and nothing is left when the application ends."""
     before = pushed(cluster)
@@ -117,6 +117,7 @@ def test_conf_is_all_it_takes(cluster: LocalCluster, tmp_path: Path, master: str
         assert "is true" not in running.log(), "conf() leaves nothing to warn of"
 
 
+@pytest.mark.long
 def test_the_example_says_what_it_should(cluster: LocalCluster) -> None:
     """examples/every_shuffle.py runs as it stands, and what it shuffles goes through the workers."""
     before = pushed(cluster)
@@ -135,6 +136,7 @@ def test_the_example_says_what_it_should(cluster: LocalCluster) -> None:
     assert pushed(cluster) > before
 
 
+@pytest.mark.long
 def test_falls_back_where_nobody_answers(tmp_path: Path) -> None:
     """Without masters Spark's own shuffle serves, which is logged."""
     with job("sums", conf(NOWHERE), tmp_path) as running:
@@ -142,6 +144,7 @@ def test_falls_back_where_nobody_answers(tmp_path: Path) -> None:
         assert "falls back to Spark's own" in running.log()
 
 
+@pytest.mark.long
 def test_never_falls_back_if_told_so(tmp_path: Path) -> None:
     """With fallback=never the same is an error that names the setting."""
     with job("sums", conf(NOWHERE, fallback="never"), tmp_path) as running:
@@ -205,6 +208,7 @@ def test_lost_data_is_computed_again_in_the_next_generation(tmp_path: Path) -> N
         wait_until(lambda: generations(cluster) == {1}, "generation 0 to be dropped", 30.0)
 
 
+@pytest.mark.long
 def test_strict_replication_holds_for_whatever_is_registered(tmp_path: Path) -> None:
     """With one host left neither a new shuffle nor the next generation of an old one is placed with one copy: both fail
     with the setting's name. With two hosts again the same session goes on."""

@@ -12,7 +12,7 @@ from holdfast.client.cli.drills.spark_driver import SparkProcess, spark
 from holdfast.client.cli.drills.spark_events import Ran
 from holdfast.client.cluster import LocalCluster, Server, local_cluster
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 ROWS = 4_000
 FLIPS = 8
 

@@ -21,7 +21,7 @@ from holdfast.client.spark import conf
 from tests.spark.test_plugin import Job, generations, job, pushed
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 ROWS, KEYS = 2_000, 10
 COUNTED = [[key, ROWS // KEYS, sum(range(key, ROWS, KEYS))] for key in range(KEYS)]
 SUMS = [[key, sum(range(key, ROWS, KEYS))] for key in range(KEYS)]

@@ -14,7 +14,7 @@ from tests.spark.test_plugin import TOTALS, Job, job, pushed, shuffles
 from tests.spark.test_plugin_life import SEPARATE, START_SECONDS, executor_processes
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 #: Files that every JVM of Spark's opens and closes as it likes, and shuffles that are just being forgotten.
 COMINGS_AND_GOINGS = 20
 SMALL_EXECUTORS = {"spark.executor.memory": "512m"}
@@ -23,7 +23,6 @@ SMALL_DRIVER = {"spark.driver.memory": "512m"}
 GONE_SECONDS = 120.0
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("master", "settings"),
     [("local[2]", SMALL_DRIVER), ("local[6]", SMALL_DRIVER), ("local-cluster[2,1,512]", SMALL_EXECUTORS)],
@@ -44,7 +43,7 @@ def test_half_a_gibibyte_is_enough(
     assert pushed(cluster) > before
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(500, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [60, 500])
 def test_many_shuffles_leave_nothing(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

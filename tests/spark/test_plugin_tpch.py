@@ -28,6 +28,7 @@ QUERIES = 22
 SHUFFLES = {"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.shuffle.partitions": "16"}
 
 
+@pytest.mark.long
 def test_answers_are_those_of_duckdb(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All 22 queries over small tables."""
     _compare(cluster, tmp_path, monkeypatch, tpch.make(0.01, tmp_path / "tpch"))

@@ -3,8 +3,8 @@ package org.apache.spark.shuffle.holdfast;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Iterator;
-import java.util.LinkedHashSet;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalInt;
@@ -159,8 +159,9 @@ final class DriverShuffles implements AutoCloseable {
 
     /** A stage that wrote this shuffle has ended: commits its generation, if it is whole, and drops the ones before. Returns at once. */
     void stageEnded(int shuffle) {
-        // Spark may clean after each query, and its maps run again if the plan is asked again: then it is to be dropped once more.
-        Registered again = dropped.remove(shuffle);
+        // Spark may clean after each query, and its maps run again if the plan is asked again: then it is to be dropped once more. Without
+        // statuses it is but the late word of a stage whose shuffle is gone.
+        Registered again = Winners.statuses(shuffle) == null ? null : dropped.remove(shuffle);
         if (again != null) {
             registered.put(shuffle, again);
         }
