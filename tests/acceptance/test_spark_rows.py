@@ -321,7 +321,6 @@ def test_shuffles_that_spark_cleans_early_come_back_and_go(world: World) -> None
             world.spark.ask("remove", shuffle)
             wait_until(lambda: not world.shuffles(), "the word to reach the masters")
             assert world.spark.ask("finish", "basic") == [[key, sum(range(key, 2_000, 10))] for key in range(10)]
-            assert world.shuffles()
-    assert world.ran_again()
+            assert min(world.generations(), default=0) > 0, "the maps did not run again"
     world.spark.ask("remove", shuffle)
     wait_until(lambda: not world.shuffles(), "the last generation to be dropped")
