@@ -5,8 +5,6 @@ the test to kill somebody.
 """
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,9 @@ import pytest
 from holdfast.client.cluster import local_cluster
 from holdfast.client.direct import worker_status
 from holdfast.client.server import Server
-from holdfast.common.net import process
-from holdfast.common.net.ports import free_ports
 from tests.acceptance.spark_world import SMALL_FRAMES, Spark, World, conf
 from tests.soak.proxy import SHOWN, Proxy
+from tests.support.standalone import standalone_spark
 from tests.support.waiting import wait_until
 
 pytest.importorskip("pyspark")
@@ -208,29 +205,9 @@ def test_g10_spark_readers_start_before_a_duplicate_map_has_ended(world: World) 
 
 @pytest.fixture
 def two_hosts(tmp_path: Path) -> Iterator[str]:
-    """A standalone Spark cluster with executors on two host names: Spark never speculates on the host it doubts."""
-    import pyspark
-
-    launcher = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    (port,) = free_ports(1)
-    roles = {
-        "master": ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
-        **{
-            host: ["worker.Worker", "--host", host, "--webui-port", "0", "--cores", "3", "--memory", "1g",
-                   "--work-dir", str(tmp_path / host), f"spark://127.0.0.1:{port}"]
-            for host in ("127.0.0.1", "127.0.0.2")
-        },
-    }  # fmt: skip
-    started: list[subprocess.Popen[bytes]] = []
-    try:
-        for name, (kind, *arguments) in roles.items():
-            environ = {"SPARK_LOCAL_IP": arguments[1], "PYSPARK_PYTHON": sys.executable}
-            command = [str(launcher), f"org.apache.spark.deploy.{kind}", *arguments]
-            started.append(process.spawn(command, log=tmp_path / f"{name}.log", environ=environ))
-        yield f"spark://127.0.0.1:{port}"
-    finally:
-        for each in started:
-            process.stop(each)
+    """The address of a Spark cluster on two host names."""
+    with standalone_spark(tmp_path, cores=3) as address:
+        yield address
 
 
 def test_g9_spark_speculation_replicas_and_ranges_at_once(world: World, two_hosts: str) -> None:

@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
@@ -15,8 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 from holdfast.client import Session
 from holdfast.client.cluster import LocalCluster
 from holdfast.client.spark import shuffle
-from holdfast.common.net import process
-from holdfast.common.net.ports import free_ports
+from tests.support.standalone import standalone_spark
 
 SPECULATION = textwrap.dedent(
     """
@@ -58,27 +56,9 @@ SPECULATION = textwrap.dedent(
 
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[str]:
-    """A standalone Spark cluster with two executors on two host names: Spark never speculates on the host it doubts."""
-    launcher = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    (port,) = free_ports(1)
-    roles = {
-        "master": ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
-        **{
-            host: ["worker.Worker", "--host", host, "--webui-port", "0", "--cores", "1", "--memory", "1g",
-                   "--work-dir", str(tmp_path / host), f"spark://127.0.0.1:{port}"]
-            for host in ("127.0.0.1", "127.0.0.2")
-        },
-    }  # fmt: skip
-    started = []
-    try:
-        for name, (kind, *arguments) in roles.items():
-            environ = {"SPARK_LOCAL_IP": arguments[1], "PYSPARK_PYTHON": sys.executable}
-            command = [str(launcher), f"org.apache.spark.deploy.{kind}", *arguments]
-            started.append(process.spawn(command, log=tmp_path / f"{name}.log", environ=environ))
-        yield f"spark://127.0.0.1:{port}"
-    finally:
-        for each in started:
-            process.stop(each)
+    """The address of a Spark cluster on two host names."""
+    with standalone_spark(tmp_path, cores=1) as address:
+        yield address
 
 
 @pytest.mark.long

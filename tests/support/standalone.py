@@ -1,0 +1,37 @@
+"""A standalone Spark cluster with executors on two host names: Spark never speculates on the host it doubts."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+from holdfast.common.net import process
+from holdfast.common.net.ports import free_ports
+
+
+@contextmanager
+def standalone_spark(directory: Path, cores: int) -> Iterator[str]:
+    """Run one, with so many cores on each host, and give its address; logs go to `directory`."""
+    launcher = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    (port,) = free_ports(1)
+    roles = {
+        "master": ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
+        **{
+            host: ["worker.Worker", "--host", host, "--webui-port", "0", "--cores", str(cores), "--memory", "1g",
+                   "--work-dir", str(directory / host), f"spark://127.0.0.1:{port}"]
+            for host in ("127.0.0.1", "127.0.0.2")
+        },
+    }  # fmt: skip
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for name, (kind, *arguments) in roles.items():
+            environ = {"SPARK_LOCAL_IP": arguments[1], "PYSPARK_PYTHON": sys.executable}
+            command = [str(launcher), f"org.apache.spark.deploy.{kind}", *arguments]
+            started.append(process.spawn(command, log=directory / f"{name}.log", environ=environ))
+        yield f"spark://127.0.0.1:{port}"
+    finally:
+        for each in started:
+            process.stop(each)
