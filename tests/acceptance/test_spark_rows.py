@@ -12,8 +12,11 @@ import pytest
 
 from holdfast.client import Session
 from holdfast.client.cluster import local_cluster
+from holdfast.client.direct import ask
 from holdfast.common.limits import MIB
-from tests.acceptance.spark_world import MASTER, SMALL_FRAMES, Spark, World, conf
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.worker.storage.layout import shuffle_folder
+from tests.acceptance.spark_world import MASTER, SMALL_FRAMES, Spark, World, conf, key_of
 from tests.acceptance.test_push_rows import bytes_in
 from tests.support.waiting import wait_until
 
@@ -324,3 +327,30 @@ def test_shuffles_that_spark_cleans_early_come_back_and_go(world: World) -> None
             assert min(world.generations(), default=0) > 0, "the maps did not run again"
     world.spark.ask("remove", shuffle)
     wait_until(lambda: not world.shuffles(), "the last generation to be dropped")
+
+
+@pytest.mark.parametrize("who", ["maps", "readers"])
+def test_what_an_operator_forgets_under_a_running_job_is_computed_again(world: World, who: str) -> None:
+    """An operator drops a shuffle that maps push to, or that readers are in the middle of: its maps run again in the
+    next generation, and the answer is right."""
+    rows, hashes = 40_000, 8
+    world.begin(small_frames=True, fetch_inFlight="1m", fetch_returnGrace="1s")
+    with world.through():
+        expected = world.spark.ask("counted", rows, 4, hashes, 2)
+        known = {one.key.shuffle for one in world.shuffles()}
+        if who == "maps":
+            world.spark.send("gated_maps", str(world.marks), rows, hashes, 2)
+            world.wait_marks("map-*", 4)
+        else:
+            world.spark.send("gated_readers", str(world.marks), rows, hashes)
+            world.wait_marks("reader-*", 2)
+        (shuffle,) = [one for one in world.shuffles() if one.partitions == 2 and one.key.shuffle not in known]
+        request = pb.ForgetRequest(instance=shuffle.key.instance, one_shuffle=True, shuffle=shuffle.key.shuffle)
+        ask(world.cluster.leader().address, "Admin/Forget", request, pb.ForgetReply, 10.0)
+        old = [
+            world.cluster.directory / worker.name / shuffle_folder(key_of(shuffle)) for worker in world.cluster.workers
+        ]
+        wait_until(lambda: not bytes_in(old), "workers to drop it", 60.0)
+        world.go()
+        assert world.spark.answer() == expected
+    assert max(world.generations()) >= 1

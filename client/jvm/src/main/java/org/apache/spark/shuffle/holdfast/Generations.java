@@ -90,10 +90,10 @@ public final class Generations {
     }
 
     /**
-     * A task of this stage attempt heard that its generation is committed. If its map has to run again all the same, because what it wrote there was
-     * given up, that one asks anew.
+     * A task of this stage attempt heard that its generation takes nothing more: it is committed, or was dropped. If its map has to run again
+     * all the same, because what it wrote there was given up, that one asks anew.
      */
-    void committed(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {
+    void closed(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {
         synchronized (attempts) {
             attempts.remove(new Attempt(handle.shuffleId(), context.stageId(), context.stageAttemptNumber()));
         }

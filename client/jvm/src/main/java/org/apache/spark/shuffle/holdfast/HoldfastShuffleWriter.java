@@ -60,11 +60,18 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
             push(records);
         } catch (HoldfastException error) {
             context.killTaskIfInterrupted();
-            if (error.status() == Status.COMMITTED) {
-                runtime.generations().committed(handle, context);
-                throw new TaskKilledException("another attempt of this map won: " + error.getMessage());
+            switch (error.status()) {
+                case Status.COMMITTED -> {
+                    runtime.generations().closed(handle, context);
+                    throw new TaskKilledException("another attempt of this map won: " + error.getMessage());
+                }
+                // Workers say APPLICATION_GONE of a shuffle that was dropped; the next attempt hears from the masters whether it is more than that.
+                case Status.APPLICATION_GONE, Status.UNKNOWN_SHUFFLE, Status.UNKNOWN_GENERATION -> {
+                    runtime.generations().closed(handle, context);
+                    throw error;
+                }
+                default -> throw error;
             }
-            throw error;
         }
     }
 

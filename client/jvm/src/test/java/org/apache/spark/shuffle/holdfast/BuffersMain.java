@@ -47,6 +47,7 @@ public final class BuffersMain {
             }
         }
         othersWantMemory();
+        sharesOfTasks();
     }
 
     /** Collects batches. */
@@ -189,6 +190,29 @@ public final class BuffersMain {
         buffers.finish();
         check(sink.batches.values().stream().mapToInt(each -> each.stream().mapToInt(one -> one.length).sum()).sum() == 7_000_000, "bytes");
         done("others", 20L << 20, 200, sink, buffers, memory);
+    }
+
+    /** How many tasks run at once, and what each may take of direct memory. */
+    private static void sharesOfTasks() {
+        int processors = 8;
+        SparkConf plain = new SparkConf(false);
+        Map<String, Integer> masters = Map.of("local", 1, "local[3]", 3, "local[3, 2]", 3, "local[*]", 8, "spark://one:7077", 8);
+        masters.forEach((master, tasks) -> {
+            SparkConf conf = plain.clone().set("spark.master", master);
+            check(TaskShare.tasks(conf, processors) == tasks, master + ": " + TaskShare.tasks(conf, processors));
+        });
+        SparkConf cluster = plain.clone().set("spark.master", "spark://one:7077").set("spark.executor.cores", "6");
+        check(TaskShare.tasks(cluster, processors) == 6, "cores of an executor");
+        check(TaskShare.tasks(cluster.set("spark.task.cpus", "4"), processors) == 1, "cores of a task");
+        check(TaskShare.tasks(cluster.set("spark.task.cpus", "7"), processors) == 1, "a task at least");
+        for (int tasks : new int[] {1, 2, 64}) {
+            TaskShare share = TaskShare.of(plain.clone().set("spark.master", "local[" + tasks + "]"));
+            long heap = Runtime.getRuntime().maxMemory();
+            boolean least = share.bytes() < 12 << 20;
+            check(least || tasks * (share.open() + share.held() + share.fetch()) <= heap / 2, tasks + " tasks take more than half");
+            check(Math.min(share.open(), Math.min(share.held(), share.fetch())) >= 4 << 20, tasks + " tasks get too little to work");
+        }
+        System.out.println("shares are as they should be");
     }
 
     private static Partitioner byKey(int partitions) {
