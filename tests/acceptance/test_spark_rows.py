@@ -26,6 +26,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 SHAPES = ["basic", "several", "reused", "chained", "empty"]
 #: Rows, maps, times 64 characters, partitions: 20 MB.
 HUGE = (40_000, 4, 8, 8)
+#: The same, 164 MB: half of it, the share of one of two workers, is more than a small disk takes.
+FULL = (320_000, 4, 8, 8)
+SMALL_MIB = 72
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +44,7 @@ def own(spark: Spark) -> dict[str, Any]:
         found[name] = spark.ask(name)
     found["skew_join"] = spark.ask("skew_join", "", False)
     found["counted"] = spark.ask("counted", *HUGE)
+    found["counted full"] = spark.ask("counted", *FULL)
     return found
 
 
@@ -124,29 +128,28 @@ def test_row_07_a_flipped_bit_gives_no_wrong_row(world: World, own: dict[str, An
 
 
 def test_row_08_small_disks_split_and_get_their_space_back(tmp_path: Path, spark: Spark, own: dict[str, Any]) -> None:
-    """Workers of little room split what they hold, the answer is right, and the space is free when the application
-    ends."""
+    """A worker with less room than its share of a shuffle splits what it holds, and the rest goes to the other one; the
+    answer is right, and the space is free when the application ends."""
     settings = {"worker": {"disk_reserve": "1MiB"}, "lease": {"deletion_grace": "100ms"}}
     with local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=settings) as cluster:
         small = cluster.workers[0]
         small.stop()
         config = cluster.directory / "w1.toml"
-        config.write_text(config.read_text().replace('capacity = "0B"', 'capacity = "72MiB"'))
+        config.write_text(config.read_text().replace('capacity = "0B"', f'capacity = "{SMALL_MIB}MiB"'))
         small.start()
         cluster.wait_ready()
         world = World(cluster, spark, tmp_path)
         world.begin(codec="none")
-
-        def moved() -> bool:
-            assert spark.ask("counted", *HUGE) == own["counted"]
-            return any(one.moves for one in world.shuffles())
-
         with world.through():
-            wait_until(moved, "a split for want of room", 300.0)
+            assert spark.ask("counted", *FULL) == own["counted full"]
+        (large,) = [one for one in world.shuffles() if one.partitions == FULL[-1]]
+        assert large.moves, "nothing was split for want of room"
+        assert not world.ran_again()
         folders = world.folders()
-        assert bytes_in(folders) > 72 * MIB
+        assert 0 < bytes_in(folder for folder in folders if small.name in folder.parts) < SMALL_MIB * MIB
+        assert bytes_in(folders) > 2 * SMALL_MIB * MIB
         spark.stop()
-        wait_until(lambda: not bytes_in(folders), "the space of an application that has ended", 60.0)
+        wait_until(lambda: not bytes_in(folders), "the space of an application that has ended", 120.0)
 
 
 def test_row_19_a_worker_that_is_down_at_set_up(world: World, own: dict[str, Any]) -> None:
