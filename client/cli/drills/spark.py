@@ -31,7 +31,7 @@ from holdfast.client.direct import worker_status
 
 #: A leader that is killed may stop a job for so long at p99.
 STALL_SECONDS = 2.0
-STALL = "longest time without a task that ended, in queries with one kill"
+STALL = "longest time without a task that ended, in queries with one kill, beyond the same query's undisturbed"
 #: Longest that a killed worker stays away.
 _AWAY_SECONDS = 2.0
 _BACK_SECONDS_MAX = 60.0
@@ -292,15 +292,18 @@ def _time(report: Report, run: _Run, ran: dict[str, Ran]) -> None:
     """How long queries took and stood still, with no kill before or in them, and with one."""
     first = min(run.kills, default=float("inf"))
     calm: dict[str, list[float]] = {}
+    pauses: dict[str, float] = {}
     names = {asked.what for asked in run.asked}
     for asked in run.asked[len(names) :]:  # each was warmed up once
         if asked.ended < first:
             calm.setdefault(asked.what, []).append(asked.seconds)
             report.time("query, undisturbed", asked.seconds)
             pause = ran.get(asked.label, Ran()).longest_pause(asked.began, asked.ended)
+            pauses[asked.what] = max(pause, pauses.get(asked.what, 0.0))
             report.time("longest time without a task that ended, undisturbed", pause)
     for asked in run.asked:
         if sum(asked.began <= moment < asked.ended for moment in run.kills) == 1:
             beyond = asked.seconds - median(calm[asked.what])
             report.time("query with one kill, beyond undisturbed", max(0.0, beyond))
-            report.time(STALL, ran.get(asked.label, Ran()).longest_pause(asked.began, asked.ended))
+            pause = ran.get(asked.label, Ran()).longest_pause(asked.began, asked.ended)
+            report.time(STALL, max(0.0, pause - pauses[asked.what]))
