@@ -53,7 +53,10 @@ final class DriverShuffles implements AutoCloseable {
     private final String name;
     /** By shuffle; of keys alone, since a handle here would keep Spark's cleaner from ever letting go of the shuffle. */
     private final Map<Integer, Registered> registered = new ConcurrentHashMap<>();
-    /** Those that were dropped: plans may outlive them, and then their maps run again. Forgetting one costs an early commit and end. */
+    /**
+     * Those that were dropped and of which Spark keeps the statuses: plans may outlive them, and then their maps run again. Forgetting one costs an
+     * early commit and end.
+     */
     private final Map<Integer, Registered> dropped = Collections.synchronizedMap(new LinkedHashMap<>() {
         @Override
         protected boolean removeEldestEntry(Map.Entry<Integer, Registered> eldest) {
@@ -106,6 +109,7 @@ final class DriverShuffles implements AutoCloseable {
      * all, the others return. Failures are tried again with the next one; the lease is the last resort.
      */
     void unregister(int shuffle) {
+        dropped.keySet().removeIf(each -> !Winners.known(each)); // nobody can ask for these any more
         Registered known = registered.remove(shuffle);
         if (known == null) {
             return;

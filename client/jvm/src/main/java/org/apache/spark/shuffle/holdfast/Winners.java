@@ -16,8 +16,8 @@ import scala.Option;
  * Which attempt of each map counts, as Spark's statuses have it: what a commit has to say.
  *
  * <p>Rules: only a whole array is an answer, every map with a status and all of one generation; anything else is not the end of a stage.
- * Pure but for {@link #statuses}, which asks this JVM's tracker and nobody else. Called by the driver as a stage ends, and by
- * readers who come before it.
+ * Pure but for {@link #statuses} and {@link #known}, which ask this JVM's tracker and nobody else. Called by the driver as a stage ends
+ * or a shuffle goes, and by readers who come before it.
  */
 final class Winners {
     /** Above so many bits readers do without knowing who wrote where: they have that from Spark. */
@@ -34,6 +34,11 @@ final class Winners {
         }
         Option<MapStatus[]> found = ((MapOutputTrackerWorker) tracker).mapStatuses().get(shuffle);
         return found.isEmpty() ? null : found.get();
+    }
+
+    /** Whether the driver has statuses of this shuffle, so that somebody may still ask for it. Cheap. */
+    static boolean known(int shuffle) {
+        return SparkEnv.get().mapOutputTracker() instanceof MapOutputTrackerMaster master && master.containsShuffle(shuffle);
     }
 
     /** The generation that every map has a status of; empty while a map has none, or another one. */
