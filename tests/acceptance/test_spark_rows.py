@@ -357,3 +357,24 @@ def test_what_an_operator_forgets_under_a_running_job_is_computed_again(world: W
         world.go()
         assert world.spark.answer() == expected
     assert max(world.generations()) >= 1
+
+
+def test_a_job_waits_for_workers_that_come_back(world: World, own: dict[str, Any]) -> None:
+    """All workers are dead, and the masters know it, when a stage is planned: it waits for one, and the answer is
+    right."""
+    world.begin()
+    for worker in world.cluster.workers:
+        worker.kill()
+
+    def alive() -> int:
+        request = pb.ListWorkersRequest()
+        reply = ask(world.cluster.leader().address, "Admin/ListWorkers", request, pb.ListWorkersReply, 10.0)
+        return sum(one.state == "alive" for one in reply.workers)
+
+    wait_until(lambda: not alive(), "the leases of the workers to end", 60.0)
+    world.spark.send("counted", *HUGE)
+    wait_until(lambda: "waiting for at most" in world.log(), "the job to wait", 120.0)
+    for worker in world.cluster.workers:
+        worker.start()
+    assert world.spark.answer() == own["counted"]
+    assert world.generations() == {0}

@@ -2,7 +2,7 @@ package org.apache.spark.shuffle.holdfast;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import org.apache.spark.shuffle.holdfast.fetch.FetchReader;
+import org.apache.spark.shuffle.holdfast.fetch.BatchSource;
 import org.apache.spark.shuffle.holdfast.fetch.FetchedBatch;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
@@ -13,7 +13,9 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  *
  * <p>Rules: two arrays take turns, so what the batch before the present one held is whole until {@link #next} is called again. Iterators need that:
  * asking {@code hasNext} must not change the row that {@code next} gave. For the same reason an uncompressed payload is copied, which happens
- * while its checksum still has it in the cache, and rows never point into memory that is given back. One thread. Closed by whoever made it.
+ * while its checksum still has it in the cache, and rows never point into memory that is given back. One thread reads. The task's end may close it
+ * from another one (a pipe's or a script's feeder reads on a thread that nobody waits for): memory is given back between batches only,
+ * never while one is written to it.
  */
 final class DecodedBatches implements AutoCloseable {
     /** Longer arrays are not kept for the next task, nor for the next batch. */
@@ -21,34 +23,39 @@ final class DecodedBatches implements AutoCloseable {
 
     private static final byte[] EMPTY = new byte[0];
 
-    private final FetchReader reader;
+    private final BatchSource source;
     private final IoEncryption encryption;
     private final ReadMetrics metrics;
     private final ByteArrays arrays;
     private byte[] data = EMPTY;
     private byte[] spare = EMPTY;
     private int length;
+    private boolean atEnd;
     private boolean closed;
 
     /** @param encryption null where the shuffle is not encrypted */
-    DecodedBatches(FetchReader reader, IoEncryption encryption, ReadMetrics metrics, ByteArrays arrays) {
-        this.reader = reader;
+    DecodedBatches(BatchSource source, IoEncryption encryption, ReadMetrics metrics, ByteArrays arrays) {
+        this.source = source;
         this.encryption = encryption;
         this.metrics = metrics;
         this.arrays = arrays;
     }
 
-    /** Goes to the next batch; false at the end, after which this is closed. */
-    boolean next() throws IOException {
-        if (closed) {
+    /** Goes to the next batch; false at the end. Throws UNAVAILABLE if this was closed before. */
+    synchronized boolean next() throws IOException {
+        if (atEnd) {
             return false;
         }
+        if (closed) {
+            throw new HoldfastException(Status.UNAVAILABLE, "the task that reads has ended");
+        }
         long from = System.nanoTime();
-        FetchedBatch batch = reader.next();
+        FetchedBatch batch = source.next();
         if (batch == null) {
             metrics.waited(System.nanoTime() - from);
+            atEnd = true;
             // The last row given may still be in use: its array stays ours, only the spare one goes.
-            closeReader();
+            end();
             return false;
         }
         ByteBuffer payload = batch.payload();
@@ -58,11 +65,11 @@ final class DecodedBatches implements AutoCloseable {
     }
 
     /** The present batch, in the first {@link #length()} bytes. */
-    byte[] data() {
+    synchronized byte[] data() {
         return data;
     }
 
-    int length() {
+    synchronized int length() {
         return length;
     }
 
@@ -89,10 +96,10 @@ final class DecodedBatches implements AutoCloseable {
         return arrays.take(size);
     }
 
-    private void closeReader() {
+    private void end() {
         if (!closed) {
             closed = true;
-            reader.close();
+            source.close();
             arrays.give(spare);
             spare = EMPTY;
         }
@@ -100,8 +107,8 @@ final class DecodedBatches implements AutoCloseable {
 
     /** Ends the read. The array of the present batch is left to the collector, in case its rows are still looked at. */
     @Override
-    public void close() {
-        closeReader();
+    public synchronized void close() {
+        end();
         data = EMPTY;
         length = 0;
     }

@@ -49,7 +49,7 @@ final class DriverShuffles implements AutoCloseable {
 
     private final HoldfastConf conf;
     private final HoldfastRuntime runtime;
-    private final StrictCopies strictCopies;
+    private final Registrations registrations;
     private final String name;
     /** By shuffle; of keys alone, since a handle here would keep Spark's cleaner from ever letting go of the shuffle. */
     private final Map<Integer, Registered> registered = new ConcurrentHashMap<>();
@@ -74,7 +74,7 @@ final class DriverShuffles implements AutoCloseable {
     DriverShuffles(HoldfastConf conf, HoldfastRuntime runtime, String name) {
         this.conf = conf;
         this.runtime = runtime;
-        strictCopies = StrictCopies.of(conf);
+        registrations = Registrations.of(conf);
         this.name = name;
         committers = new ThreadPoolExecutor(COMMITTERS, COMMITTERS, 10, TimeUnit.SECONDS, new ArrayBlockingQueue<>(COMMITS_MAX), work -> {
             Thread thread = new Thread(work, "holdfast-commit");
@@ -88,11 +88,8 @@ final class DriverShuffles implements AutoCloseable {
     <K, V, C> HoldfastShuffleHandle<K, V, C> register(int shuffle, ShuffleDependency<K, V, C> dependency, int maps, boolean encrypted)
             throws HoldfastException {
         Instance instance = application();
-        strictCopies.await(runtime.masters());
         var handle = new HoldfastShuffleHandle<>(shuffle, dependency, instance, maps, conf.copies(), conf.ack(), encrypted);
-        RegisteredShuffle first = runtime.masters().registerShuffle(
-                handle.key(0), handle.partitions(), maps, conf.copies(), conf.ack(), false, false);
-        strictCopies.check(first);
+        RegisteredShuffle first = registrations.register(runtime.masters(), handle.key(0), handle, false, false);
         if (first.copies() < conf.copies()) {
             LOG.warn("Shuffle {}: {} copies were asked for and there is room for {}: workers on one host only",
                     first.key(), conf.copies(), first.copies());
@@ -210,7 +207,7 @@ final class DriverShuffles implements AutoCloseable {
             try (Masters quick = new Masters(conf.endpoints(), conf.registerMs())) {
                 List<WorkerAddress> workers = quick.workers();
                 checkCluster(quick.clusterId());
-                if (workers.stream().noneMatch(WorkerAddress::alive)) {
+                if (conf.mayFallBack() && workers.stream().noneMatch(WorkerAddress::alive)) {
                     throw new HoldfastException(Status.NO_ROOM, "no worker is alive (masters at " + conf.endpoints() + ")");
                 }
             }

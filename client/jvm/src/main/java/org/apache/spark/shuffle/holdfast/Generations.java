@@ -37,13 +37,13 @@ public final class Generations {
     }
 
     private final Masters masters;
-    private final StrictCopies strictCopies;
+    private final Registrations registrations;
     private final Map<Integer, RegisteredShuffle> own = new ConcurrentHashMap<>();
     private final Map<Attempt, Asked> attempts = new LinkedHashMap<>();
 
-    Generations(Masters masters, StrictCopies strictCopies) {
+    Generations(Masters masters, Registrations registrations) {
         this.masters = masters;
-        this.strictCopies = strictCopies;
+        this.registrations = registrations;
     }
 
     /**
@@ -80,9 +80,7 @@ public final class Generations {
     public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation, HoldfastException why) {
         LOG.warn("Shuffle {}: generation {} cannot be read and is given up: {}", handle.shuffleId(), generation, why.getMessage());
         try {
-            strictCopies.await(masters);
-            masters.registerShuffle(
-                    handle.key(generation + 1), handle.partitions(), handle.maps(), handle.copies(), handle.ack(), false, true);
+            registrations.register(masters, handle.key(generation + 1), handle, false, true);
         } catch (HoldfastException error) {
             LOG.warn("Shuffle {}: the next generation could not be opened, its maps will ask again: {}",
                     handle.key(generation), error.getMessage());
@@ -117,10 +115,7 @@ public final class Generations {
         if (first != null) {
             return first;
         }
-        strictCopies.await(masters);
-        RegisteredShuffle found = masters.registerShuffle(
-                handle.key(0), handle.partitions(), handle.maps(), handle.copies(), handle.ack(), true, false);
-        strictCopies.check(found);
+        RegisteredShuffle found = registrations.register(masters, handle.key(0), handle, true, false);
         LOG.debug("Shuffle {}: written with {} copies", found.key(), found.copies());
         return found;
     }

@@ -1,10 +1,17 @@
 package org.apache.spark.shuffle.holdfast;
 
+import java.util.Collections;
+import java.util.Comparator;
+import java.util.Set;
+import java.util.TreeSet;
+import org.apache.commons.text.similarity.LevenshteinDistance;
 import org.apache.spark.SparkConf;
+import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.fetch.FetchLimits;
 import org.apache.spark.shuffle.holdfast.push.PushLimits;
 import org.apache.spark.shuffle.holdfast.wire.Ack;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
+import scala.Tuple2;
 
 /**
  * The settings under {@code spark.holdfast.}, read once and checked; each has its default here and nowhere else.
@@ -48,14 +55,14 @@ public record HoldfastConf(
 
     /** Reads and checks the settings. */
     public static HoldfastConf of(SparkConf conf) {
-        Reader read = new Reader(conf);
+        Reader read = new Reader(conf, new TreeSet<>());
         TaskShare share = TaskShare.of(conf);
         boolean mayFallBack = read.word("fallback", "auto", "auto", "never").equals("auto");
         // Executors that come and go could lose what fell back, which Spark would not expect of reliable storage.
         boolean dynamic = conf.getBoolean("spark.dynamicAllocation.enabled", false);
-        return new HoldfastConf(
+        HoldfastConf found = new HoldfastConf(
                 read.endpoints(),
-                conf.get(PREFIX + "cluster.id", ""),
+                read.text("cluster.id"),
                 (int) read.number("replication", 1, 1, 2),
                 read.truth("replication.strict", false),
                 Ack.of(read.word("ack", "written", "memory", "written", "synced")),
@@ -70,18 +77,47 @@ public record HoldfastConf(
                         read.bytes("fetch.inFlight", share.fetch(), MIB, 1024 * MIB),
                         (int) read.number("fetch.workers", 8, 1, 64),
                         read.time("fetch.returnGrace", "30s", 0, 3_600_000)),
-                read.time("lease", "0s", 0, 7 * 86_400_000L),
+                read.isSet("lease") ? read.time("lease", "", 1_000, 7 * 86_400_000L) : 0,
                 (int) read.time("request.timeout", "30s", 1_000, 600_000),
                 (int) read.time("register.timeout", "10s", 1_000, 600_000));
+        read.refuseOthers();
+        return found;
     }
 
-    private record Reader(SparkConf conf) {
+    /** @param known the keys that were asked for, without the prefix */
+    private record Reader(SparkConf conf, Set<String> known) {
+        /** A key that nobody reads is a slip of the pen: what it was meant for would be silently otherwise. */
+        void refuseOthers() {
+            for (Tuple2<String, String> each : conf.getAllWithPrefix(PREFIX)) {
+                if (!known.contains(each._1())) {
+                    LevenshteinDistance distance = LevenshteinDistance.getDefaultInstance();
+                    String nearest = Collections.min(known, Comparator.comparing(key -> distance.apply(key, each._1())));
+                    throw wrong(each._1(), "is no setting; is " + PREFIX + nearest + " meant?");
+                }
+            }
+        }
+
         String endpoints() {
-            String found = conf.get(PREFIX + "master.endpoints", "").trim();
+            String found = text("master.endpoints");
             if (found.isEmpty()) {
                 throw wrong("master.endpoints", "is not set: give it the masters' HTTP addresses, host:port,host:port");
             }
+            try {
+                Masters.parse(found);
+            } catch (IllegalArgumentException error) {
+                throw wrong("master.endpoints", "is wrong: " + error.getMessage());
+            }
             return found;
+        }
+
+        boolean isSet(String key) {
+            known.add(key);
+            return conf.contains(PREFIX + key);
+        }
+
+        String text(String key) {
+            known.add(key);
+            return conf.get(PREFIX + key, "").trim();
         }
 
         /** Spark's own choice, where Holdfast has that codec, unless {@code codec} says otherwise. */
@@ -95,14 +131,15 @@ public record HoldfastConf(
             };
         }
 
-        String word(String key, String usual, String... known) {
+        String word(String key, String usual, String... words) {
+            known.add(key);
             String found = conf.get(PREFIX + key, usual).trim().toLowerCase(java.util.Locale.ROOT);
-            for (String each : known) {
+            for (String each : words) {
                 if (each.equals(found)) {
                     return found;
                 }
             }
-            throw wrong(key, "is " + String.join(", ", known) + ", not \"" + found + "\"");
+            throw wrong(key, "is " + String.join(", ", words) + ", not \"" + found + "\"");
         }
 
         boolean truth(String key, boolean usual) {
@@ -110,6 +147,7 @@ public record HoldfastConf(
         }
 
         long number(String key, long usual, long least, long most) {
+            known.add(key);
             String found = conf.get(PREFIX + key, Long.toString(usual)).trim();
             try {
                 return within(key, Long.parseLong(found), least, most, "");
@@ -119,6 +157,7 @@ public record HoldfastConf(
         }
 
         long bytes(String key, long usual, long least, long most) {
+            known.add(key);
             long found;
             try {
                 found = conf.getSizeAsBytes(PREFIX + key, usual + "b");
@@ -129,6 +168,7 @@ public record HoldfastConf(
         }
 
         long time(String key, String usual, long least, long most) {
+            known.add(key);
             long found;
             try {
                 found = conf.getTimeAsMs(PREFIX + key, usual);

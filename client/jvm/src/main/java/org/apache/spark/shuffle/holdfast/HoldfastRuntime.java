@@ -45,7 +45,7 @@ public final class HoldfastRuntime implements AutoCloseable {
         connections = new ConnectionPool(() -> Hello.client(masters.clusterId(), masters.raftIndex()), buffers);
         pushContext = new PushContext(masters, connections, buffers, conf.ack(), conf.push());
         manifests = new Manifests(masters);
-        generations = new Generations(masters, StrictCopies.of(conf));
+        generations = new Generations(masters, Registrations.of(conf));
     }
 
     /** The settings. */

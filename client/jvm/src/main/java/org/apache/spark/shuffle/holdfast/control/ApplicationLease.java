@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.holdfast.control;
 
+import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
@@ -14,6 +15,8 @@ import org.slf4j.LoggerFactory;
 public final class ApplicationLease implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(ApplicationLease.class);
     private static final int HOLDER_BYTES = 16;
+    /** Of the names of an application and its user. */
+    private static final int NAME_BYTES_MAX = 255;
     /** Renewals per lease, so that two may be lost. */
     private static final int RENEWALS = 3;
     private static final long LEASE_MS_MIN = 1_000;
@@ -38,13 +41,22 @@ public final class ApplicationLease implements AutoCloseable {
         renewal.setDaemon(true);
     }
 
+    /** Names are for people to read: as much of one as the masters keep, whole characters. */
+    public static String label(String name) {
+        int end = name.length();
+        while (name.substring(0, end).getBytes(StandardCharsets.UTF_8).length > NAME_BYTES_MAX) {
+            end = name.offsetByCodePoints(end, -1);
+        }
+        return name.substring(0, end);
+    }
+
     /** Draw an instance and a holder and register them; {@code leaseMs} 0 is the cluster's setting. Calls of {@code masters} renew this lease from now on. */
     public static ApplicationLease register(Masters masters, String name, long leaseMs) throws HoldfastException {
         Instance instance = Instance.random();
         byte[] holder = new byte[HOLDER_BYTES];
         new SecureRandom().nextBytes(holder);
-        JsonObject request = new JsonObject().bytes("instance", instance.bytes()).put("name", name)
-                .put("user", System.getProperty("user.name", "")).u64("leaseMs", leaseMs).bytes("holder", holder);
+        JsonObject request = new JsonObject().bytes("instance", instance.bytes()).put("name", label(name))
+                .put("user", label(System.getProperty("user.name", ""))).u64("leaseMs", leaseMs).bytes("holder", holder);
         JsonObject reply = masters.calls().call("Shuffles/RegisterApplication", request, true, Masters.DEADLINE_MS);
         ApplicationLease lease = new ApplicationLease(masters, instance, holder, reply.u64("leaseMs"));
         masters.setHolder(holder);

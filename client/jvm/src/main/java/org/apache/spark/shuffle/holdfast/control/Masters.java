@@ -161,7 +161,8 @@ public final class Masters implements AutoCloseable {
         return reply.objects("workers").stream().map(WorkerAddress::of).toList();
     }
 
-    private static List<String> parse(String endpoints) {
+    /** The addresses in "host:port,host:port". Throws IllegalArgumentException that says what is wrong with them. */
+    public static List<String> parse(String endpoints) {
         Set<String> found = new LinkedHashSet<>();
         for (String part : endpoints.split(",")) {
             String endpoint = part.trim();

@@ -25,7 +25,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * checksum was right, once; null comes only when every partition was whole. Errors name shuffle, partition, epoch and
  * chunk or map. Called by the shuffle reader.
  */
-public final class FetchReader implements AutoCloseable {
+public final class FetchReader implements BatchSource {
     /** Masters elect a leader in about a second; meanwhile the workers may be back. */
     private static final int ASK_MS = 5_000;
 
@@ -75,7 +75,7 @@ public final class FetchReader implements AutoCloseable {
         streams = new Streams(connections, chunks, key, maps, creditBytes, manifest.workers());
     }
 
-    /** Returns the next payload, or null if all of them were returned and nothing is missing. */
+    @Override
     public FetchedBatch next() throws HoldfastException {
         if (closed) {
             if (complete) {
@@ -108,7 +108,6 @@ public final class FetchReader implements AutoCloseable {
         return bytes;
     }
 
-    /** Gives connections and memory back; harmless at any time. */
     @Override
     public void close() {
         closed = true;

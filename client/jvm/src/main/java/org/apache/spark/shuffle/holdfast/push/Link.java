@@ -20,6 +20,8 @@ final class Link {
     /** A living worker that has no room for so long has a disk that hangs, or worse. */
     static final long ROOM_NS = 600_000_000_000L;
 
+    private static final ByteBuffer NOTHING = ByteBuffer.allocate(0);
+
     private record Pending(long request, PushFrame frame, long sentAtNs) {}
 
     final int worker;
@@ -110,7 +112,7 @@ final class Link {
         if (nowNs - askedAtNs >= ROOM_NS) {
             throw silent("no room for a push since " + ROOM_NS / 1_000_000_000L + " s");
         }
-        pingRequest = connection.send(FrameType.PING, null);
+        pingRequest = connection.send(FrameType.PING, NOTHING.duplicate());
         heardAtNs = nowNs;
     }
 

@@ -1,11 +1,9 @@
 package org.apache.spark.shuffle.holdfast.data;
 
-import java.io.DataInputStream;
+import static org.apache.spark.shuffle.holdfast.data.FakeWorker.frame;
+import static org.apache.spark.shuffle.holdfast.data.FakeWorker.readFrame;
+
 import java.io.IOException;
-import java.io.OutputStream;
-import java.net.InetAddress;
-import java.net.ServerSocket;
-import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
@@ -13,10 +11,8 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import org.apache.spark.shuffle.holdfast.wire.Closing;
-import org.apache.spark.shuffle.holdfast.wire.FrameHeader;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
-import org.apache.spark.shuffle.holdfast.wire.HelloOk;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
@@ -25,69 +21,6 @@ public final class DataMain {
     private static final int WORKER = 7;
 
     private DataMain() {}
-
-    /** Takes one connection after another, each served by `story` once it has said HELLO. */
-    private static final class FakeWorker implements AutoCloseable {
-        interface Story {
-            void serve(DataInputStream in, OutputStream out) throws Exception;
-        }
-
-        private final ServerSocket server = new ServerSocket(0, 8, InetAddress.getLoopbackAddress());
-        private final Thread thread;
-        volatile Throwable failed;
-        volatile int accepted;
-
-        FakeWorker(int answersAs, Story story) throws IOException {
-            thread = new Thread(() -> {
-                for (;;) {
-                    try (Socket socket = server.accept()) {
-                        accepted++;
-                        DataInputStream in = new DataInputStream(socket.getInputStream());
-                        readFrame(in);
-                        OutputStream out = socket.getOutputStream();
-                        out.write(frame(FrameType.HELLO, 1, new HelloOk(1, answersAs, 3).encode(), new byte[0], Status.OK));
-                        story.serve(in, out);
-                        while (in.read() >= 0) {
-                            // until the client is gone
-                        }
-                    } catch (IOException gone) {
-                        if (server.isClosed()) {
-                            return;
-                        }
-                    } catch (Exception | Error wrong) {
-                        failed = wrong;
-                        return;
-                    }
-                }
-            });
-            thread.setDaemon(true);
-            thread.start();
-        }
-
-        String address() {
-            return "127.0.0.1:" + server.getLocalPort();
-        }
-
-        @Override
-        public void close() throws IOException {
-            server.close();
-        }
-    }
-
-    private static byte[] frame(int type, long request, ByteBuffer meta, byte[] body, int status) throws HoldfastException {
-        ByteBuffer made = ByteBuffer.allocate(FrameHeader.SIZE + meta.remaining() + body.length);
-        FrameHeader.encode(made, type, FrameHeader.RESPONSE, request, meta, body.length, status);
-        return made.put(meta).put(body).array();
-    }
-
-    /** Returns meta and body of the next frame. */
-    private static byte[][] readFrame(DataInputStream in) throws IOException {
-        ByteBuffer head = ByteBuffer.wrap(in.readNBytes(FrameHeader.SIZE)).order(ByteOrder.LITTLE_ENDIAN);
-        FrameHeader header = FrameHeader.decode(head, 0);
-        byte[] meta = in.readNBytes(header.metaBytes());
-        header.checkMeta(head, 0, ByteBuffer.wrap(meta));
-        return new byte[][] {meta, in.readNBytes(header.bodyBytes())};
-    }
 
     private static void check(boolean holds, String otherwise) {
         if (!holds) {
@@ -166,7 +99,7 @@ public final class DataMain {
     /** Long bodies of several buffers arrive though the worker reads slowly. */
     private static void whatIsSentArrives() throws Exception {
         CountDownLatch read = new CountDownLatch(1);
-        List<byte[][]> came = new ArrayList<>();
+        List<FakeWorker.Came> came = new ArrayList<>();
         FakeWorker.Story story = (in, out) -> {
             for (int each = 0; each < 3; each++) {
                 came.add(readFrame(in));
@@ -186,9 +119,9 @@ public final class DataMain {
             long id = connection.send(FrameType.PUSH, ByteBuffer.wrap(new byte[9]));
             connection.send(FrameType.STREAM_CREDIT, id, ByteBuffer.wrap(new byte[12]), ByteBuffer.wrap(new byte[5]));
             read.await();
-            check(came.get(0)[0].length == 300_000 && java.util.Arrays.equals(came.get(0)[1], bytes(body)), "the first");
-            check(came.get(1)[0].length == 9 && came.get(1)[1].length == 0, "the second");
-            check(came.get(2)[0].length == 12 && came.get(2)[1].length == 5, "the third");
+            check(came.get(0).meta().length == 300_000 && java.util.Arrays.equals(came.get(0).body(), bytes(body)), "the first");
+            check(came.get(1).meta().length == 9 && came.get(1).body().length == 0, "the second");
+            check(came.get(2).meta().length == 12 && came.get(2).body().length == 5, "the third");
             connection.close();
             buffers.release(body);
             check(buffers.taken() == 0, buffers.taken() + " buffers are left");

@@ -432,7 +432,8 @@ public final class PushCoreMain {
                 PushCoreMain::anAcceptedBatchRenewsTheBudget,
                 PushCoreMain::aStatusForABatchThatWasNotSentIsAnError, CreditStories::slowStart,
                 CreditStories::theWorkerIsAskedOnceForRoom,
-                CreditStories::whatIsAskedForDoublesInCalmAndHalvesWhereOthersWait, CreditStories::aWindowThatLayIdleIsForgotten);
+                CreditStories::whatIsAskedForDoublesInCalmAndHalvesWhereOthersWait, CreditStories::aWindowThatLayIdleIsForgotten,
+                LinkStories::aWorkerWithoutRoomIsAskedWhetherItLives, LinkStories::aWorkerThatDoesNotAnswerIsLeft);
         all.forEach(PushCoreMain::tell);
         for (int seed = 0; seed < 300; seed++) {
             int now = seed;

@@ -1,0 +1,94 @@
+package org.apache.spark.shuffle.holdfast;
+
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.shuffle.holdfast.control.Masters;
+import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
+import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * How generations of shuffles are registered: with patience where no worker is alive just now, or, with {@code replication.strict}, too few.
+ *
+ * <p>Rules: workers that were killed or stand still come back, and a job that only begins its next stage then has lost nothing. Where the masters cannot
+ * be reached their calls have a patience of their own. A strict registration is preceded by a look at the workers, since a generation once placed with
+ * one copy keeps it. Called by the driver for generation 0 and by {@link Generations} for those after it.
+ *
+ * @param strict whether a shuffle that cannot have all its copies is refused
+ * @param copies how many are wanted
+ * @param waitMs for how long workers are waited for
+ */
+record Registrations(boolean strict, int copies, int waitMs) {
+    private static final Logger LOG = LoggerFactory.getLogger(Registrations.class);
+    private static final int POLL_MS = 250;
+
+    /** Who may fall back does so after {@code register.timeout}, who may not waits as long as for any answer of the masters. */
+    static Registrations of(HoldfastConf conf) {
+        int waitMs = conf.mayFallBack() ? conf.registerMs() : Math.max(conf.registerMs(), conf.requestMs());
+        boolean strict = conf.strictCopies() && conf.copies() > 1;
+        return new Registrations(strict, conf.copies(), strict ? conf.registerMs() : waitMs);
+    }
+
+    /**
+     * Registers a generation, see {@link Masters#registerShuffle}.
+     *
+     * @throws HoldfastException NO_ROOM if there were no workers, or too few, for all that time; or what the masters said
+     */
+    RegisteredShuffle register(
+            Masters masters, ShuffleKey key, HoldfastShuffleHandle<?, ?, ?> handle, boolean toWrite, boolean failedBefore)
+            throws HoldfastException {
+        long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(waitMs);
+        for (boolean said = false;; said = true) {
+            HoldfastException why = tooFew(masters);
+            if (why == null) {
+                try {
+                    RegisteredShuffle placed = masters.registerShuffle(
+                            key, handle.partitions(), handle.maps(), handle.copies(), handle.ack(), toWrite, failedBefore);
+                    check(placed);
+                    return placed;
+                } catch (HoldfastException error) {
+                    if (error.status() != Status.NO_ROOM) {
+                        throw error;
+                    }
+                    why = error;
+                }
+            }
+            if (System.nanoTime() > end) {
+                throw why;
+            }
+            if (!said) {
+                LOG.warn("Shuffle {}: {}; waiting for at most {} s", key, why.getMessage(), waitMs / 1000);
+            }
+            pause();
+        }
+    }
+
+    private HoldfastException tooFew(Masters masters) throws HoldfastException {
+        if (!strict) {
+            return null;
+        }
+        long hosts = masters.workers().stream().filter(WorkerAddress::alive).map(WorkerAddress::host).distinct().count();
+        return hosts >= copies ? null : new HoldfastException(Status.NO_ROOM, HoldfastConf.PREFIX + "replication.strict is true and " + copies
+                + " copies are wanted, but living workers are on " + hosts + " hosts");
+    }
+
+    /** Refuses what was placed with fewer copies all the same, by a worker that went just then: it keeps them. */
+    private void check(RegisteredShuffle placed) throws HoldfastException {
+        if (strict && placed.copies() < copies) {
+            throw new HoldfastException(Status.CONFLICT, "shuffle " + placed.key() + " was placed with " + placed.copies() + " of "
+                    + copies + " copies, and " + HoldfastConf.PREFIX + "replication.strict is true");
+        }
+    }
+
+    private static void pause() throws HoldfastException {
+        try {
+            Thread.sleep(POLL_MS);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+            throw new HoldfastException(Status.UNAVAILABLE, "interrupted while waiting for workers");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+package org.apache.spark.shuffle.holdfast;
+
+import org.apache.spark.SparkConf;
+import org.apache.spark.executor.TempShuffleReadMetrics;
+import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
+import org.apache.spark.shuffle.holdfast.fetch.HaltedSource;
+import org.apache.spark.shuffle.holdfast.wire.Codec;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Status;
+
+/** What Spark and its users may do to the plug-in: wrong settings, long names, a task that ends beside its reader. Run by tests/jvm/test_edges.py. */
+public final class EdgesMain {
+    private EdgesMain() {}
+
+    /** Runs all; an error ends it. */
+    public static void main(String[] arguments) throws Exception {
+        settings();
+        names();
+        closedBesideTheReader();
+        System.out.println("ok");
+    }
+
+    private static void settings() {
+        SparkConf good = new SparkConf(false).set("spark.holdfast.master.endpoints", "one:1, two:2")
+                .set("spark.holdfast.cluster.id", " here ").set("spark.holdfast.lease", "10s").set("spark.holdfast.codec", "zstd")
+                .set("spark.holdfast.push.frame", "2m");
+        HoldfastConf read = HoldfastConf.of(good);
+        check(read.clusterId().equals("here") && read.leaseMs() == 10_000 && read.codec() == Codec.ZSTD, "settings: " + read);
+        check(HoldfastConf.of(good.clone().remove("spark.holdfast.lease")).leaseMs() == 0, "no lease is the cluster's");
+        refused(good, "replicatoin", "2", "spark.holdfast.replication meant?");
+        refused(good, "master.endpoints", "nohost", "host:port");
+        refused(good, "master.endpoints", "http://one:1", "host:port");
+        refused(good, "master.endpoints", " ", "is not set");
+        refused(good, "lease", "600", "1000 to");
+        refused(good, "lease", "long", "is a time");
+        refused(good, "replication", "3", "1 to 2");
+        refused(good, "codec", "snappy", "none, lz4, zstd");
+        refused(good, "push.frame", "1g", "bytes, not");
+        refused(good, "fallback", "perhaps", "auto, never");
+    }
+
+    private static void refused(SparkConf good, String key, String value, String text) {
+        try {
+            HoldfastConf.of(good.clone().set(HoldfastConf.PREFIX + key, value));
+        } catch (IllegalArgumentException right) {
+            String said = right.getMessage();
+            check(said.startsWith(HoldfastConf.PREFIX + key + " ") && said.contains(text), key + "=" + value + ": " + said);
+            return;
+        }
+        throw new AssertionError(key + "=" + value + " was taken");
+    }
+
+    private static void names() {
+        check(ApplicationLease.label("job").equals("job"), "a short name");
+        check(ApplicationLease.label("x".repeat(300)).equals("x".repeat(255)), "a long name");
+        check(ApplicationLease.label("\u00fc".repeat(200)).equals("\u00fc".repeat(127)), "characters of two bytes");
+        check(ApplicationLease.label("\ud83d\ude00".repeat(64)).equals("\ud83d\ude00".repeat(63)), "characters of four bytes");
+    }
+
+    /** The task ends on one thread while another reads: what it reads into is given back when it has ended, once, and it hears why. */
+    private static void closedBesideTheReader() throws Exception {
+        HaltedSource source = new HaltedSource();
+        DecodedBatches batches = new DecodedBatches(source, null, new ReadMetrics(new TempShuffleReadMetrics(), null), new ByteArrays(1 << 20));
+        Thread reader = new Thread(() -> {
+            try {
+                check(batches.next(), "the batch that was under way");
+            } catch (Exception | Error error) {
+                source.wrong = error.toString();
+            }
+        });
+        reader.start();
+        source.reading.await();
+        Thread closer = new Thread(batches::close);
+        closer.start();
+        while (closer.getState() != Thread.State.BLOCKED && closer.isAlive()) {
+            Thread.onSpinWait();
+        }
+        check(source.closed == 0, "closed beside the reader");
+        source.go.countDown();
+        reader.join();
+        closer.join();
+        batches.close();
+        check(source.wrong == null && source.closed == 1, source.wrong + ", closed " + source.closed + " times");
+        try {
+            batches.next();
+        } catch (HoldfastException right) {
+            check(right.status() == Status.UNAVAILABLE, right.getMessage());
+            return;
+        }
+        throw new AssertionError("it read on");
+    }
+
+    private static void check(boolean holds, String what) {
+        if (!holds) {
+            throw new AssertionError(what);
+        }
+    }
+}

@@ -1,0 +1,9 @@
+"""What Spark and its users may do to the plug-in, without a cluster."""
+
+from tests.support.jvm import Jvm
+
+
+def test_slips_are_refused_and_odd_ends_are_harmless(jvm: Jvm) -> None:
+    """A wrong or misspelt setting is refused by a sentence that begins with its key; names too long for the masters are
+    cut between characters; a task that ends while another thread reads gives nothing back that is still written to."""
+    assert "ok" in jvm.run("EdgesMain", options=("-Xmx256m",))
