@@ -203,7 +203,7 @@ def over_pandas(spark: SparkSession) -> Steps:
     other = numbers.where("id % 3 = 0").selectExpr("key", "value * 2 AS twice")
 
     def centred(group: Any) -> Any:
-        return group.assign(value=group.value - group.value.mean()).head(20)
+        return group.assign(value=group.value - group.value.mean())
 
     def first(frames: Iterator[Any]) -> Iterator[Any]:
         for frame in frames:
