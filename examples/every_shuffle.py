@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession, functions
 
 from holdfast.client.spark import conf
 
+if "HOLDFAST_MASTERS" not in os.environ:
+    sys.exit("HOLDFAST_MASTERS is not set: start `holdfast local` in another shell and export here what it prints")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 builder = SparkSession.builder.master("local[2]").appName("example")
 for key, value in conf(os.environ["HOLDFAST_MASTERS"], fallback="never").items():

@@ -93,7 +93,7 @@ def _announce(document: dict[str, Any], as_json: bool) -> None:
     ]
     screen.print(table(("name", "role", "http", "data plane", "#pid"), rows))
     screen.print(f"state and logs   {document['directory']}")
-    screen.print(f"in this shell    export HOLDFAST_MASTERS={document['endpoints']}", soft_wrap=True)
+    screen.print(f"in another shell export HOLDFAST_MASTERS={document['endpoints']}", soft_wrap=True)
     screen.print(f'in Python        Session("{document["endpoints"]}", app="first try")', soft_wrap=True)
     screen.print("Ctrl-C ends the cluster.")
 
