@@ -19,6 +19,10 @@ from holdfast.client.cli.drills import spark
 from holdfast.client.cli.drills.spark_queries import Query, Workload
 from holdfast.client.cli.output import show
 
+#: By default a task scans 128 MB, which takes two cores up to seven seconds: whether anything stood still for two could
+#: not be seen. With these, the longest time without a task that ended tells of stalls.
+_SHORT_TASKS = {"spark.sql.files.maxPartitionBytes": "8m", "spark.sql.adaptive.advisoryPartitionSizeInBytes": "8m"}
+
 
 def workload(directory: Path, only: list[str]) -> Workload:
     """The tables in `directory` as views, and its queries, or some of them."""
@@ -31,7 +35,7 @@ def workload(directory: Path, only: list[str]) -> Workload:
         for path in sorted((directory / "queries").glob("*.sql"))
         if not only or path.stem in only
     }
-    return Workload(tuple(views), queries, {})
+    return Workload(tuple(views), queries, _SHORT_TASKS)
 
 
 def main() -> int:

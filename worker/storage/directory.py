@@ -30,6 +30,7 @@ from holdfast.worker.storage.reduce_layout import EpochKey, parse_name
 from holdfast.worker.storage.reduce_records import EpochRecord
 from holdfast.worker.storage.reduce_recovery import Left
 from holdfast.worker.storage.reduce_seal import ReduceSealJob
+from holdfast.worker.storage.room import Room
 from holdfast.worker.storage.sealing import Folders, Sealer, SealJob
 from holdfast.worker.storage.writer import MapFileWriter, State
 
@@ -88,6 +89,8 @@ class StorageDirectory:
         self.tables = tables
         #: why nothing more is written here; "" while all is well
         self.problem = ""
+        #: what writers may still add before the next look
+        self.room = Room()
         self._lock_file = lock
         self._disk = disk
         self._guard = threading.Lock()
@@ -111,6 +114,7 @@ class StorageDirectory:
             failed=tables.failed_epochs,
             broke=self._broke,
             segment_bytes=segment_bytes,
+            room=self.room,
         )
 
     # writing
@@ -127,6 +131,7 @@ class StorageDirectory:
             incarnation=incarnation,
             on_failed=self._on_failed,
             on_grown=self._sealer.write_back,
+            room=self.room,
         )
         with self._guard:
             self.tables.writers[key] = writer

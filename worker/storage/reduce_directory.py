@@ -30,6 +30,7 @@ from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.reduce_records import EpochRecord, FileHead
 from holdfast.worker.storage.reduce_recovery import Left
 from holdfast.worker.storage.reduce_seal import ReduceSealer, ReduceSealJob, mark_failed
+from holdfast.worker.storage.room import Room
 from holdfast.worker.storage.sealing import Folders
 
 #: The kernel is asked to begin writing a partition file every time so much has come.
@@ -63,6 +64,7 @@ class ReduceDirectory:
         unnamed: bool,
         failed: set[EpochKey],
         broke: Callable[[Exception], None],
+        room: Room,
         segment_bytes: int = SEGMENT_BYTES_MAX,
     ) -> None:
         self.root = root
@@ -88,6 +90,7 @@ class ReduceDirectory:
         self._old_logs = old_logs
         #: told of every write, sync or commit that failed
         self.broke = broke
+        self.room = room
         self._packs = 0
         self._sealer = ReduceSealer(disk, root, folders, index, writers, boot_id, self.give_up)
         self._emptying: list[PartitionCopy] = []
@@ -116,6 +119,7 @@ class ReduceDirectory:
 
     def write_run(self, copy: PartitionCopy, body: memoryview, sizes: Sequence[int], map_id: int) -> None:
         """Write batches of one map straight into the file; raises OSError."""
+        self.room.take(len(body))
         copy.append_run(self._disk, self._writers, body, sizes, map_id)
         self._wrote(copy)
 

@@ -37,6 +37,8 @@ from holdfast.worker.storage.reduce_records import RECORD_BYTES, EpochRecord, Re
 
 #: Batches of one partition that come together and are not shorter than this go straight into its file.
 DIRECT_BYTES = 32 * KIB
+#: What a byte in the log takes of a directory's room: it has to be written elsewhere in the end.
+LOG_TAKES = 2
 _SIZE = itemgetter(3)
 _POSITIONS, _SIZES = attrgetter("positions"), attrgetter("sizes")
 
@@ -112,6 +114,7 @@ class ReduceStore:
         count = len(push.entries)
         size = RECORD_BYTES + len(body) + len(rows)
         try:
+            reduce.room.take(LOG_TAKES * size)
             segment = reduce.log.room(size)
             head = RecordHead(
                 push.shuffle,
@@ -147,8 +150,10 @@ class ReduceStore:
         rows = b"".join([PUSH_ENTRY.pack(*push.entries[index]) for index, _, _ in some])
         length = sum([length for _, _, length in some])
         size = RECORD_BYTES + length + len(rows)
-        log = self._directories[directory].reduce.log
+        reduce = self._directories[directory].reduce
+        log = reduce.log
         try:
+            reduce.room.take(LOG_TAKES * size)
             segment = log.room(size)
             head = RecordHead(
                 push.shuffle, push.map, push.attempt, len(some), length, crc, crc32c(rows), segment.number, push.ack

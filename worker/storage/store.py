@@ -295,7 +295,10 @@ class Store:
             directory.problem = f"cannot be read: {error}"
             return 0
         capacity = min(directory.capacity_bytes or size, size)
-        room = min(free, capacity - directory.used_bytes) - directory.reduce.pending_bytes
+        used, pending = directory.used_bytes, directory.reduce.pending_bytes
+        limit = directory.capacity_bytes
+        directory.room.left_bytes = max(0, limit - used - pending) if limit else None
+        room = min(free, capacity - used) - pending
         return max(0, room - min(reserve, int(share * capacity)))
 
     # reading

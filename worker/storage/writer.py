@@ -23,6 +23,7 @@ from holdfast.worker.storage.answers import failed_copy, not_sealed
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.records import FileRecord, RegionEntries, RegionFlag, encode_footer, make_record
+from holdfast.worker.storage.room import Room
 from holdfast.worker.storage.scan import Seeds, scan_run
 
 #: The kernel is asked to begin writing every time so much has come, so that the seal of a big file finds little left
@@ -56,6 +57,7 @@ class MapFileWriter:
         incarnation: Incarnation,
         on_failed: Callable[[MapFileWriter, Exception], None],
         on_grown: Callable[[MapFileWriter, int, int], None],
+        room: Room,
     ) -> None:
         """Create the file; raises OSError, or ProtocolError for an impossible number of partitions."""
         if not 1 <= partitions <= PARTITIONS_MAX:
@@ -71,6 +73,7 @@ class MapFileWriter:
         self._incarnation = incarnation
         self._on_failed = on_failed
         self._on_grown = on_grown
+        self._room = room
         self._write_back_from = 0
         self.handle = Handle(disk.create(self.path))
         #: the name, which is the note of epoch, level and incarnation, is on the disk
@@ -163,6 +166,7 @@ class MapFileWriter:
 
     def _write(self, data: bytes | memoryview) -> None:
         try:
+            self._room.take(len(data))
             self._disk.write(self.handle.fd, data, self.size_bytes)
         except OSError as error:
             self.state = State.FAILED

@@ -11,7 +11,7 @@ import pytest
 from holdfast.common.errors import HoldfastError, Status
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import Incarnation, RaftIndex, WorkerId
-from holdfast.common.limits import MIB
+from holdfast.common.limits import KIB, MIB
 from holdfast.common.messages import Ack, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.reduce_messages import PushAnswer, PushCredit, SealedEpoch
@@ -44,11 +44,11 @@ class Connection:
 class World:
     """A service, one connection with a window, and a disk that is full or broken when told so."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, capacity: int = 0) -> None:
         self.faults = Faults()
         self.faults.error_after = 1 << 40
         self.faults.error_rate = 1.0
-        settings = StoreSettings(cluster_id="c", worker_name="w", directories=(DirectorySettings(path=str(root)),))
+        settings = StoreSettings(cluster_id="c", worker_name="w", directories=(DirectorySettings(path=str(root), capacity_bytes=capacity),))
         self.store = prepare(settings, self.faults.disk()).open()
         standing = Standing("c", "w", self.store.incarnation, WorkerId(1))
         self.service = PushService(self.store, standing, Counters(), Faults(), memory=64 * MIB)
@@ -115,6 +115,35 @@ def test_what_was_promised_from_memory_gives_its_copy_up(tmp_path: Path, error: 
         world.store.close()
 
     run(story())
+
+
+@pytest.mark.parametrize("size", [100, 200 * KIB])
+def test_a_directory_never_holds_more_than_its_capacity(tmp_path: Path, size: int) -> None:
+    """Between two looks at the room far more is pushed than there is: what no longer fits is refused as on a full disk,
+    what was taken is sealed, and at no time is there more than the configured capacity."""
+
+    async def story() -> None:
+        capacity = 4 * MIB
+        world = World(tmp_path / "data", capacity)
+        world.service.tick(0)
+        count = MIB // 4 // size + 1
+        taken = split = 0
+        for number in range(64):
+            writer = Writer(shuffle_of(number + 1))
+            found = world.push(writer, [writer.batch(0, b"x" * size) for _ in range(count)], Ack.WRITTEN)
+            assert set(found.values()) <= {Status.HARD_SPLIT}
+            taken, split = taken + (not found), split + bool(found)
+            assert bytes_in(tmp_path / "data") <= capacity
+        assert taken
+        assert split
+        world.store.close()
+
+    run(story())
+
+
+def bytes_in(root: Path) -> int:
+    """Of the data files and the log, not of the index."""
+    return sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and path.suffix != ".mdb")
 
 
 def test_a_window_outlives_what_was_never_received(tmp_path: Path) -> None:
