@@ -48,7 +48,9 @@ class World:
         self.faults = Faults()
         self.faults.error_after = 1 << 40
         self.faults.error_rate = 1.0
-        settings = StoreSettings(cluster_id="c", worker_name="w", directories=(DirectorySettings(path=str(root), capacity_bytes=capacity),))
+        settings = StoreSettings(
+            cluster_id="c", worker_name="w", directories=(DirectorySettings(path=str(root), capacity_bytes=capacity),)
+        )
         self.store = prepare(settings, self.faults.disk()).open()
         standing = Standing("c", "w", self.store.incarnation, WorkerId(1))
         self.service = PushService(self.store, standing, Counters(), Faults(), memory=64 * MIB)
