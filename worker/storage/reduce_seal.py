@@ -13,6 +13,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -123,6 +124,7 @@ class ReduceSealer:
                 continue
             packed = not copy.file_bytes and copy.pending.size_bytes < PACKED_BYTES_MAX
             (small if packed else large).append(copy)
+        self._start_write_back(large)
         for copy in large:
             self._attempt(job, [copy.key], lambda copy=copy: self._finish(job, copy))  # type: ignore[misc]
         if small:
@@ -136,6 +138,15 @@ class ReduceSealer:
             job.data.clear()
             for key in job.records:
                 self._give_up(job, key, error)
+
+    def _start_write_back(self, copies: Sequence[PartitionCopy]) -> None:
+        """Have the kernel write what is left of all files while the first of them is synced."""
+        for copy in copies:
+            left = copy.file_bytes - copy.write_back_from
+            if left > 0:
+                with suppress(OSError):  # the sync tells, or the file begins with the flush that is still to come
+                    handle = self._writers.open(copy.path_text)
+                    self._disk.start_write_back(handle.fd, copy.write_back_from, left)
 
     def _record(self, job: ReduceSealJob) -> None:
         """Sync the names of the files, then put everything into the index. Raises OSError or lmdb.Error."""
