@@ -51,7 +51,7 @@ class Pushing:
         self.shuffle = session.register_reduce_shuffle(self.partitions, self.maps, copies=copies, ack=ack)
         key = self.shuffle.key
         names = (cluster.endpoints, key.instance.hex(), key.shuffle, self.partitions, self.maps, copies, int(ack))
-        self.program: Program = programs.start("push.PushMain", *names)
+        self.program: Program = programs.start("push.PushMain", *names, *shape.get("holds", ()))
         self.program.hear("READY")
         self._pushed: dict[int, tuple[int, list[int]]] = {}
         self._statuses: dict[int, PushStatus] = {}
@@ -296,6 +296,25 @@ def test_partitions_that_outgrow_their_places(programs: Programs, tmp_path: Path
         pushing.push(records=400, sizes=[100, 3_000, 100_000], codec="NONE")
         pushing.check()
         assert max(epoch.epoch for epoch in pushing.shuffle.manifest().epochs.epochs) > 1, "nothing was split"
+
+
+def test_batches_that_move_are_held_for_as_well(programs: Programs, tmp_path: Path) -> None:
+    """Partitions move all the time, on a slow disk, so that most batches are copied into frames for their next place:
+    what a writer holds is bounded all the same, and its task waits."""
+    settings: dict[str, dict[str, object]] = {
+        "worker": {"soft_split": "256KiB", "hard_split": "256KiB"},
+        "faults": {"enabled": True, "disk_rate": "16MiB"},
+    }
+    holds = 4 * MIB
+    with (
+        local_cluster(masters=1, workers=3, dir=tmp_path / "cluster", settings=settings) as cluster,
+        Session(cluster.endpoints, app="moves") as session,
+    ):
+        pushing = Pushing(programs, cluster, session, maps=1, partitions=24, copies=2, holds=(str(holds),))
+        (told,) = pushing.push(records=24_000, sizes=[4 * KIB], codec="NONE").values()
+        # What is filled, what is held, and copies of it.
+        assert told["most"] <= 3 * holds
+        pushing.check()
 
 
 @pytest.mark.long

@@ -19,9 +19,9 @@ import java.util.ArrayDeque;
 public final class Buffers {
     /** Larger buffers are made for the asker and freed when given back: single records, not the daily bread. */
     static final int CLASS_BYTES_MAX = 16 << 20;
-    private static final int CLASS_BYTES_MIN = 16 << 10;
-    /** 16 KiB, 64 KiB, 256 KiB, 1 MiB, 4 MiB, 16 MiB. */
-    private static final int CLASSES = 6;
+    private static final int CLASS_BYTES_MIN = 4 << 10;
+    /** 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB, 4 MiB, 16 MiB. */
+    private static final int CLASSES = 7;
 
     private final long keptBytesMax;
     private final ArrayDeque<ByteBuffer>[] idle;

@@ -7,7 +7,8 @@ package org.apache.spark.shuffle.holdfast.data;
  * can fail or wait. Thrown by {@link Buffers}; a push writer waits until others have given theirs back.
  */
 public final class NoDirectMemoryException extends RuntimeException {
-    NoDirectMemoryException(int bytes, int taken, long takenBytes, OutOfMemoryError cause) {
+    /** @param taken buffers that are out */
+    public NoDirectMemoryException(int bytes, int taken, long takenBytes, OutOfMemoryError cause) {
         super("no " + bytes + " bytes of direct memory are left, Holdfast holds " + takenBytes + " in " + taken
                 + " buffers: raise the executor's memory or -XX:MaxDirectMemorySize, or lower spark.holdfast.push.inFlight,"
                 + " push.open and fetch.inFlight", cause);

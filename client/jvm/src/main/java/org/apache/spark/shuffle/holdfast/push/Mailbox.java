@@ -36,7 +36,7 @@ final class Mailbox {
     private boolean closing;
     private boolean over;
     private HoldfastException error;
-    /** Bytes of frames handed over and not released. */
+    /** Memory of frames handed over, and of copies the pusher made of them, that is not released. */
     private long heldBytes;
     private long pushedBytes;
     /** What the pusher waits in; null while it does not. */
@@ -121,7 +121,7 @@ final class Mailbox {
         return pushedBytes;
     }
 
-    /** Bytes handed over and not acknowledged. */
+    /** Memory of what is handed over and not acknowledged. */
     synchronized long heldBytes() {
         return heldBytes;
     }
@@ -132,10 +132,15 @@ final class Mailbox {
             context.buffers().release(frame.body);
             return;
         }
-        frame.accounted = frame.size();
-        heldBytes += frame.accounted;
-        pushedBytes += frame.accounted;
+        count(frame);
+        pushedBytes += frame.size();
         fresh.addLast(frame);
+    }
+
+    /** What counts is memory, not what is in it: frames may be half empty. The lock is held. */
+    private void count(PushFrame frame) {
+        frame.accounted = frame.body.capacity();
+        heldBytes += frame.accounted;
     }
 
     private void start() {
@@ -225,7 +230,12 @@ final class Mailbox {
         wake();
     }
 
-    /** A frame of so many bytes is not needed any more, and its memory is free. */
+    /** The pusher has taken memory for a copy: the task waits for that as for its own. */
+    synchronized void took(PushFrame frame) {
+        count(frame);
+    }
+
+    /** A frame that was counted as so many bytes is not needed any more, and its memory is free. */
     synchronized void released(int bytes) {
         heldBytes -= bytes;
         notifyAll();

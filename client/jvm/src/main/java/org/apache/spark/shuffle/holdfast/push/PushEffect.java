@@ -22,6 +22,8 @@ sealed interface PushEffect {
     record Wake(long afterNs, int worker) implements PushEffect {
         /** No worker: the next Revive is due. */
         static final int FOR_REVIVE = -1;
+        /** No worker: there may be memory again. */
+        static final int FOR_MEMORY = -2;
     }
 
     /** Every batch is kept, at the level asked for. */

@@ -17,7 +17,7 @@ final class PushFrame {
     Destination destination;
     /** Position: where the next batch goes. Null while the frame lies idle. */
     ByteBuffer body;
-    /** What its writer counts it as, while it holds it back for this frame. */
+    /** Bytes that its writer counts it as, while it holds it back for this frame. */
     int accounted;
     private int count;
     private int size;

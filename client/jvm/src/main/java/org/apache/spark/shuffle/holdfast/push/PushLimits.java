@@ -5,7 +5,7 @@ package org.apache.spark.shuffle.holdfast.push;
  *
  * @param frameBytes a frame is sent when so much is in it; one that holds a single long batch is longer
  * @param openBytes memory of frames that are being filled, all destinations together: beyond it the fullest goes
- * @param heldBytes handed over and not acknowledged: beyond it {@code write} waits
+ * @param heldBytes memory of frames handed over and not acknowledged: beyond it {@code write} waits
  */
 public record PushLimits(int frameBytes, long openBytes, long heldBytes) {
     static final int FRAME_BYTES_MIN = 256 << 10;

@@ -6,6 +6,7 @@ import java.util.Deque;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
 import org.apache.spark.shuffle.holdfast.push.Places.Place;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.AskCredit;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Connect;
@@ -240,6 +241,9 @@ final class PushSession {
         if (worker == Wake.FOR_REVIVE) {
             revivals.woken();
             askRevive();
+        } else if (worker == Wake.FOR_MEMORY) {
+            parking.fed();
+            sortAnew(parking.leave());
         } else {
             lanes.get(worker).paused = false;
         }
@@ -328,6 +332,7 @@ final class PushSession {
 
     /** Sends the batches of these frames on to where they go now; those without a place wait. */
     private void sortAnew(List<PushFrame> frames) {
+        boolean hungry = parking.lacking() != null;
         for (PushFrame each : parking.sort(frames)) {
             live++;
             enqueue(each);
@@ -336,6 +341,12 @@ final class PushSession {
             if (each.left() == 0) {
                 release(each);
             }
+        }
+        NoDirectMemoryException lacking = parking.lacking();
+        if (lacking != null && parking.spent() && !over) {
+            stop(new HoldfastException(Status.INTERNAL, where + ": " + lacking.getMessage(), lacking));
+        } else if (lacking != null && !hungry) { // otherwise a Wake is coming
+            effects.add(new Wake(Parking.PAUSE_NS, Wake.FOR_MEMORY));
         }
     }
 

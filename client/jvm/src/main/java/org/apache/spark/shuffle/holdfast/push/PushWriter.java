@@ -170,7 +170,7 @@ public final class PushWriter {
         return mail.pushedBytes();
     }
 
-    /** Of those, bytes that are not acknowledged yet. */
+    /** Memory of what was handed over and is not acknowledged yet: at least its bytes. */
     public long unacknowledgedBytes() {
         return mail.heldBytes();
     }

@@ -70,7 +70,9 @@ final class Pusher {
         FrameStore counted = new FrameStore() {
             @Override
             public PushFrame take(Destination destination, int bytes) {
-                return memory.take(destination, bytes);
+                PushFrame frame = memory.take(destination, bytes);
+                mail.took(frame);
+                return frame;
             }
 
             @Override

@@ -220,11 +220,14 @@ public final class ProbeShuffleManager extends SortShuffleManager {
             if (scenario.equals("late") && shuffle == SECOND) {
                 if (generation == 1) {
                     note("writing", "");
+                    note("writing-" + context.partitionId(), "");
                     if (context.partitionId() == 0) {
                         await("straggler");  // so that the late status comes while this generation is incomplete
                     }
                 } else if (context.partitionId() == 3 && context.stageAttemptNumber() == 0) {
-                    await("writing");
+                    // Not before the same map of the next generation has begun: Spark would take this one's end for its end
+                    // and leave it to yet another attempt, which is right as well, but another story.
+                    await("writing-3");
                     note("straggler", "");
                 }
             }

@@ -433,7 +433,9 @@ public final class PushCoreMain {
                 PushCoreMain::aStatusForABatchThatWasNotSentIsAnError, CreditStories::slowStart,
                 CreditStories::theWorkerIsAskedOnceForRoom,
                 CreditStories::whatIsAskedForDoublesInCalmAndHalvesWhereOthersWait, CreditStories::aWindowThatLayIdleIsForgotten,
-                LinkStories::aWorkerWithoutRoomIsAskedWhetherItLives, LinkStories::aWorkerThatDoesNotAnswerIsLeft);
+                LinkStories::aWorkerWithoutRoomIsAskedWhetherItLives, LinkStories::aWorkerThatDoesNotAnswerIsLeft,
+                MemoryStories::copiesAreNoLargerThanWhatIsInThem, MemoryStories::batchesWaitForMemory,
+                MemoryStories::memoryThatNeverComesEndsTheAttempt);
         all.forEach(PushCoreMain::tell);
         for (int seed = 0; seed < 300; seed++) {
             int now = seed;

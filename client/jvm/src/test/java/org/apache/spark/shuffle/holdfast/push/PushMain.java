@@ -27,7 +27,8 @@ import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 /**
  * Pushes for tests/jvm/test_push.py: several tasks at once, to a running cluster.
  *
- * <p>Arguments: endpoints, instance, shuffle, partitions, maps, copies, ack. Then lines on standard input, each answered by
+ * <p>Arguments: endpoints, instance, shuffle, partitions, maps, copies, ack, and, if it is small, what a writer may hold:
+ * its frames have 256 KiB then. Then lines on standard input, each answered by
  * one line: {@code push key=value ...} (see {@link #push}) with {@code PUSHED {json}}, after {@code HALF} and another line
  * if {@code halt=1}; {@code counts} with {@code COUNTS {json}}. Record {@code i} of map {@code m} goes to partition
  * {@code (7919 m + 104729 i) mod partitions} and is (m, partition, i, size) over and over, as u32, up to its size.
@@ -57,7 +58,9 @@ public final class PushMain {
         places = new Places(registered);
         buffers = new Buffers(64L << 20);
         connections = new ConnectionPool(() -> Hello.client(masters.clusterId(), masters.raftIndex()), buffers);
-        context = new PushContext(masters, connections, buffers, ack, PushLimits.USUAL);
+        PushLimits limits = args.length < 8 ? PushLimits.USUAL
+                : new PushLimits(PushLimits.FRAME_BYTES_MIN, Long.parseLong(args[7]), Long.parseLong(args[7]));
+        context = new PushContext(masters, connections, buffers, ack, limits);
     }
 
     /** What a task is asked for. */
@@ -94,10 +97,12 @@ public final class PushMain {
             for (int each = 0; each < work.records(); each++) {
                 lasts.put(partition(map, each, places.partitions()), each);
             }
+            long most = 0;
             for (int each = 0; each < work.records(); each++) {
                 int partition = partition(map, each, places.partitions());
                 byte[] data = payload(map, partition, each, work.sizes()[each % work.sizes().length]);
                 writer.write(partition, data, 0, data.length, work.last() && lasts.get(partition) == each);
+                most = Math.max(most, buffers.takenBytes());
                 if (work.halt() && each == work.records() / 2) {
                     half.countDown();
                     go.await();
@@ -105,6 +110,7 @@ public final class PushMain {
             }
             told.put("sizes", writer.close());
             told.put("status", 0);
+            told.put("most", most);
             told.put("pushed", writer.pushedBytes());
         } catch (HoldfastException failed) {
             told.put("status", failed.status());

@@ -9,7 +9,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.function.BooleanSupplier;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
+import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
 import org.apache.spark.shuffle.holdfast.push.Places.Destination;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.AskCredit;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Connect;
@@ -27,13 +29,28 @@ final class PushWorld {
     /** Heap memory; knows what is out. */
     static final class Heap implements FrameStore {
         final Set<PushFrame> out = new HashSet<>();
+        /** Whether there is none for the session now. */
+        BooleanSupplier full = () -> false;
 
         @Override
         public PushFrame take(Destination destination, int bytes) {
+            if (full.getAsBoolean()) {
+                throw new NoDirectMemoryException(bytes, out.size(), bytes(), new OutOfMemoryError());
+            }
+            return make(destination, bytes);
+        }
+
+        /** For the writer, which has its own way to wait. */
+        PushFrame make(Destination destination, int bytes) {
             PushFrame made = new PushFrame();
             made.reset(destination, ByteBuffer.allocate(bytes).order(ByteOrder.LITTLE_ENDIAN));
             out.add(made);
             return made;
+        }
+
+        /** Memory of all that is out. */
+        long bytes() {
+            return out.stream().mapToLong(each -> each.body.capacity()).sum();
         }
 
         @Override
@@ -70,7 +87,7 @@ final class PushWorld {
             int partition = partitionsAndSizes[each];
             int size = partitionsAndSizes[each + 1];
             Destination to = places.at(partition).destination();
-            PushFrame frame = frames.computeIfAbsent(to, any -> heap.take(to, room));
+            PushFrame frame = frames.computeIfAbsent(to, any -> heap.make(to, room));
             put(frame, partition, next[partition]++, size);
         }
         frames.values().forEach(core::added);

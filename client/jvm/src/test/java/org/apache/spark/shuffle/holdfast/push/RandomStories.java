@@ -25,7 +25,7 @@ import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Location;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
-/** Long random stories of the push session: whatever happens, every batch is kept under its number. Told by {@link PushCoreMain}. */
+/** Long random stories of the push session: whatever happens, and with memory or without, every batch is kept under its number. Told by {@link PushCoreMain}. */
 final class RandomStories {
     private RandomStories() {}
 
@@ -35,6 +35,8 @@ final class RandomStories {
         Arrays.setAll(at, any -> new Location(
                 0, random.nextInt(4), random.nextInt(3) == 0 ? 5 + random.nextInt(2) : Limits.NO_WORKER, 0));
         PushWorld world = new PushWorld(PushSession.UNANSWERED_BYTES_MAX, 1_000, at);
+        boolean scarce = seed % 3 == 0;
+        world.heap.full = () -> scarce && random.nextInt(4) == 0;
         int wanted = 1 + random.nextInt(200);
         int added = 0;
         boolean finished = false;
