@@ -31,8 +31,10 @@ _DATA_FILE = struct.Struct("<QI4x")
 _DATA_KEY_BYTES = 33
 _READ_BYTES = 8 << 20
 _FILE, _DATA, _META, _STARTS = b"FPMS"
+#: Records that say that there is something of a shuffle besides its files: epochs, files on the DFS, the last seal.
+_TRACES = frozenset(b"EDG")
 #: Records that nothing here needs to look into.
-_OTHERS = frozenset(b"RECGDL")
+_OTHERS = frozenset(b"RCL")
 _U64 = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -58,7 +60,7 @@ class IndexReport(NamedTuple):
     pages: PageCounts
     identity: bytes
     starts: bytes
-    #: by encoded shuffle key
+    #: by encoded shuffle key; without files where there is only something else of it
     shuffles: dict[bytes, ShuffleSum]
 
 
@@ -91,6 +93,10 @@ def check_index(data: memoryview) -> IndexReport:
             total.files += 1
             total.size_bytes += size
             total.digest += name_crc * size
+        elif space in _TRACES:
+            key = page[start + 1 : start + 1 + _SHUFFLE_BYTES]
+            if key != newest:
+                newest, total = key, shuffles.setdefault(key, ShuffleSum())
         elif space in small:
             small[space] = page[middle:end]
         elif space not in _OTHERS:

@@ -18,7 +18,7 @@ from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.messages import Ack, FileTotals, MapSealed
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import ShuffleSum
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.disk import Disk, bytes_on_disk
 from holdfast.worker.storage.footers import read_data_footer, read_footer
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
@@ -26,7 +26,7 @@ from holdfast.worker.storage.index import Found, Index, Reader
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.records import encode_key
 from holdfast.worker.storage.reduce_directory import ReduceDirectory
-from holdfast.worker.storage.reduce_layout import EpochKey, parse_name
+from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, parse_name
 from holdfast.worker.storage.reduce_records import EpochRecord
 from holdfast.worker.storage.reduce_recovery import Left
 from holdfast.worker.storage.reduce_seal import ReduceSealJob
@@ -49,6 +49,8 @@ class Tables:
     #: the same of REDUCE partitions: files that are not sealed, and copies that are given up
     unsealed_epochs: dict[EpochKey, Path] = field(default_factory=dict)
     failed_epochs: set[EpochKey] = field(default_factory=set)
+    #: files on the DFS whose epochs are in the index here, with their lengths
+    away: dict[ShuffleKey, dict[DataKey, int]] = field(default_factory=dict)
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
@@ -74,6 +76,7 @@ class StorageDirectory:
         writers: OpenFiles,
         starts: Starts,
         left: dict[EpochKey, Left],
+        aside: dict[ShuffleKey, int],
         old_segments: list[Path],
         old_logs: set[int],
         unnamed: bool,
@@ -96,6 +99,11 @@ class StorageDirectory:
         self._guard = threading.Lock()
         self._folders = Folders(disk, root / names.DATA)
         self._sealer = Sealer(disk, self._folders, index, pool, self._on_sealed, self._on_failed)
+        self._leftover_bytes = {key: bytes_on_disk(path) for key, path in tables.leftovers.items()}
+        #: bytes that are on their way here from another directory
+        self.coming_bytes = 0
+        #: files that are elsewhere by now, though the index here may still have them
+        self.leaving: set[DataKey] = set()
         #: seals of REDUCE partitions that run
         self.jobs: list[ReduceSealJob] = []
         self.reduce = ReduceDirectory(
@@ -108,6 +116,7 @@ class StorageDirectory:
             incarnation=starts.incarnation,
             boot_id=starts.boot_id,
             left=left,
+            aside=aside,
             old_segments=old_segments,
             old_logs=old_logs,
             unnamed=unnamed,
@@ -142,6 +151,7 @@ class StorageDirectory:
         with self._guard:
             writer = self.tables.writers.pop(key, None)
             leftover = self.tables.leftovers.pop(key, None)
+            self._leftover_bytes.pop(key, None)
         if writer is not None and not writer.failed:
             writer.state = State.CLOSED
             self._disk.remove(writer.path)
@@ -210,12 +220,34 @@ class StorageDirectory:
         elif isinstance(error, lmdb.Error):
             self.problem = f"the index failed: {error}"
 
-    def count_sealed(self, shuffle: ShuffleKey, sizes: list[int]) -> None:
-        """Sealed files of REDUCE partitions were added."""
+    def count_sealed(self, shuffle: ShuffleKey, sizes: list[int], *, gone: bool = False) -> None:
+        """Sealed files of REDUCE partitions were added, or have gone elsewhere. A shuffle of which no file is left is
+        still known: the index may have answers of it."""
+        sign = -1 if gone else 1
         with self._guard:
             total = self.tables.sealed.setdefault(shuffle, ShuffleSum())
-            total.files += len(sizes)
-            total.size_bytes += sum(sizes)
+            total.files += sign * len(sizes)
+            total.size_bytes += sign * sum(sizes)
+
+    # moving
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder below data/; raises OSError."""
+        self._folders.make(folder)
+
+    def sync_folders(self, folders: set[Path]) -> None:
+        """Bring the names in them to the disk; raises OSError."""
+        self._folders.sync(folders)
+
+    def count_away(self, key: DataKey, size_bytes: int) -> None:
+        """A file whose epochs are in the index here is on the DFS."""
+        with self._guard:
+            self.tables.away.setdefault(key.shuffle, {})[key] = size_bytes
+            self.tables.sealed.setdefault(key.shuffle, ShuffleSum())
+
+    def away_files(self, shuffle: ShuffleKey) -> dict[DataKey, int]:
+        """The files of a shuffle that are on the DFS and whose epochs are in the index here, with their lengths."""
+        return self.tables.away.get(shuffle, {})
 
     def epoch_from_footers(self, key: EpochKey, cause: CorruptError) -> EpochRecord:
         """The record of an epoch that the index cannot give: from the footers of the shuffle's files."""
@@ -236,11 +268,13 @@ class StorageDirectory:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of data files, sealed and open."""
+        """Bytes of data files, sealed, open, left by earlier starts or on their way here, and of the push logs."""
         with self._guard:
             open_bytes = sum(writer.size_bytes for writer in self.tables.writers.values())
+            sealing_bytes = sum(job.record.head.file_bytes for job in self.tables.sealing.values())
             sealed_bytes = sum(total.size_bytes for total in self.tables.sealed.values())
-        return open_bytes + sealed_bytes + self.reduce.used_bytes
+            left_bytes = sum(self._leftover_bytes.values())
+        return open_bytes + sealing_bytes + sealed_bytes + left_bytes + self.coming_bytes + self.reduce.used_bytes
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
@@ -300,8 +334,10 @@ class StorageDirectory:
             for part in (self.tables.writers, self.tables.leftovers):
                 for name in [name for name in part if name.shuffle == key]:
                     del part[name]
+                    self._leftover_bytes.pop(name, None)
             self.tables.failed = {name for name in self.tables.failed if name.shuffle != key}
             self.tables.sealed.pop(key, None)
+            self.tables.away.pop(key, None)
             self.reduce.drop(key)
             for job in self.jobs:
                 job.dropped = job.dropped or job.shuffle == key
@@ -321,7 +357,10 @@ class StorageDirectory:
     def remove_leftovers(self, keys: set[ShuffleKey]) -> int:
         """Remove unsealed files of earlier incarnations that belong to these shuffles."""
         with self._guard:
-            paths = [self.tables.leftovers.pop(key) for key in list(self.tables.leftovers) if key.shuffle in keys]
+            gone = [key for key in self.tables.leftovers if key.shuffle in keys]
+            paths = [self.tables.leftovers.pop(key) for key in gone]
+            for key in gone:
+                self._leftover_bytes.pop(key, None)
         for path in paths:
             self._disk.remove(path)
         return len(paths)

@@ -28,6 +28,14 @@ def _sync_file_range() -> Callable[[int, int, int, int], int]:
     return call
 
 
+def bytes_on_disk(path: Path) -> int:
+    """What a file takes, holes left out; 0 if it is not there."""
+    try:
+        return path.lstat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
+
+
 class Disk:
     """Writes, syncs, renames and removes. Stateless; usable from any thread."""
 

@@ -6,6 +6,7 @@
     b"R" + file key + region + last          a chunk, if they are long; `last` is its last partition, so that one
                                              cursor step finds where a partition would be
     b"P" + data file key                     a sealed partition or pack file: its length, and the CRC of its name
+    b"D" + data file key                     the same of a file that was moved to the DFS
     b"E" + epoch key                         an epoch of a REDUCE partition: the answer to its seal, and its chunks
     b"C" + epoch key + first chunk           chunks of an epoch, if they do not fit beside the answer
     b"G" + shuffle key                       a generation that was sealed for good
@@ -21,7 +22,7 @@ from __future__ import annotations
 import errno
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -66,6 +67,7 @@ STARTS_KEY = b"S"
 FILE_SPACE = b"F"
 REGION_SPACE = b"R"
 DATA_SPACE = b"P"
+AWAY_SPACE = b"D"
 EPOCH_SPACE = b"E"
 ROWS_SPACE = b"C"
 FINAL_SPACE = b"G"
@@ -120,10 +122,11 @@ def epoch_items(key: EpochKey, record: EpochRecord) -> Iterator[tuple[bytes, byt
         yield ROWS_SPACE + encoded + _FIRST_ROW.pack(first), part
 
 
-def data_items(record: DataRecord) -> Iterator[tuple[bytes, bytes]]:
-    """The key-value pairs that stand for a sealed partition or pack file and its epochs, without CRCs."""
+def data_items(record: DataRecord, space: bytes = DATA_SPACE) -> Iterator[tuple[bytes, bytes]]:
+    """The key-value pairs that stand for a sealed partition or pack file and its epochs, without CRCs; `space` says
+    where the file is."""
     name_crc = crc32c(sealed_name(record.key).encode())
-    yield DATA_SPACE + encode_data_key(record.key), DATA_FILE.pack(record.file_bytes, name_crc, len(record.epochs))
+    yield space + encode_data_key(record.key), DATA_FILE.pack(record.file_bytes, name_crc, len(record.epochs))
     for key, epoch in record.epochs:
         yield from epoch_items(key, epoch)
 
@@ -240,19 +243,34 @@ class Index:
     def remove_file(self, key: MapFileKey) -> None:
         self._remove_below(encode_key(key), (FILE_SPACE, REGION_SPACE))
 
-    def remove_epoch(self, key: EpochKey) -> None:
-        encoded = encode_data_key(key)
-        self._remove_below(encoded, (DATA_SPACE,))
-        self._remove_below(encode_epoch_key(key), (EPOCH_SPACE, ROWS_SPACE))
+    def remove_data(self, key: DataKey, epochs: Iterable[EpochKey]) -> None:
+        """A sealed partition or pack file with these epochs was moved to another directory."""
+        encoded = [encode_epoch_key(epoch) for epoch in epochs]
+        starts = [space + epoch for space in (EPOCH_SPACE, ROWS_SPACE) for epoch in encoded]
+        self._remove_all_below([DATA_SPACE + encode_data_key(key), *starts])
+
+    def set_away(self, record: DataRecord) -> None:
+        """A sealed partition or pack file of this directory was moved to the DFS: its epochs stay recorded here."""
+        items = [(key, protect(key, value)) for key, value in data_items(record, AWAY_SPACE)]
+
+        def change(transaction: lmdb.Transaction) -> None:
+            transaction.delete(DATA_SPACE + encode_data_key(record.key))
+            for key, value in items:
+                transaction.put(key, value)
+
+        self.write(change)
 
     def remove_shuffle(self, key: ShuffleKey) -> None:
-        spaces = (FILE_SPACE, REGION_SPACE, FINAL_SPACE, EPOCH_SPACE, ROWS_SPACE, DATA_SPACE)
+        spaces = (FILE_SPACE, REGION_SPACE, FINAL_SPACE, EPOCH_SPACE, ROWS_SPACE, DATA_SPACE, AWAY_SPACE)
         self._remove_below(encode_shuffle(key), spaces)
 
     def _remove_below(self, prefix: bytes, spaces: tuple[bytes, ...]) -> None:
+        self._remove_all_below([space + prefix for space in spaces])
+
+    def _remove_all_below(self, starts: Sequence[bytes]) -> None:
         def change(transaction: lmdb.Transaction) -> None:
             cursor = transaction.cursor()
-            for start in [space + prefix for space in spaces]:
+            for start in starts:
                 found = cursor.set_range(start)
                 while found and _item(cursor)[0].startswith(start):
                     found = cursor.delete()
@@ -367,9 +385,10 @@ class Reader:
                     found[_LOG_KEY.unpack(key)[1]] = None
         return found
 
-    def data_files(self, prefix: bytes = b"") -> Iterator[tuple[DataKey, int]]:
-        """Every sealed partition and pack file whose encoded key starts with `prefix`, with its length."""
-        for found, value in self._below(DATA_SPACE + prefix):
+    def data_files(self, prefix: bytes = b"", space: bytes = DATA_SPACE) -> Iterator[tuple[DataKey, int]]:
+        """Every sealed partition and pack file whose encoded key starts with `prefix`, with its length; `space`:
+        here, or on the DFS."""
+        for found, value in self._below(space + prefix):
             if len(value) != DATA_FILE.size:
                 raise IndexDamagedError(f"the record of a data file has {len(value)} bytes")
             yield decode_data_key(found[1:]), DATA_FILE.unpack(value)[0]

@@ -9,6 +9,7 @@
         m-<map>-<attempt>-<epoch>.<incarnation>.<level>.open    one that is being written, or was left behind
         m-<map>-<attempt>-<epoch>.failed         a copy that is given up for good
         p-…, k-…                                 files of REDUCE partitions, see reduce_layout.py
+        ….moving                                 a sealed file that is on its way here
     log/<incarnation>-<number>.push              a segment of the push log
     quarantine/<number>-<name>                   what was found damaged, for people to look at
 
@@ -37,6 +38,8 @@ OPEN_SUFFIX = ".open"
 PART_SUFFIX = ".part"
 PACK_SUFFIX = ".pack"
 LOG_SUFFIX = ".push"
+#: Behind the name of a sealed file that is on its way here from another directory; nothing hangs on it.
+MOVING_SUFFIX = ".moving"
 #: What a sealed file ends in.
 SEALED_SUFFIXES = (SEALED_SUFFIX, PART_SUFFIX, PACK_SUFFIX)
 _INSTANCE = re.compile(r"[0-9a-f]{32}")

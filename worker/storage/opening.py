@@ -15,11 +15,11 @@ from pathlib import Path
 import lmdb
 
 from holdfast.common.errors import ConfigError, CorruptError
-from holdfast.common.ids import Incarnation
+from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.worker.storage import names
 from holdfast.worker.storage.check import DataReport, IndexReport, decode_data, decode_index
 from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.disk import Disk, bytes_on_disk
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, STARTS_KEY, Index
@@ -30,6 +30,11 @@ from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reconcile import Reconciler, put_aside
 from holdfast.worker.storage.recovery import DirectoryFacts, Opening, Part, decide_opening
 from holdfast.worker.storage.reduce_recovery import find_left
+
+#: A segment of the push log takes at most this part of a directory's capacity, so that the log, of which there are some
+#: segments, is a fraction of it; but never less than a frame and a little more.
+SEGMENT_SHARE = 16
+SEGMENT_BYTES_LEAST = 8 << 20
 
 _NO_INDEX = IndexReport(PageCounts(0, 0, 0, 0, 0), b"", b"", {})
 
@@ -171,9 +176,15 @@ def open_directory(
     doubtful = {segment.incarnation for segment in segments if segment.unnamed}
     with index.reading() as reader:  # what is sealed has its answer, whatever is still in the log of it
         left = {key: one for key, one in left.items() if not reader.has_epoch(key)}
+    aside: dict[ShuffleKey, int] = {}
+    for key, path in tables.unsealed_epochs.items():
+        if key not in left:
+            aside[key.shuffle] = aside.get(key.shuffle, 0) + bytes_on_disk(path)
     if left:
         found.notes.append(f"{root}: {len(left)} epochs of REDUCE partitions were left unsealed by earlier starts")
     settings = found.candidate.settings
+    if settings.capacity_bytes:
+        segment_bytes = min(segment_bytes, max(SEGMENT_BYTES_LEAST, settings.capacity_bytes // SEGMENT_SHARE))
     return StorageDirectory(
         root=root,
         tier=settings.tier,
@@ -187,6 +198,7 @@ def open_directory(
         writers=writers,
         starts=starts,
         left=left,
+        aside=aside,
         old_segments=find_segments(root),
         old_logs={number for number, boot in logs.items() if number not in doubtful or boot != starts.boot_id},
         unnamed=any(segment.unnamed for segment in segments),

@@ -19,13 +19,15 @@ ROWS_MAX = 1_048_576
 PLACE_ROWS = 5
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class SealedPlace:
-    """A sealed epoch and the file it lies in."""
+    """A sealed epoch and the file it lies in. The file may move: ask for the path whenever it is opened."""
 
     key: EpochKey
     record: EpochRecord
     path: str
+    #: the file is on the DFS, and `path` its name there
+    away: bool = False
 
     @property
     def rows(self) -> int:
@@ -41,7 +43,7 @@ class Places:
         #: their weight
         self.rows = 0
 
-    def share(self, key: EpochKey, record: EpochRecord, path: str) -> SealedPlace:
+    def share(self, key: EpochKey, record: EpochRecord, path: str, away: bool = False) -> SealedPlace:
         """Return the place of an epoch, the one that is held already if there is one.
 
         Raises RetryError BUSY if too much is held.
@@ -50,7 +52,7 @@ class Places:
         place = known() if known is not None else None
         if place is not None and place.record == record and place.path == path:
             return place
-        place = SealedPlace(key, record, path)
+        place = SealedPlace(key, record, path, away)
         if self.rows + place.rows > ROWS_MAX:
             why = f"the open streams of this worker read {self.rows} chunks; try again when some have ended"
             raise RetryError(why, status=Status.BUSY)
@@ -58,6 +60,18 @@ class Places:
         self._known[key] = weakref.ref(place)
         weakref.finalize(place, self._gone, key, place.rows).atexit = False
         return place
+
+    def moved(self, key: EpochKey, path: str, away: bool) -> None:
+        """The file that an epoch lies in is elsewhere now."""
+        known = self._known.get(key)
+        place = known() if known is not None else None
+        if place is not None:
+            place.path, place.away = path, away
+
+    def holds(self, key: EpochKey) -> bool:
+        """Whether somebody reads it."""
+        known = self._known.get(key)
+        return known is not None and known() is not None
 
     def _gone(self, key: EpochKey, rows: int) -> None:
         self.rows -= rows

@@ -69,6 +69,13 @@ class Segment:
     synced: int = 0
     #: a sync failed: never tried again
     failed: bool = False
+    #: what the file takes on the disk from an earlier use
+    taken_bytes: int = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What the file takes on the disk."""
+        return max(self.end, self.taken_bytes)
 
 
 class PushLog:
@@ -94,7 +101,7 @@ class PushLog:
         #: what copies read from: views of the mappings by segment number
         self.views: dict[int, memoryview] = {}
         self._current: Segment | None = None
-        self._spares: list[tuple[Handle, mmap.mmap, Path]] = []
+        self._spares: list[Segment] = []
         self._next = 1
         #: the index has the record of the log of this incarnation
         self._recorded: Incarnation | None = None
@@ -103,6 +110,11 @@ class PushLog:
     def size_bytes(self) -> int:
         """Bytes of records in all segments."""
         return sum(segment.end - RECORDS_AT for segment in self.segments.values())
+
+    @property
+    def held_bytes(self) -> int:
+        """What all files take on the disk, those that are kept for reuse, too."""
+        return sum(segment.held_bytes for segment in (*self.segments.values(), *self._spares))
 
     @property
     def crowded(self) -> bool:
@@ -150,9 +162,11 @@ class PushLog:
         head = SegmentHead(self.incarnation, number, self._boot_id).encode()
         mine = [old for old, segment in self.segments.items() if segment.incarnation == self.incarnation]
         lowest, seed = min(mine, default=number), crc32c(head)
+        taken = 0
         if self._spares:
-            handle, mapped, spare = self._spares.pop()
-            self._disk.rename(spare, path)
+            spare = self._spares.pop()
+            handle, mapped, taken = spare.handle, spare.map, spare.held_bytes
+            self._disk.rename(spare.path, path)
         else:
             if path.exists():  # of a try to begin it that failed
                 self._disk.remove(path)
@@ -164,7 +178,7 @@ class PushLog:
             with _as_os_error():
                 self._index.put_log(self.incarnation, self._boot_id)
             self._recorded = self.incarnation
-        segment = Segment(number, path, handle, mapped, self.incarnation, seed, lowest)
+        segment = Segment(number, path, handle, mapped, self.incarnation, seed, lowest, taken_bytes=taken)
         self._next += 1
         self.segments[number] = self._current = segment
         self.views[number] = memoryview(mapped)
@@ -188,7 +202,7 @@ class PushLog:
             del self.views[old]  # the mapping goes with the last view of it
             if len(self._spares) < SPARES_MAX and not segment.failed:
                 self._disk.write(segment.handle.fd, SegmentHead(self.incarnation, 0, self._boot_id).encode(), 0)
-                self._spares.append((segment.handle, segment.map, segment.path))
+                self._spares.append(segment)
             else:
                 self._disk.remove(segment.path)
 
@@ -214,7 +228,7 @@ class PushLog:
     def remove_spares(self) -> None:
         """Give the room of unused segments back."""
         while self._spares:
-            self._disk.remove(self._spares.pop()[2])
+            self._disk.remove(self._spares.pop().path)
 
     @property
     def newest(self) -> int:

@@ -19,8 +19,8 @@ from holdfast.worker.storage.check import DataReport, IndexReport, ShuffleSum
 from holdfast.worker.storage.directory import Tables
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.footers import read_data_footer, read_footer
-from holdfast.worker.storage.index import Index, data_items, file_items
-from holdfast.worker.storage.records import FileRecord, decode_shuffle
+from holdfast.worker.storage.index import AWAY_SPACE, Index, data_items, file_items
+from holdfast.worker.storage.records import FileRecord, decode_shuffle, encode_shuffle
 from holdfast.worker.storage.recovery import Decision, Facts, Footer, Length, Name, decide
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, parse_name, parse_reduce, sealed_path
 from holdfast.worker.storage.reduce_records import DataRecord
@@ -89,16 +89,23 @@ class Reconciler:
             here = listed.get(key, nothing)
             if here.values() != indexed.get(key, nothing).values():
                 self._shuffle(decode_shuffle(key))
-            elif here.files:
+            else:
                 self._tables.sealed[decode_shuffle(key)] = here
         for below in self._data.others:
             self._other(below)
         self._flush()
+        with self._index.reading() as reader:
+            for key, size in reader.data_files(space=AWAY_SPACE):
+                self._tables.away.setdefault(key.shuffle, {})[key] = size
         self.notes += [f"{self._root}: {count} files of {case}" for case, count in sorted(self._cases.items())]
         return self._tables
 
     def _other(self, below: str) -> None:
         path = self._root / below
+        coming = parse_reduce(below.removesuffix(names.MOVING_SUFFIX)) if below.endswith(names.MOVING_SUFFIX) else None
+        if coming is not None and coming.kind is layout.Kind.SEALED:
+            self._disk.remove(path)  # the file is where it came from
+            return
         reduce = parse_reduce(below)
         if reduce is not None and isinstance(reduce.key, EpochKey):
             if reduce.kind is layout.Kind.FAILED:
@@ -129,7 +136,7 @@ class Reconciler:
         lengths = self._index.data_files(shuffle)
         for data_key in sorted(data_on_disk.keys() | lengths.keys(), key=str):
             self._add(total, self._file(data_key, data_on_disk.get(data_key), lengths.get(data_key)))
-        if total.files:
+        if total.files or encode_shuffle(shuffle) in self._report.shuffles:
             self._tables.sealed[shuffle] = total
 
     @staticmethod

@@ -15,18 +15,18 @@ from typing import NamedTuple
 
 import lmdb
 
-from holdfast.common.errors import CorruptError, NoRoomError
+from holdfast.common.errors import CorruptError, NoRoomError, Status
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import failed_copy
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.disk import Disk, bytes_on_disk
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.index import FINAL_SPACE, Index
 from holdfast.worker.storage.partition import PartitionCopy
 from holdfast.worker.storage.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment
 from holdfast.worker.storage.records import encode_shuffle
-from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.reduce_layout import EpochKey, open_path
 from holdfast.worker.storage.reduce_records import EpochRecord, FileHead
 from holdfast.worker.storage.reduce_recovery import Left
 from holdfast.worker.storage.reduce_seal import ReduceSealer, ReduceSealJob, mark_failed
@@ -61,6 +61,7 @@ class ReduceDirectory:
         incarnation: Incarnation,
         boot_id: bytes,
         left: dict[EpochKey, Left],
+        aside: dict[ShuffleKey, int],
         old_segments: list[Path],
         old_logs: set[int],
         unnamed: bool,
@@ -80,20 +81,20 @@ class ReduceDirectory:
         #: open and being sealed
         self.copies: dict[EpochKey, PartitionCopy] = {}
         self.sealing: dict[EpochKey, ReduceSealJob] = {}
-        #: bytes of REDUCE files that are not sealed
-        self.unsealed_bytes = 0
+        #: bytes of unsealed files whose epochs have their answer, and that nobody will read; they go with their shuffle
+        self._aside = aside
         self._disk = disk
         self._folders = folders
         self._pool = pool
         self._writers = writers
         self._boot_id = boot_id
         self._old_segments = old_segments
+        self._old_log_bytes = sum(map(bytes_on_disk, old_segments))
         #: incarnations whose logs need not be there once nothing of them is left
         self._old_logs = old_logs
         #: told of every write, sync or commit that failed
         self.broke = broke
         self.room = room
-        self._packs = 0
         self._sealer = ReduceSealer(disk, root, folders, index, writers, boot_id, self.give_up)
         self._emptying: list[PartitionCopy] = []
         self._guard = threading.Lock()
@@ -212,7 +213,7 @@ class ReduceDirectory:
             self._old_logs = set()
         for path in self._old_segments:
             self._disk.remove(path)
-        self._old_segments = []
+        self._old_segments, self._old_log_bytes = [], 0
 
     # syncing
 
@@ -285,15 +286,15 @@ class ReduceDirectory:
     # sealing
 
     def seal(
-        self, shuffle: ShuffleKey, final: bool, incarnation: Incarnation, keys: Sequence[EpochKey]
+        self, shuffle: ShuffleKey, final: bool, incarnation: Incarnation, pack: int, keys: Sequence[EpochKey]
     ) -> ReduceSealJob:
-        """Start to seal epochs that are in this directory: open, left behind, or given up."""
-        self._packs += 1
+        """Start to seal epochs that are in this directory: open, left behind, or given up. `pack` is the number of the
+        pack file, of this incarnation over all directories."""
         job = ReduceSealJob(
             shuffle,
             final,
             incarnation,
-            self._packs,
+            pack,
             [self.copies[key] for key in keys if key in self.copies and key not in self.failed],
             [self.left[key] for key in keys if key in self.left and key not in self.copies and key not in self.failed],
             [key for key in keys if key in self.failed],
@@ -312,6 +313,9 @@ class ReduceDirectory:
             if recorded and key in job.records:
                 self.copies.pop(key, None)
                 self.left.pop(key, None)
+                if job.records[key].status is not Status.OK:
+                    size = bytes_on_disk(self.root / open_path(key))
+                    self._aside[key.shuffle] = self._aside.get(key.shuffle, 0) + size
         self.release()
 
     def give_up(self, key: EpochKey, error: Exception) -> None:
@@ -322,6 +326,11 @@ class ReduceDirectory:
             mark_failed(self._disk, self.root, key)
         except OSError as second:
             self.broke(second)
+
+    def pass_over(self, keys: Sequence[EpochKey]) -> None:
+        """What the logs have of these is sealed in another directory."""
+        for key in keys:
+            del self.left[key]
 
     # looking up
 
@@ -348,13 +357,15 @@ class ReduceDirectory:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes in the log that a seal has yet to write elsewhere, at most."""
-        return self.log.size_bytes
+        """Bytes in the logs that a seal has yet to write elsewhere, at most."""
+        return self.log.size_bytes + self._old_log_bytes
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the log and of unsealed partition files."""
-        return self.log.size_bytes + sum([copy.file_bytes for copy in list(self.copies.values())])
+        """Bytes of the logs and of unsealed partition files, those of earlier starts, too."""
+        files = sum([copy.file_bytes for copy in list(self.copies.values())])
+        left = sum([one.file_bytes for one in list(self.left.values())])
+        return self.log.held_bytes + self._old_log_bytes + files + left + sum(list(self._aside.values()))
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which anything is here that is not sealed."""
@@ -368,4 +379,5 @@ class ReduceDirectory:
             self._writers.close(self.copies.pop(key).path_text)
         for key in [key for key in list(self.left) if key.shuffle == shuffle]:
             del self.left[key]
+        self._aside.pop(shuffle, None)
         self.failed -= {key for key in self.failed if key.shuffle == shuffle}

@@ -44,6 +44,7 @@ class Left:
     boots: set[bytes] = field(default_factory=set)
     #: its unsealed file, if there is one
     path: Path | None = None
+    file_bytes: int = 0
     #: (segment, offset, length) of its batches in the log
     pieces: list[tuple[Path, int, int]] = field(default_factory=list)
     #: why it cannot be whole; "" if nothing is known against it
@@ -84,11 +85,11 @@ def find_left(segments: list[Segment], unsealed: dict[EpochKey, Path]) -> dict[E
 
 def _note(one: Left, path: Path) -> None:
     """Take in the head of an unsealed partition file."""
-    one.path = path
+    one.path, one.file_bytes = path, path.stat().st_size
     try:
-        head = decode_file_head(path.read_bytes()[:FILE_HEAD_BYTES] if path.stat().st_size < 4096 else _start(path))
+        head = decode_file_head(_start(path))
     except CorruptError as error:
-        if path.stat().st_size >= FILE_HEAD_BYTES:
+        if one.file_bytes >= FILE_HEAD_BYTES:
             one.damage = f"{path.name}: {error}"
         elif not one.pieces:
             one.ack = Ack.WRITTEN  # the first write was cut: nothing of it was acknowledged

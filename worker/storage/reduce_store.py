@@ -28,6 +28,7 @@ from holdfast.common.reduce_messages import PUSH_ENTRY, SealedEpoch
 from holdfast.worker.core.reduce import Decision, EpochState
 from holdfast.worker.storage.answers import failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.directory import StorageDirectory
+from holdfast.worker.storage.moving import Move
 from holdfast.worker.storage.partition import PartitionCopy
 from holdfast.worker.storage.places import Places, SealedPlace
 from holdfast.worker.storage.push_log import Segment, is_full
@@ -51,6 +52,8 @@ class ReduceStore:
     def __init__(self, directories: list[StorageDirectory]) -> None:
         self._directories = directories
         self.places = Places()
+        #: pack files made since the start; over all directories, since files move from one to another
+        self._packs = 0
         #: bytes written straight into partition files, and into the log
         self.direct_bytes = 0
         self.log_bytes = 0
@@ -276,7 +279,8 @@ class ReduceStore:
             return
         if not todo and not reduce.past(shuffle)[1]:
             return  # nothing of it is or was here: nothing has to be remembered beyond this start
-        job = reduce.seal(shuffle, final, reduce.log.incarnation, todo)
+        self._packs += 1
+        job = reduce.seal(shuffle, final, reduce.log.incarnation, self._packs, todo)
         directory.jobs.append(job)
         for key in todo:
             jobs[key] = job.future
@@ -307,7 +311,12 @@ class ReduceStore:
             if record is None:
                 continue
             if record.status == Status.OK:
-                return self.places.share(key, record, f"{directory.root_text}/{sealed_path(record.place(key))}")
+                file = record.place(key)
+                if file in directory.away_files(shuffle):
+                    return self.places.share(key, record, sealed_path(file), away=True)
+                if file in directory.leaving:
+                    continue  # it is in another directory by now
+                return self.places.share(key, record, f"{directory.root_text}/{sealed_path(file)}")
             if record.status == Status.DATA_LOST:
                 raise DataLostError(f"{key} cannot be vouched for here")
             if record.status == Status.FAILED_COPY:
@@ -316,6 +325,14 @@ class ReduceStore:
 
     def _missing(self, key: EpochKey) -> RerouteError:
         return not_sealed(key) if any(one.reduce.has(key) for one in self._directories) else unknown_file(key)
+
+    def relocate(self, move: Move) -> None:
+        """A file that moved is complete where it is now: whoever opens it next opens it there."""
+        move.source.leaving.add(move.key)
+        root = move.target.root_text if move.target is not None else ""
+        path = f"{root}/{sealed_path(move.key)}" if root else sealed_path(move.key)
+        for key in move.epochs:
+            self.places.moved(key, path, not root)
 
     # what goes on beside
 

@@ -1,0 +1,290 @@
+"""Moves sealed partition and pack files from one directory of a worker to another, or to the DFS, while they are read.
+
+The order, each step only after the one before it has succeeded: the bytes go into a file that has no sealed name; its
+footer is read back; synced; renamed; the folder synced; one index transaction at the target; readers are told; one
+index transaction at the source; the file there goes. Killed before the first transaction what is at the target counts
+for nothing; killed between the two the file is in both, and a start settles that (`settle`). A reader that has the
+file open goes on with it. No epoch is ever split: a file moves whole, its checksums in it. Runs in the thread of the
+mover, but for what the loop is told. Called by tiering.py.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lmdb
+
+from holdfast.common.errors import CorruptError, HoldfastError
+from holdfast.common.ids import ShuffleKey
+from holdfast.common.limits import MIB
+from holdfast.worker.storage import layout
+from holdfast.worker.storage.directory import StorageDirectory
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.footers import read_data_footer
+from holdfast.worker.storage.handles import Handle, OpenFiles
+from holdfast.worker.storage.index import AWAY_SPACE, data_items
+from holdfast.worker.storage.names import MOVING_SUFFIX
+from holdfast.worker.storage.push_log import is_full
+from holdfast.worker.storage.records import encode_shuffle
+from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_path
+from holdfast.worker.storage.reduce_records import DataRecord
+
+if TYPE_CHECKING:
+    from holdfast.worker.storage.away import Away
+
+#: What is copied at once.
+COPY_BYTES = 4 * MIB
+#: How often it is looked whether this worker is ending while the loop is waited for.
+LOOP_SECONDS = 0.2
+#: Moves that wait for their turn.
+WAITING_MAX = 1_024
+
+
+class FullError(Exception):
+    """The target has no room."""
+
+
+@dataclass(slots=True, eq=False)
+class Move:
+    """A file on its way."""
+
+    key: DataKey
+    size_bytes: int
+    source: StorageDirectory
+    #: where it goes; None: to the DFS
+    target: StorageDirectory | None
+    #: whose index has the epochs afterwards
+    home: StorageDirectory
+    #: what is in it; known when it has been read
+    epochs: tuple[EpochKey, ...] = ()
+    #: why it did not come about; "" if it did
+    problem: str = ""
+    #: the target has no room: it is no fault of anybody
+    full: bool = False
+    #: not wanted any more: the shuffle was forgotten
+    dropped: bool = False
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+class Mover:
+    """One thread that moves one file after the other; it begins with the first move."""
+
+    def __init__(self, disk: Disk, open_files: OpenFiles, away: Away | None, relocate: Callable[[Move], None]) -> None:
+        self._disk = disk
+        self._open_files = open_files
+        self._away = away
+        #: tells readers where the file is now; runs on the loop
+        self._relocate = relocate
+        #: runs something on the loop; without a loop, at once
+        self.on_loop: Callable[[Callable[[], None]], None] = lambda act: act()
+        self._guard = threading.Condition()
+        self._waiting: deque[Move] = deque()
+        self._running: Move | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        #: moves that have ended since they were last taken
+        self._ended: list[Move] = []
+
+    def start(self, move: Move) -> bool:
+        """Have a file moved; False if too many wait."""
+        with self._guard:
+            if self._closed or len(self._waiting) >= WAITING_MAX:
+                return False
+            if move.target is not None:
+                move.target.coming_bytes += move.size_bytes
+            self._waiting.append(move)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="holdfast-move", daemon=True)
+                self._thread.start()
+            self._guard.notify_all()
+        return True
+
+    def take_ended(self) -> list[Move]:
+        """The moves that have ended since this was asked last."""
+        with self._guard:
+            ended, self._ended = self._ended, []
+        return ended
+
+    @property
+    def busy(self) -> int:
+        """Moves that wait or run."""
+        with self._guard:
+            return len(self._waiting) + (self._running is not None)
+
+    def drop(self, shuffle: ShuffleKey) -> None:
+        """Let go of a shuffle that is about to be deleted; returns when nothing of it is on its way."""
+        with self._guard:
+            for move in [move for move in self._waiting if move.key.shuffle == shuffle]:
+                self._waiting.remove(move)
+                move.dropped = True
+                self._end(move)
+            running = self._running if self._running and self._running.key.shuffle == shuffle else None
+            if running is not None:
+                running.dropped = True
+        if running is not None:
+            running.ended.wait()
+
+    def close(self) -> None:
+        """End with the move that runs."""
+        with self._guard:
+            self._closed = True
+            self._waiting.clear()
+            if self._running is not None:
+                self._running.dropped = True
+            self._guard.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._guard:
+                while not self._waiting and not self._closed:
+                    self._guard.wait()
+                if self._closed:
+                    return
+                move = self._running = self._waiting.popleft()
+            try:
+                self._move(move)
+            except FullError:
+                move.full, move.problem = True, "no room"
+            except (OSError, lmdb.Error, HoldfastError) as error:
+                move.problem = f"{move.key} was not moved: {error}"
+            with self._guard:
+                self._running = None
+                self._end(move)
+
+    def _end(self, move: Move) -> None:
+        if move.target is not None:
+            move.target.coming_bytes -= move.size_bytes
+        self._ended.append(move)
+        move.ended.set()
+
+    def _move(self, move: Move) -> None:
+        """Take all steps. Raises FullError, OSError, lmdb.Error or CorruptError; then the file is where it was."""
+        path = move.source.root / sealed_path(move.key)
+        record = read_data_footer(path, move.key)
+        move.epochs = tuple([key for key, _ in record.epochs])
+        if move.target is None:
+            assert self._away is not None, "who moves to the DFS has one"
+            self._away.put(record, path)
+            if move.dropped:
+                return
+            self._record_away(move, record)
+        else:
+            _copy(self._disk, path, move, record)
+            if move.dropped:
+                return
+        told = threading.Event()
+
+        def tell() -> None:
+            try:
+                self._relocate(move)
+            finally:
+                told.set()
+
+        self.on_loop(tell)
+        while not told.wait(LOOP_SECONDS) and not self._closed:
+            pass
+        remove(self._disk, move.source, record, keep_epochs=move.home is move.source)
+        move.source.leaving.discard(move.key)
+        self._open_files.close(str(path))
+
+    @staticmethod
+    def _record_away(move: Move, record: DataRecord) -> None:
+        if move.home is move.source:
+            move.home.index.set_away(record)
+        else:
+            move.home.index.put_items(data_items(record, AWAY_SPACE))
+        move.home.count_away(record.key, record.file_bytes)
+
+
+def _copy(disk: Disk, path: Path, move: Move, record: DataRecord) -> None:
+    """Bring the bytes to the target and record them there."""
+    target = move.target
+    assert target is not None
+    folder = target.root / layout.shuffle_folder(move.key.shuffle)
+    final = target.root / sealed_path(move.key)
+    new = final.with_name(final.name + MOVING_SUFFIX)
+    try:
+        target.make_folder(folder)
+        _copy_bytes(disk, path, new, move)
+        if not move.dropped:
+            if read_data_footer(new, move.key) != record:
+                raise CorruptError(f"{new} is not what was copied")
+            disk.rename(new, final)
+            target.sync_folders({folder})
+            target.index.put_items(data_items(record))
+            target.count_sealed(move.key.shuffle, [record.file_bytes])
+    except OSError as error:
+        if is_full(error):
+            raise FullError from error
+        raise
+    finally:
+        disk.remove(new)
+
+
+def _copy_bytes(disk: Disk, path: Path, new: Path, move: Move) -> None:
+    source = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    disk.remove(new)
+    written = Handle(disk.create(new))
+    offset = 0
+    while not move.dropped:
+        data = os.pread(source.fd, COPY_BYTES, offset)
+        if not data:
+            break
+        disk.write(written.fd, data, offset)
+        offset += len(data)
+    disk.sync_data(written.fd)
+
+
+def remove(disk: Disk, source: StorageDirectory, record: DataRecord, *, keep_epochs: bool) -> None:
+    """Take a file that is elsewhere now out of a directory: index first. Raises OSError or lmdb.Error."""
+    if not keep_epochs:
+        source.index.remove_data(record.key, [key for key, _ in record.epochs])
+    disk.remove(source.root / sealed_path(record.key))
+    source.count_sealed(record.key.shuffle, [record.file_bytes], gone=True)
+
+
+def settle(disk: Disk, directories: Sequence[StorageDirectory]) -> list[str]:
+    """Finish what moves a kill cut short: a file that two places have goes from the first of them (the faster one);
+    what was found unsealed in a log, but is sealed elsewhere, is no leftover. Returns sentences worth logging."""
+    notes = []
+    shuffles = [set(directory.tables.sealed) for directory in directories]
+    for number, directory in enumerate(directories):
+        for shuffle in shuffles[number]:
+            here = directory.index.data_files(shuffle)
+            beyond = set(directory.away_files(shuffle))
+            for later in directories[number + 1 :]:
+                if shuffle in later.tables.sealed:
+                    beyond |= later.index.data_files(shuffle).keys() | set(later.away_files(shuffle))
+            for key in sorted(here.keys() & beyond, key=str):
+                away_here = key in directory.away_files(shuffle)
+                record = DataRecord(key, here[key], tuple(_epochs_of(directory, key)))
+                if away_here:
+                    directory.index.remove_data(key, [])
+                remove(disk, directory, record, keep_epochs=away_here)
+                notes.append(f"{directory.root}: {key} was on its way elsewhere, and is there")
+    for directory in directories:
+        others = [other for other in directories if other is not directory]
+        moved = [key for key in directory.reduce.left if any(_has(other, key) for other in others)]
+        directory.reduce.pass_over(moved)
+    return notes
+
+
+def _epochs_of(directory: StorageDirectory, key: DataKey) -> Iterable[tuple[EpochKey, object]]:
+    with directory.index.reading() as reader:
+        for epoch in list(reader.epochs(encode_shuffle(key.shuffle))):
+            record = reader.epoch(epoch)
+            if record is not None and record.place(epoch) == key:
+                yield epoch, record
+
+
+def _has(directory: StorageDirectory, key: EpochKey) -> bool:
+    with directory.index.reading() as reader:
+        return reader.has_epoch(key)

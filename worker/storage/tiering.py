@@ -1,0 +1,278 @@
+"""Where new epochs begin, and which sealed files move between the tiers of a worker: facts for core/tiers, and its word
+carried out.
+
+Rules: the policies decide (core/tiers), moving.py moves, this keeps the books: which sealed file lies where, how it was
+used, what is on its way. Files are followed only where there is more than one place to lie in. What a look at the
+directories found is used until the next look; an epoch that begins meanwhile counts with EPOCH_BYTES. Loop thread only.
+Called by store.py and server/push_service.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.common.ids import ShuffleKey
+from holdfast.common.limits import MIB
+from holdfast.common.messages import Ack
+from holdfast.worker.core.tiers.allocators import Allocator, make_allocator
+from holdfast.worker.core.tiers.annotators import make_annotator
+from holdfast.worker.core.tiers.orders import Orders
+from holdfast.worker.core.tiers.reviewers import make_reviewer
+from holdfast.worker.core.tiers.view import UNLIMITED, DirectoryView, FileView, Location, StoreView
+from holdfast.worker.core.tiers.view import Move as PlannedMove
+from holdfast.worker.core.tiers.watermarks import Marks, demotion
+from holdfast.worker.storage.directory import StorageDirectory
+from holdfast.worker.storage.moving import Move, Mover
+from holdfast.worker.storage.reduce_layout import DataKey
+from holdfast.worker.storage.reduce_records import DataRecord
+
+if TYPE_CHECKING:
+    from holdfast.worker.storage.places import Places
+
+_log = logging.getLogger(__name__)
+
+MEMORY, DFS = "MEMORY", "DFS"
+_TIERS = (MEMORY, "SSD", "HDD", DFS)
+#: What an epoch that has just begun counts until its directory is looked at again.
+EPOCH_BYTES = 1 * MIB
+#: A file that could not be moved is left where it is for so long.
+PAUSE_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Space:
+    """What a look found of one directory, in bytes."""
+
+    capacity: int
+    #: of the capacity and of the device, what is taken by nothing
+    unused: int
+    #: kept free for seals and the index
+    reserve: int
+    #: nothing may be written
+    closed: bool = False
+
+
+@dataclass(slots=True)
+class _File:
+    directory: int
+    size_bytes: int
+    #: it moves, or failed to move: not before this time is it moved again
+    not_before: float = 0.0
+
+
+@dataclass(slots=True)
+class MoveCounts:
+    """What was moved since the start."""
+
+    files: int = 0
+    bytes: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierSettings:
+    """The policies by their names, with their numbers; see [tiers] in the configuration."""
+
+    allocator: str = "maxfree"
+    reviewer: str = "probabilistic"
+    reviewer_hard_bytes: int = 5 << 30
+    reviewer_soft_bytes: int = 20 << 30
+    memory_annotator: str = "largest"
+    annotator: str = "lru"
+    lrfu_step: float = 0.25
+    lrfu_attenuation: float = 2.0
+    high_watermark: float = 0.95
+    low_watermark: float = 0.7
+    #: moves that one look plans
+    moves_max: int = 64
+
+
+class Tiering:
+    """The books of one worker."""
+
+    def __init__(
+        self,
+        directories: Sequence[StorageDirectory],
+        mover: Mover,
+        places: Places,
+        settings: TierSettings,
+        *,
+        dfs: bool,
+        draw: Callable[[], float],
+    ) -> None:
+        self._directories = directories
+        self._mover = mover
+        self._places = places
+        self._settings = settings
+        self.counts = MoveCounts()
+        self._tiers = [_TIERS.index(one.tier) for one in directories]
+        #: the number that stands for the DFS in plans
+        self._dfs = len(directories) if dfs else None
+        #: where epochs of each level may begin
+        everything = frozenset(one.tier for one in directories)
+        self._media = {Ack.MEMORY: everything, Ack.WRITTEN: everything, Ack.SYNCED: everything - {MEMORY}}
+        self._has_memory = MEMORY in everything
+        #: there is another place where sealed files may go
+        self.follows = dfs or len(set(self._tiers)) > 1
+        reviewer = make_reviewer(
+            settings.reviewer, draw, settings.reviewer_hard_bytes, settings.reviewer_soft_bytes
+        )
+        self._allocator: Allocator = make_allocator(settings.allocator, reviewer)
+        memory = [number for number, one in enumerate(directories) if one.tier == MEMORY]
+        self._orders = Orders[DataKey](
+            make_annotator(settings.memory_annotator, settings.lrfu_step, settings.lrfu_attenuation),
+            make_annotator(settings.annotator, settings.lrfu_step, settings.lrfu_attenuation),
+            memory,
+            self._facts,
+        )
+        self._marks = Marks(settings.high_watermark, settings.low_watermark)
+        self._files: dict[DataKey, _File] = {}
+        self._now = 0.0
+        self._view = StoreView(())
+        for number, directory in enumerate(directories if self.follows else ()):
+            with directory.index.reading() as reader:
+                for key, size in reader.data_files():
+                    self._add(key, number, size)
+
+    # what is where
+
+    def sealed(self, directory: StorageDirectory, records: Iterable[DataRecord]) -> None:
+        """Files were sealed in a directory."""
+        if self.follows:
+            number = self._directories.index(directory)
+            for record in records:
+                self._add(record.key, number, record.file_bytes)
+
+    def _add(self, key: DataKey, directory: int, size: int) -> None:
+        if key not in self._files:
+            self._files[key] = _File(directory, size)
+            self._orders.committed(key, directory, size)
+
+    def read(self, key: DataKey) -> None:
+        """A reader opens a file."""
+        if self.follows:
+            self._orders.accessed(key)
+
+    def forget(self, shuffle: ShuffleKey) -> None:
+        """A shuffle is deleted."""
+        for key in [key for key in self._files if key.shuffle == shuffle]:
+            del self._files[key]
+            self._orders.removed(key)
+
+    def _facts(self, key: DataKey) -> FileView[DataKey] | None:
+        file = self._files.get(key)
+        if file is None:
+            return None
+        return FileView(
+            file=key,
+            directory=file.directory,
+            size_bytes=file.size_bytes,
+            marked=file.not_before > self._now,
+            locked=self._places.reads(key),
+        )
+
+    # where epochs begin
+
+    def look(self, spaces: Sequence[Space]) -> None:
+        """Take in what a look at all directories found."""
+        self._view = StoreView(
+            tuple(
+                DirectoryView(
+                    number=number,
+                    tier=self._tiers[number],
+                    medium=self._directories[number].tier,
+                    capacity_bytes=space.capacity,
+                    unused_bytes=space.unused,
+                    reserved_bytes=space.reserve,
+                )
+                for number, space in enumerate(spaces)
+                if not space.closed
+            )
+        )
+
+    def choose(self, hint: int, ack: Ack) -> int | None:
+        """The number of the directory for a new epoch, None if none has room. `hint`: that number plus one, or 0.
+
+        Memory first, as long as it accepts; then the hint; then any that accepts; then any that has room at all.
+        """
+        media = self._media[ack]
+        attempts = [(Location(media=media & {MEMORY}), True)] if self._has_memory else []
+        if hint:
+            attempts.append((Location(directory=hint - 1, media=media), True))
+        attempts += [(Location(media=media), True), (Location(media=media), False)]
+        for location, reviewed in attempts:
+            found = self._allocator.allocate(self._view, 1, location, reviewed=reviewed)
+            if found is not None:
+                unused = {one.number: one.unused_bytes for one in self._view.directories}
+                unused[found.number] -= min(EPOCH_BYTES, found.free_bytes - 1)
+                self._view = self._view.with_unused(unused)
+                return found.number
+        return None
+
+    # moving
+
+    def step(self, now: float) -> None:
+        """Take in moves that have ended, and plan others where a tier is past its mark."""
+        self._now = now
+        self._take_ended()
+        if not self.follows or self._mover.busy:
+            return
+        view = self._usable()
+        moves = demotion(view, [self._marks] * len(view.tiers), self._orders.coldest, self._settings.moves_max)
+        for move in moves:
+            self._start(move)
+
+    def _usable(self) -> StoreView:
+        """The directories without what is kept for seals and indexes, and the DFS."""
+        views = [
+            DirectoryView(
+                number=one.number,
+                tier=one.tier,
+                medium=one.medium,
+                capacity_bytes=max(0, one.capacity_bytes - one.reserved_bytes),
+                unused_bytes=one.free_bytes,
+            )
+            for one in self._view.directories
+        ]
+        if self._dfs is not None and self._mover.away_is_well(self._now):
+            unlimited = {"capacity_bytes": UNLIMITED, "unused_bytes": UNLIMITED}
+            views.append(DirectoryView(number=self._dfs, tier=_TIERS.index(DFS), medium=DFS, **unlimited))
+        return StoreView(tuple(views))
+
+    def _start(self, planned: PlannedMove[DataKey]) -> None:
+        source = self._directories[planned.source]
+        target = None if planned.target == self._dfs else self._directories[planned.target]
+        move = Move(planned.file, planned.size_bytes, source, target, target or self._home_of(source))
+        if self._mover.start(move):
+            self._files[planned.file].not_before = math.inf
+
+    def _home_of(self, source: StorageDirectory) -> StorageDirectory:
+        """The directory whose index has the epochs of a file on the DFS: one that outlives a start of the machine."""
+        if source.tier != MEMORY:
+            return source
+        lasting = [one for one in self._directories if one.tier != MEMORY and not one.problem]
+        return lasting[0] if lasting else source
+
+    def _take_ended(self) -> None:
+        for move in self._mover.take_ended():
+            file = self._files.get(move.key)
+            if file is None or move.dropped:
+                continue
+            if move.problem:
+                self.counts.failed += not move.full
+                file.not_before = self._now + PAUSE_SECONDS
+                if not move.full:
+                    _log.warning("a file stays where it is", extra={"why": move.problem})
+                continue
+            self.counts.files += 1
+            self.counts.bytes += move.size_bytes
+            if move.target is None:
+                del self._files[move.key]
+                self._orders.removed(move.key)
+            else:
+                file.directory, file.not_before = self._directories.index(move.target), 0.0
+                self._orders.moved(move.key, file.directory)
