@@ -75,7 +75,7 @@ class Limit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Chosen(Generic[FileId]):
-    """The directory; `moves` have to be done first, in their order. After them ask again: others may have been faster."""
+    """The directory. `moves` come first, in their order; then ask again, since others may have been faster."""
 
     directory: DirectoryView
     moves: tuple[Move[FileId], ...] = ()
@@ -129,9 +129,7 @@ def _no_room(request: Request, view: StoreView, location: Location) -> NoRoom:
         return NoRoom(Limit.CAPACITY, why)
     best = max(candidates, key=lambda one: one.room_bytes(request.with_reserve))
     room = best.room_bytes(request.with_reserve)
-    kept = (
-        f", {best.reserved_bytes} of them kept in reserve" if best.reserved_bytes and not request.with_reserve else ""
-    )
+    kept = "" if request.with_reserve or not best.reserved_bytes else f", {best.reserved_bytes} of them kept in reserve"
     end = "and not enough could be moved away" if request.may_free else "and nothing is moved away for it"
     unused = f"({best.unused_bytes} of {best.capacity_bytes} unused{kept})"
     return NoRoom(Limit.ROOM, f"{wanted}: the emptiest, {best.number}, has room for {room} {unused}, {end}")

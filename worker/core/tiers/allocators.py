@@ -30,12 +30,12 @@ class Allocator(ABC):
         self, view: StoreView, size_bytes: int, location: Location, *, reviewed: bool = True, with_reserve: bool = False
     ) -> DirectoryView | None:
         """Return a directory of the location with room for `size_bytes`, or None."""
-        accept: Accept = self.reviewer.accepts if reviewed and location.directory is None else _anything
+        reviewer = self.reviewer if reviewed and location.directory is None else Accepting()
         for tier in view.tiers:
             fits = [one for one in tier if location.holds(one) and one.room_bytes(with_reserve) >= size_bytes]
             if not fits:
                 continue
-            chosen = fits[0] if location.directory is not None else self._choose(fits, accept, with_reserve)
+            chosen = fits[0] if location.directory is not None else self._choose(fits, reviewer.accepts, with_reserve)
             if chosen is not None:
                 return chosen
         return None
@@ -88,7 +88,3 @@ def make_allocator(name: str, reviewer: Reviewer | None = None) -> Allocator:
     if name not in KINDS:
         raise ValueError(f'there is no allocator "{name}"; known are {", ".join(KINDS)}')
     return KINDS[name](reviewer)
-
-
-def _anything(directory: DirectoryView) -> bool:
-    return True

@@ -7,7 +7,7 @@ keeps the score. Scores are kept so that they compare at any time without being 
     largest   the size, negative
     lru       a counter that ticks at every commit and access
     lrfu      each touch counts 1 and fades: F(t) = attenuation ** (-step * t) after t ticks. What orders two files at
-              one tick orders them at every other, so ln(score) + step * ln(attenuation) * tick of the last touch is kept
+              one tick orders them at every other, so ln(sum) + step * ln(attenuation) * tick of the last touch is kept
 
 Source: the annotators of Alluxio; LRFU only decays, as in its paper (Lee et al., IEEE ToC 50(12), 2001), and nothing
 is added to files that were not touched (ADR 0017, A2). Pure. Called by the edges of the worker's storage.

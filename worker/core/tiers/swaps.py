@@ -1,9 +1,9 @@
 """Puts hot files above cold ones: swaps between adjacent tiers, and what gives the reserve back after one that failed.
 
 Rules: two tiers are aligned if no file above is colder than one below. A swap is two moves, one each way, which may use
-the reserve; the first is the one that has room now. Where a swap finds none, the reserve has to be restored first: files
-move down, coldest first, until every tier has its reserve unused, then between directories of a tier. The last tier has
-nothing below it and keeps its files. Only what is evictable moves.
+the reserve; the first is the one that has room now. Where a swap finds none, the reserve has to be restored first:
+files move down, coldest first, until every tier has its reserve unused, then between directories of a tier. The last
+tier has nothing below it and keeps its files. Only what is evictable moves.
 
 Source: the align and swap-restore tasks of Alluxio. Pure. Called by upkeep.py and its edge.
 """

@@ -2,8 +2,8 @@
 
 Rules: what a tier keeps free is its own share above the low mark and the shares of all faster tiers, since theirs comes
 down into it. Slower tiers make room first. A tier begins when its use reaches the high mark, and only if what it is to
-keep free is less than that mark: a tier smaller than what falls into it would empty itself. A tier with nothing below it
-keeps its files. Unlike the plan for a request, a demotion that cannot reach its goal goes as far as it can.
+keep free is less than that mark: a tier smaller than what falls into it would empty itself. A tier with nothing below
+it keeps its files. Unlike the plan for a request, a demotion that cannot reach its goal goes as far as it can.
 
 Source: the space reserver of Alluxio before 2.3. Pure. Called by upkeep's edge.
 """
@@ -27,9 +27,7 @@ class Marks:
 
     def __post_init__(self) -> None:
         if not 0 < self.low < self.high <= 1:
-            raise ValueError(
-                f"the low watermark {self.low} must be above 0 and below the high one {self.high}, at most 1"
-            )
+            raise ValueError(f"watermarks want 0 < low < high <= 1, not {self.low} and {self.high}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +67,8 @@ def demotion(
     draft = Draft[FileId](view)
     for found in overfull(view, marks):
         tier = view.tiers[found.position]
+        if found.position == len(view.tiers) - 1:
+            continue
         mover = Mover(draft, coldest)
         for file in mover.movable([one.number for one in tier]):
             unused = sum(draft.unused_bytes(one) for one in tier)
