@@ -26,6 +26,7 @@ PACKAGES = [
     "holdfast.master.service",
     "holdfast.worker",
     "holdfast.worker.core",
+    "holdfast.worker.core.tiers",
     "holdfast.worker.server",
     "holdfast.worker.storage",
 ]

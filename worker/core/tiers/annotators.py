@@ -1,0 +1,233 @@
+"""Keeps sealed files in the order in which they should leave their directory: largest, lru or lrfu.
+
+Rules: a file has a score, larger is hotter; among equal scores the one changed first leaves first. Files that were read
+completely are cold, whatever their score, until somebody reads them again: shuffle data is mostly read once. A move
+keeps the score. Scores are kept so that they compare at any time without being brought up to date:
+
+    largest   the size, negative
+    lru       a counter that ticks at every commit and access
+    lrfu      each touch counts 1 and fades: F(t) = attenuation ** (-step * t) after t ticks. What orders two files at
+              one tick orders them at every other, so ln(sum) + step * ln(attenuation) * tick of the last touch is kept
+
+Source: the annotators of Alluxio; LRFU only decays, as in its paper (Lee et al., IEEE ToC 50(12), 2001), and nothing
+is added to files that were not touched (ADR 0017, A2). Pure. Called by the edges of the worker's storage.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Generic
+
+from holdfast.worker.core.tiers.view import FileId
+
+LRFU_STEP = 0.25
+LRFU_ATTENUATION = 2.0
+#: The score of what was read completely: below every other.
+COLD = -math.inf
+#: Entries of a heap that are out of date, beyond as many as there are files, before it is made anew.
+STALE_MAX = 64
+
+
+@dataclass(slots=True)
+class _Note:
+    """What is known of one file."""
+
+    directory: int
+    size_bytes: int
+    score: float
+    change: int
+
+
+#: A file's place in the order of its directory: score, number of the change, and the file.
+_Place = tuple[float, int, FileId]
+
+
+@dataclass(slots=True)
+class _Shelf(Generic[FileId]):
+    """Places of one directory's files as a heap; some are out of date."""
+
+    places: list[_Place[FileId]] = field(default_factory=list)
+    files: int = 0
+
+
+class Annotator(ABC, Generic[FileId]):
+    """The order of all files; a kind of annotator adds the score."""
+
+    def __init__(self) -> None:
+        self._notes: dict[FileId, _Note] = {}
+        self._shelves: dict[int, _Shelf[FileId]] = {}
+        self._changes = 0
+        #: commits and accesses so far
+        self.clock = 0
+
+    def committed(self, file: FileId, directory: int, size_bytes: int) -> None:
+        """A file was sealed in a directory, or found there at the start."""
+        assert file not in self._notes, file
+        self.clock += 1
+        note = _Note(directory, size_bytes, COLD, 0)
+        note.score = self._touched(note)
+        self._notes[file] = note
+        self._put(file, note)
+
+    def accessed(self, file: FileId) -> None:
+        """A reader opened it. Unknown files are let go: it may have been removed since."""
+        note = self._notes.get(file)
+        if note is not None:
+            self.clock += 1
+            self._take_out(note)
+            note.score = self._touched(note)
+            self._put(file, note)
+
+    def cooled(self, file: FileId) -> None:
+        """All of it was read: it leaves before what was not."""
+        note = self._notes.get(file)
+        if note is not None:
+            self._take_out(note)
+            note.score = COLD
+            self._put(file, note)
+
+    def moved(self, file: FileId, directory: int) -> None:
+        """It lies in another directory now; that is no touch."""
+        note = self._notes.get(file)
+        if note is not None:
+            self._take_out(note)
+            note.directory = directory
+            self._put(file, note)
+
+    def removed(self, file: FileId) -> None:
+        """It is gone."""
+        note = self._notes.pop(file, None)
+        if note is not None:
+            self._take_out(note)
+
+    def lost(self, directory: int) -> None:
+        """A directory is gone with its files."""
+        self._shelves.pop(directory, None)
+        for file in [file for file, note in self._notes.items() if note.directory == directory]:
+            del self._notes[file]
+
+    def score(self, file: FileId) -> float:
+        """How hot it is, in a measure that compares with every other file of this annotator. Raises KeyError."""
+        return self._notes[file].score
+
+    def coldest(self, directories: Collection[int]) -> Iterator[FileId]:
+        """Files of these directories, the first to leave first; one that changes while this is read is left out."""
+        shelves = (self._shelves[one] for one in set(directories) if one in self._shelves)
+        for _, _, file in heapq.merge(*(self._in_order(list(shelf.places)) for shelf in shelves)):
+            yield file
+
+    def hottest(self, directories: Collection[int]) -> Iterator[FileId]:
+        """The same files the other way round."""
+        heap = [
+            (-score, -change, file)
+            for one in set(directories)
+            if one in self._shelves
+            for score, change, file in self._shelves[one].places
+            if self._is_current(change, file)
+        ]
+        heapq.heapify(heap)
+        while heap:
+            yield heapq.heappop(heap)[2]
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    @abstractmethod
+    def _touched(self, note: _Note) -> float:
+        """The score after a commit or an access at this tick of the clock."""
+
+    def _is_current(self, change: int, file: FileId) -> bool:
+        note = self._notes.get(file)
+        return note is not None and note.change == change
+
+    def _in_order(self, heap: list[_Place[FileId]]) -> Iterator[_Place[FileId]]:
+        while heap:
+            place = heapq.heappop(heap)
+            if self._is_current(place[1], place[2]):
+                yield place
+
+    def _put(self, file: FileId, note: _Note) -> None:
+        """Note the file's place; the one it had is out of date from now on."""
+        self._changes += 1
+        note.change = self._changes
+        shelf = self._shelves.setdefault(note.directory, _Shelf())
+        shelf.files += 1
+        heapq.heappush(shelf.places, (note.score, note.change, file))
+        self._trim(shelf)
+
+    def _take_out(self, note: _Note) -> None:
+        shelf = self._shelves[note.directory]
+        shelf.files -= 1
+        self._trim(shelf)
+
+    def _trim(self, shelf: _Shelf[FileId]) -> None:
+        if len(shelf.places) > 2 * shelf.files + STALE_MAX:
+            shelf.places = [place for place in shelf.places if self._is_current(place[1], place[2])]
+            heapq.heapify(shelf.places)
+
+    def check(self) -> None:
+        """Re-derive everything redundant; an AssertionError is a bug."""
+        counts = dict.fromkeys(self._shelves, 0)
+        for note in self._notes.values():
+            counts[note.directory] += 1
+        for number, shelf in self._shelves.items():
+            current = [file for _, change, file in shelf.places if self._is_current(change, file)]
+            assert len(current) == len(set(current)) == shelf.files == counts[number], (number, shelf)
+            assert len(shelf.places) <= 2 * shelf.files + STALE_MAX + 1, (number, shelf)
+
+
+class LargestFirst(Annotator[FileId]):
+    """The largest file leaves first: one move makes the most room. The default of memory."""
+
+    def _touched(self, note: _Note) -> float:
+        return float(-note.size_bytes)
+
+
+class Lru(Annotator[FileId]):
+    """The file that was touched longest ago leaves first. The default of disks."""
+
+    def _touched(self, note: _Note) -> float:
+        return float(self.clock)
+
+
+class Lrfu(Annotator[FileId]):
+    """The file with the least sum of fading touches leaves first.
+
+    A step of 0 counts touches (LFU), one of 1 is close to LRU. Raises ValueError for a step outside 0 to 1, or an
+    attenuation below 2.
+    """
+
+    def __init__(self, step: float = LRFU_STEP, attenuation: float = LRFU_ATTENUATION) -> None:
+        super().__init__()
+        if not 0 <= step <= 1:
+            raise ValueError(f"the step of lrfu must be from 0 to 1, not {step}")
+        if not attenuation >= 2 or math.isinf(attenuation):
+            raise ValueError(f"the attenuation of lrfu must be 2 or more, not {attenuation}")
+        self._fade = step * math.log(attenuation)
+
+    def weight(self, file: FileId) -> float:
+        """The sum of fading touches at this tick: the score of the literature. Raises KeyError."""
+        return math.exp(self._notes[file].score - self._fade * self.clock)
+
+    def _touched(self, note: _Note) -> float:
+        # ln(weight + 1) at this tick, and back to the measure that compares at any tick
+        faded = math.exp(note.score - self._fade * self.clock)
+        return math.log1p(faded) + self._fade * self.clock
+
+
+def make_annotator(
+    name: str, lrfu_step: float = LRFU_STEP, lrfu_attenuation: float = LRFU_ATTENUATION
+) -> Annotator[FileId]:
+    """By its name in the configuration: "largest", "lru" or "lrfu". Raises ValueError."""
+    makers: dict[str, Callable[[], Annotator[FileId]]] = {
+        "largest": LargestFirst,
+        "lru": Lru,
+        "lrfu": lambda: Lrfu(lrfu_step, lrfu_attenuation),
+    }
+    if name not in makers:
+        raise ValueError(f'there is no annotator "{name}"; known are {", ".join(makers)}')
+    return makers[name]()

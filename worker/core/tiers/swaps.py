@@ -1,0 +1,136 @@
+"""Puts hot files above cold ones: swaps between adjacent tiers, and what gives the reserve back after one that failed.
+
+Rules: two tiers are aligned if no file above is colder than one below. A swap is two moves, one each way, which may use
+the reserve; the first is the one that has room now. Where a swap finds none, the reserve has to be restored first:
+files move down, coldest first, until every tier has its reserve unused, then between directories of a tier. The last
+tier has nothing below it and keeps its files. Only what is evictable moves.
+
+Source: the align and swap-restore tasks of Alluxio. Pure. Called by upkeep.py and its edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from itertools import islice
+from typing import Generic
+
+from holdfast.worker.core.tiers.draft import Draft
+from holdfast.worker.core.tiers.space import LOOKS_MAX
+from holdfast.worker.core.tiers.view import DirectoryView, FileId, FileView, Move, Order, StoreView
+
+RANGE = 100
+Tier = tuple[DirectoryView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment(Generic[FileId]):
+    """Swaps, two moves each, to be done in this order."""
+
+    moves: tuple[Move[FileId], ...] = ()
+    #: a swap found no room, not even in the reserve: restore it before the next one
+    out_of_room: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration(Generic[FileId]):
+    """Moves to be done in this order."""
+
+    moves: tuple[Move[FileId], ...]
+    #: whether every directory has its reserve unused after them
+    is_whole: bool
+
+
+def evictable(files: Order[FileId], tier: Tier, count: int, busy: Collection[int] = ()) -> list[FileView[FileId]]:
+    """The first `count` files of a tier that may be moved, in their order, but for those of busy directories."""
+    numbers = [one.number for one in tier if one.number not in busy]
+    found = (file for file in islice(files(numbers), LOOKS_MAX) if file.is_evictable)
+    return list(islice(found, count))
+
+
+def is_aligned(
+    above: Tier, below: Tier, coldest: Order[FileId], hottest: Order[FileId], score: Callable[[FileId], float]
+) -> bool:
+    """Whether nothing above is colder than something below; an empty side is aligned."""
+    cold, hot = evictable(coldest, above, 1), evictable(hottest, below, 1)
+    return not cold or not hot or score(cold[0].file) >= score(hot[0].file)
+
+
+def align(
+    view: StoreView,
+    above: Tier,
+    below: Tier,
+    coldest: Order[FileId],
+    hottest: Order[FileId],
+    score: Callable[[FileId], float],
+    pairs_max: int = RANGE,
+    busy: Collection[int] = (),
+) -> Alignment[FileId]:
+    """Swap the k-th coldest above with the k-th hottest below, while the one above is colder.
+
+    All three orders must be of one annotator. Files in directories that are busy are left out.
+    """
+    draft = Draft[FileId](view)
+    pairs = zip(evictable(coldest, above, pairs_max, busy), evictable(hottest, below, pairs_max, busy), strict=False)
+    for cold, hot in pairs:
+        if score(cold.file) >= score(hot.file):
+            break
+        if not (cold.may_lie_in(view.by_number[hot.directory]) and hot.may_lie_in(view.by_number[cold.directory])):
+            continue
+        if not (_swap(draft, cold, hot) or _swap(draft, hot, cold)):
+            return Alignment(tuple(draft.moves), out_of_room=True)
+    return Alignment(tuple(draft.moves))
+
+
+def _swap(draft: Draft[FileId], first: FileView[FileId], second: FileView[FileId]) -> bool:
+    """Add both moves, or none if one of them has no room."""
+    before = len(draft.moves)
+    for file, other in ((first, second), (second, first)):
+        target = draft.view.by_number[other.directory]
+        if draft.unused_bytes(target) < file.size_bytes:
+            draft.back_to(before)
+            return False
+        draft.move(file, target)
+    return True
+
+
+def restore(view: StoreView, coldest: Order[FileId]) -> Restoration[FileId]:
+    """Give every directory its reserve back, as far as that can be."""
+    draft = Draft[FileId](view)
+    for position in reversed(range(len(view.tiers) - 1)):
+        _push_down(draft, view.tiers[position], view.tiers[position + 1], _overflow(view, position), coldest)
+    for tier in view.tiers:
+        _rebalance(draft, tier, coldest)
+    whole = all(draft.unused_bytes(one) >= one.reserved_bytes for one in view.directories)
+    return Restoration(tuple(draft.moves), whole)
+
+
+def _overflow(view: StoreView, position: int) -> int:
+    """What has to leave a tier: what it uses of its reserve, and what comes down into it that it has no room for."""
+    overflow = 0
+    for tier in view.tiers[: position + 1]:
+        overflow = max(0, overflow + sum(one.reserved_bytes - one.unused_bytes for one in tier))
+    return overflow
+
+
+def _push_down(draft: Draft[FileId], tier: Tier, below: Tier, overflow_bytes: int, coldest: Order[FileId]) -> None:
+    moved = 0
+    for file in evictable(coldest, tier, LOOKS_MAX) if overflow_bytes else ():
+        if moved >= overflow_bytes:
+            return
+        target = draft.roomiest(below, file) or draft.roomiest(below, file, with_reserve=True)
+        if target is not None and draft.may_move(file):
+            draft.move(file, target)
+            moved += file.size_bytes
+
+
+def _rebalance(draft: Draft[FileId], tier: Tier, coldest: Order[FileId]) -> None:
+    for directory in tier:
+        if draft.unused_bytes(directory) >= directory.reserved_bytes:
+            continue
+        for file in evictable(coldest, (directory,), LOOKS_MAX):
+            target = draft.roomiest(tier, file)
+            if target is not None and draft.may_move(file):
+                draft.move(file, target)
+            if draft.unused_bytes(directory) >= directory.reserved_bytes:
+                break

@@ -1,0 +1,181 @@
+"""What the policies of tiers may know: directories, files that lie in them, places, and moves between them.
+
+Rules: everything is a value made for one decision; nothing here changes. Tiers are numbered from the fastest, in the
+configured order; a number without a directory is no tier. Directories are numbered once for the whole worker. The
+distributed file system is one directory whose capacity is UNLIMITED. A directory that must not be used is left out.
+
+Called by everything in this package, and by whoever asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Generic, TypeVar
+
+#: Bytes that nothing fills: the capacity, and what is unused, of a directory without a bound.
+UNLIMITED = 1 << 62
+
+FileId = TypeVar("FileId", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryView:
+    """One directory at one moment."""
+
+    number: int
+    #: 0 is the fastest
+    tier: int
+    #: MEMORY, SSD, HDD or DFS
+    medium: str
+    capacity_bytes: int
+    #: the capacity without all that is taken: sealed, growing, promised or being moved here
+    unused_bytes: int
+    #: the last bytes of the capacity, which only swaps between tiers may use
+    reserved_bytes: int = 0
+
+    @property
+    def free_bytes(self) -> int:
+        """What an ordinary request may take. A reserve that is partly used is not counted again (ADR 0017, A4)."""
+        return max(0, self.unused_bytes - self.reserved_bytes)
+
+    @property
+    def used_bytes(self) -> int:
+        """What is taken."""
+        return self.capacity_bytes - self.unused_bytes
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it can become full."""
+        return self.capacity_bytes < UNLIMITED
+
+    def room_bytes(self, with_reserve: bool) -> int:
+        """What a request may take that may, or may not, use the reserve."""
+        return self.unused_bytes if with_reserve else self.free_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """A set of directories; a part that is None stands for any."""
+
+    tier: int | None = None
+    directory: int | None = None
+    #: kinds of storage
+    media: frozenset[str] | None = None
+
+    @classmethod
+    def of(cls, directory: DirectoryView) -> Location:
+        """Exactly this directory."""
+        return cls(tier=directory.tier, directory=directory.number, media=frozenset((directory.medium,)))
+
+    @property
+    def anywhere(self) -> Location:
+        """Any tier and directory, but only the same media: a fallback never leaves what was allowed (A6)."""
+        return Location(media=self.media)
+
+    def lies_in(self, other: Location) -> bool:
+        """Whether every part is any in `other`, or the same (for media: among those of `other`)."""
+        return (
+            other.tier in (None, self.tier)
+            and other.directory in (None, self.directory)
+            and (other.media is None or (self.media is not None and self.media <= other.media))
+        )
+
+    def holds(self, directory: DirectoryView) -> bool:
+        """Whether the directory lies here."""
+        return (
+            self.tier in (None, directory.tier)
+            and self.directory in (None, directory.number)
+            and (self.media is None or directory.medium in self.media)
+        )
+
+    def __str__(self) -> str:
+        parts = [
+            "any directory" if self.directory is None else f"directory {self.directory}",
+            "" if self.tier is None else f"of tier {self.tier}",
+            "" if self.media is None else f"on {', '.join(sorted(self.media)) or 'nothing'}",
+        ]
+        return " ".join(part for part in parts if part)
+
+
+ANYWHERE = Location()
+
+
+@dataclass(frozen=True)
+class StoreView:
+    """All directories that may be used, in any order."""
+
+    directories: tuple[DirectoryView, ...]
+
+    @cached_property
+    def tiers(self) -> tuple[tuple[DirectoryView, ...], ...]:
+        """Directories by number within tiers, the fastest tier first."""
+        tiers: dict[int, list[DirectoryView]] = {}
+        for directory in sorted(self.directories, key=lambda one: (one.tier, one.number)):
+            tiers.setdefault(directory.tier, []).append(directory)
+        return tuple(map(tuple, tiers.values()))
+
+    @cached_property
+    def by_number(self) -> dict[int, DirectoryView]:
+        """Every directory by its number."""
+        return {directory.number: directory for directory in self.directories}
+
+    def within(self, location: Location) -> Iterator[DirectoryView]:
+        """Directories of a location, faster tiers first."""
+        return (directory for tier in self.tiers for directory in tier if location.holds(directory))
+
+    def below(self, tier: int) -> Iterator[tuple[DirectoryView, ...]]:
+        """The tiers that are slower than `tier`, nearest first."""
+        return (directories for directories in self.tiers if directories[0].tier > tier)
+
+    def with_unused(self, unused_bytes: dict[int, int]) -> StoreView:
+        """The same store with other sums, by number."""
+        return StoreView(tuple(replace(one, unused_bytes=unused_bytes[one.number]) for one in self.directories))
+
+    def check(self) -> None:
+        """An AssertionError is a bug of who made it."""
+        assert len(self.by_number) == len(self.directories), self
+        for one in self.directories:
+            assert one.unused_bytes <= one.capacity_bytes, one
+            assert one.reserved_bytes >= 0, one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileView(Generic[FileId]):
+    """One sealed file at one moment."""
+
+    file: FileId
+    directory: int
+    size_bytes: int
+    #: has to stay: a commit or a sort runs, or its application asked for it
+    pinned: bool = False
+    #: somebody has it open and would notice
+    locked: bool = False
+    #: already on its way
+    marked: bool = False
+    #: where it may lie; None: anywhere
+    media: frozenset[str] | None = None
+
+    @property
+    def is_evictable(self) -> bool:
+        """Whether it may be moved now."""
+        return not (self.pinned or self.locked or self.marked)
+
+    def may_lie_in(self, directory: DirectoryView) -> bool:
+        """Whether the directory is of a kind that it may be on."""
+        return self.media is None or directory.medium in self.media
+
+
+#: Files that lie in these directories, coldest first (or hottest first); may be lazy, is asked anew for each look.
+Order = Callable[[Collection[int]], Iterable[FileView[FileId]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Generic[FileId]):
+    """Copy a file from directory `source` to directory `target`, then remove it from `source`."""
+
+    file: FileId
+    size_bytes: int
+    source: int
+    target: int
