@@ -9,7 +9,7 @@ server/push_service.py and seal_service.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -156,6 +156,9 @@ class Reduce:
     closed_because: str = "this worker is starting"
     #: for each directory whether it takes more
     rooms: list[bool] = field(default_factory=lambda: [True])
+    #: the number of the directory for a new epoch, by the hint of the masters (a number plus one, or 0) and the level;
+    #: None where none has room. Without it: as advised, else by turns.
+    choose: Callable[[int, Ack], int | None] | None = None
     draining: bool = False
     shuffles: dict[ShuffleKey, Shuffle] = field(default_factory=dict)
     #: epochs with a state, over all shuffles
@@ -274,7 +277,7 @@ class Reduce:
             decision.statuses.append((index, Status.SOFT_SPLIT))
 
     def _open(self, shuffle: Shuffle, decision: Decision, partition: int, epoch: int, hint: int) -> EpochState | None:
-        directory = self._directory(partition, hint)
+        directory = self._directory(partition, hint, decision.push.ack)
         if directory is None or self.epochs >= EPOCHS_MAX:
             return None
         mark = min(FLUSH_BYTES, self.limits.soft_bytes)
@@ -285,11 +288,14 @@ class Reduce:
         decision.opened.append(state)
         return state
 
-    def _directory(self, partition: int, hint: int) -> int | None:
-        """The directory for a new epoch: as advised, else by turns, among those that have room."""
+    def _directory(self, partition: int, hint: int, ack: Ack) -> int | None:
+        """The directory for a new epoch, among those that have room."""
         count = len(self.rooms)
         if self.draining:
             return None
+        if self.choose is not None:
+            chosen = self.choose(hint if hint <= count else 0, ack)
+            return chosen if chosen is not None and self.rooms[chosen] else None
         if 1 <= hint <= count and self.rooms[hint - 1]:
             return hint - 1
         return next((at % count for at in range(partition, partition + count) if self.rooms[at % count]), None)
@@ -433,6 +439,26 @@ class Reduce:
         for state in self._open_states():
             if not rooms[state.directory]:
                 state.become(Life.HARD)
+
+    def split_largest(self, directory: int, size_bytes: int) -> int:
+        """Split the largest open epochs of a directory for good, until what is split and not yet sealed there holds
+        `size_bytes`, so that it can be sealed and moved. Returns how many were split."""
+        here = [
+            state
+            for shuffle in self.shuffles.values()
+            for state in shuffle.epochs.values()
+            if state.directory == directory and state.size_bytes
+        ]
+        missing = size_bytes - sum(state.size_bytes for state in here if state.life in (Life.HARD, Life.SEALING))
+        count = 0
+        still_open = [state for state in here if state.life in (Life.OPEN, Life.SOFT)]
+        for state in sorted(still_open, key=lambda state: state.size_bytes, reverse=True):
+            if missing <= 0:
+                break
+            state.become(Life.HARD)
+            missing -= state.size_bytes
+            count += 1
+        return count
 
     def drain(self, yes: bool) -> None:
         """Take no new epochs and split those that are open, or go back to normal."""

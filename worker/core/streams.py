@@ -137,6 +137,13 @@ class Streams:
         elif not turns:
             del self._turns[found.connection]
 
+    def passed(self, stream: StreamId) -> None:
+        """The stream whose turn it was has nothing to send yet: the others of its connection go first."""
+        found = self._streams.get(stream)
+        if found is not None:
+            found.active = True
+            self._turns[found.connection].rotate(-1)
+
     def close(self, connection: ConnectionId, stream: StreamId) -> bool:
         """Forget a stream (it ended, or its reader is done); tell whether there was one."""
         found = self._streams.get(stream)

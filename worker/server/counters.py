@@ -31,6 +31,8 @@ class Counters:
     epoch_bytes: int = 0
     epoch_seals: int = 0
     epoch_seal_microseconds: int = 0
+    #: epochs that were split because their directory was filling up and they were the largest there
+    epochs_split_for_room: int = 0
     #: requests answered with an error status
     refusals: int = 0
     #: files begun, sealed (with their bytes), and dropped unsealed

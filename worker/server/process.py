@@ -84,6 +84,7 @@ class Worker:
         )
         seals = SealService(store, standing, counters, pushes.reduce)
         server = DataServer(standing, maps, StreamService(store, standing, counters, faults), pushes, seals)
+        store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
         server.accept(kept.worker != NO_WORKER, "the masters do not know this worker yet")
         server.tick()
         pool = BufferPool(int(config.worker.memory), STOCK_BYTES)

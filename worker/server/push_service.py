@@ -97,7 +97,7 @@ class PushService:
         #: bytes that may come before the room on disks is looked at again
         self._until_look = 0
         self.forwarder = Forwarder(standing)
-        self.reduce = Reduce(standing.incarnation, limits)
+        self.reduce = Reduce(standing.incarnation, limits, choose=store.tiering.choose)
 
     # Credit.
 
@@ -364,8 +364,11 @@ class PushService:
         self._store.reduce.tick()
 
     def _look_at_rooms(self) -> None:
-        """Split what is on disks that are full or not well."""
-        rooms = self._store.rooms(DISK_RESERVE_SHARE, self._disk_reserve)
+        """Move what should move, and split what is on disks that are full or not well."""
+        spaces = self._store.look(DISK_RESERVE_SHARE, self._disk_reserve)
+        for directory, size in self._store.tiering.step(time.monotonic()):
+            self._counters.epochs_split_for_room += self.reduce.split_largest(directory, size)
+        rooms = [space.room for space in spaces]
         self._until_look = max(min(filter(None, rooms), default=0) // ROOM_SHARE, LOOK_BYTES_MIN)
         self.reduce.set_rooms([room > 0 for room in rooms])
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from holdfast.common.errors import CorruptError, DataLostError
+from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, Status
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.limits import KIB
 from holdfast.common.messages import DataFlag, StreamData
@@ -24,10 +24,15 @@ from holdfast.worker.storage.places import SealedPlace
 from holdfast.worker.storage.reduce_records import ChunkRow
 from holdfast.worker.storage.store import Piece
 
+if TYPE_CHECKING:
+    from holdfast.worker.storage.away import Away, Fetched
+
 #: What is fetched of the next piece; within a piece the kernel reads ahead by itself.
 READ_AHEAD_BYTES = 256 * KIB
 #: What is looked through for wanted batches before the loop turns: at most 13,000 headers, about 4 ms.
 SCAN_BYTES = 512 * KIB
+#: How long a stream that waits for the DFS lets others go first.
+DISTANT_SECONDS = 0.005
 #: Pieces of a chunk in one frame: each is a read of its own.
 RANGES_MAX = 4_096
 
@@ -56,6 +61,10 @@ class Source(Protocol):
     def done(self) -> bool:
         """Nothing more comes."""
 
+    @property
+    def pause(self) -> float:
+        """Seconds until it makes sense to ask again after `take` gave None."""
+
     def take(self, stream: int, allowance: int) -> Sending | None:
         """The next frame, of at most `allowance` body bytes; None: not yet, ask in another turn. Not if `done`."""
 
@@ -67,6 +76,7 @@ class MapSource:
     """Regions of map files: the piece being sent, and the one after it."""
 
     type = FrameType.STREAM_DATA
+    pause = 0.0
 
     def __init__(self, header: FrameHeader, pieces: Iterator[Piece]) -> None:
         self.header = header
@@ -115,23 +125,65 @@ class _Chunk(NamedTuple):
     #: index into the files that were asked for, and of the chunk in its epoch
     file: int
     chunk: int
-    handle: Handle
+    #: where its bytes are, or come from
+    body: Handle | Distant
     ranges: list[tuple[int, int]]
     size: int
+
+
+class Distant:
+    """A chunk on the DFS: it is fetched when it is about to be sent, and its bytes are let go of after that."""
+
+    __slots__ = ("_away", "_fetched", "_length", "_offset", "name", "what")
+
+    def __init__(self, away: Away, name: str, row: ChunkRow, what: str) -> None:
+        self._away = away
+        self.name = name
+        self._offset, self._length = row.offset, row.length
+        #: for errors
+        self.what = what
+        self._fetched: Fetched | None = None
+
+    def begin(self) -> None:
+        """Have it fetched, if there is room."""
+        if self._fetched is None:
+            self._fetched = self._away.fetch(self.name, self._offset, self._length)
+
+    def handle(self) -> Handle | None:
+        """The bytes of the chunk; None: not yet, ask later. Raises RerouteError if they cannot be had."""
+        self.begin()
+        if self._fetched is None or not self._fetched.future.done():
+            return None
+        try:
+            return self._fetched.future.result()
+        except (OSError, HoldfastError) as error:
+            self._fetched = None
+            raise RerouteError(f"{self.what}: {error}", status=Status.DISK_FAILED) from error
 
 
 class ChunkSearch:
     """Finds what a stream sends of sealed epochs: chunks, whole or cut to the range of maps that was asked for."""
 
     def __init__(
-        self, request: ChunksOpen, places: Sequence[SealedPlace], open_files: OpenFiles, views: MapViews
+        self,
+        request: ChunksOpen,
+        places: Sequence[SealedPlace],
+        open_files: OpenFiles,
+        views: MapViews,
+        away: Away | None = None,
     ) -> None:
+        self._away = away
         self._begin, self._end = request.map_begin, request.map_end
         self._places = places
         #: of each place the first chunk that is wanted; the request itself is not kept: it may name many epochs
         self._firsts = array("I", [first for _, _, first in request.files])
         self._open_files = open_files
         self._views = views
+
+    @property
+    def distant(self) -> bool:
+        """Whether some of it is on the DFS."""
+        return any(place.away for place in self._places)
 
     def size(self, file: int) -> int:
         """What will be sent of an epoch; with a range of maps at most so much."""
@@ -146,25 +198,30 @@ class ChunkSearch:
             rows = self._rows(file)
             cut = [number for number, row in rows if not self._is_whole(row)]
             # Whoever comes back for the rest of an epoch gets it from the file itself, whatever went wrong before.
-            fresh = len(cut) > 1 and not self._firsts[file]
+            fresh = len(cut) > 1 and not self._firsts[file] and not place.away
             view = self._views.find(place.path, place.record.chunks) if fresh else None
             for number, row in rows:
-                handle = self._open(place, number, row)
+                body = self._open(place, number, row)
+                # A chunk that was fetched lies at the start of what it was fetched into.
+                base = 0 if isinstance(body, Distant) else row.offset
                 if self._is_whole(row):
-                    yield _Chunk(file, number, handle, [(row.offset, row.length)], row.length)
+                    yield _Chunk(file, number, body, [(base, row.length)], row.length)
                     continue
                 some: list[tuple[int, int]] = []
                 if view is not None:
-                    handle = view.copy or handle
+                    assert isinstance(body, Handle), "views are made of local files"
+                    body = view.copy or body
                     some = view.ranges(number, self._begin, self._end)
                 else:
+                    while (handle := body.handle() if isinstance(body, Distant) else body) is None:
+                        yield None
                     at = 0
                     while at < row.length:
-                        at = self._cut(place, number, handle, at, some)
+                        at = self._cut(place, number, handle, base, at, some)
                         yield None
                 if some:
-                    ranges = [(row.offset + start, length) for start, length in some]
-                    yield _Chunk(file, number, handle, ranges, sum([length for _, length in ranges]))
+                    ranges = [(base + start, length) for start, length in some]
+                    yield _Chunk(file, number, body, ranges, sum([length for _, length in ranges]))
             if not rows:
                 yield None
 
@@ -181,7 +238,10 @@ class ChunkSearch:
         """Whether all of a chunk is wanted."""
         return self._begin <= row.map_min and row.map_max < self._end
 
-    def _open(self, place: SealedPlace, number: int, row: ChunkRow) -> Handle:
+    def _open(self, place: SealedPlace, number: int, row: ChunkRow) -> Handle | Distant:
+        if place.away:
+            assert self._away is not None, "places on the DFS are given out by stores that have one"
+            return Distant(self._away, place.path, row, f"{place.key} chunk {number}")
         try:
             handle = self._open_files.open(place.path)
             size = os.fstat(handle.fd).st_size
@@ -191,11 +251,13 @@ class ChunkSearch:
             raise CorruptError(f"{place.key} chunk {number}: {place.path} is cut to {size} bytes")
         return handle
 
-    def _cut(self, place: SealedPlace, number: int, handle: Handle, at: int, some: list[tuple[int, int]]) -> int:
+    def _cut(
+        self, place: SealedPlace, number: int, handle: Handle, base: int, at: int, some: list[tuple[int, int]]
+    ) -> int:
         """Look through the batches of a chunk from `at` on, the headers are the index; add those of the wanted maps to
         `some` and return where the next look begins."""
         row = place.record.chunks[number]
-        data = os.pread(handle.fd, min(SCAN_BYTES, row.length - at), row.offset + at)
+        data = os.pread(handle.fd, min(SCAN_BYTES, row.length - at), base + at)
         runs = scan(data, at, row.length, f"{place.key} chunk {number}")
         join(some, select(runs, self._begin, self._end))
         return runs.starts[-1]
@@ -206,8 +268,14 @@ class ChunkSource:
 
     type = FrameType.CHUNKS_DATA
 
+    @property
+    def pause(self) -> float:
+        """Chunks on the DFS take a while."""
+        return DISTANT_SECONDS if self._search.distant else 0.0
+
     def __init__(self, header: FrameHeader, search: ChunkSearch) -> None:
         self.header = header
+        self._search = search
         self._found = search.chunks()
         #: nothing comes behind what is known
         self._over = False
@@ -235,8 +303,10 @@ class ChunkSource:
                 self._chunk, self._left = found, found.size
             else:
                 self._next = found
-                offset, length = found.ranges[0]
-                _read_ahead(found.handle.fd, offset, length)
+                if isinstance(found.body, Distant):
+                    found.body.begin()
+                else:
+                    _read_ahead(found.body.fd, *found.ranges[0])
         return True
 
     def take(self, stream: int, allowance: int) -> Sending | None:
@@ -244,6 +314,9 @@ class ChunkSource:
             return None
         chunk = self._chunk
         assert chunk is not None
+        handle = chunk.body.handle() if isinstance(chunk.body, Distant) else chunk.body
+        if handle is None:
+            return None
         left = min(allowance, self._left)
         ranges: list[tuple[int, int]] = []
         size = left
@@ -268,7 +341,7 @@ class ChunkSource:
             stream=stream, sequence=self._sequence, file=chunk.file, chunk=chunk.chunk, flags=flags, left_bytes=rest
         )
         self._sequence += 1
-        return Sending(data.encode(), chunk.handle.fd, chunk.handle, ranges, size)
+        return Sending(data.encode(), handle.fd, handle, ranges, size)
 
     def end(self, stream: int) -> bytes:
         return ChunksData(stream=stream, sequence=0, file=0, chunk=0, flags=ChunkFlag.END).encode()

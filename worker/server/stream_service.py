@@ -87,22 +87,22 @@ class StreamService:
         opening = self._open_chunks(connection, header, ChunksOpen.decode(meta))
         self._open_on(connection, header, opening)
 
-    def _open_on(self, connection: ServerConnection, header: FrameHeader, opening: Iterator[None]) -> None:
+    def _open_on(self, connection: ServerConnection, header: FrameHeader, opening: Iterator[float]) -> None:
         """Go on with the opening of a stream. Meanwhile nothing is read."""
         if connection.closed:
             return
         try:
-            for _ in opening:
+            for pause in opening:
                 connection.hold()
-                self._loop.call_soon(self._open_on, connection, header, opening)
+                self._loop.call_later(pause, self._open_on, connection, header, opening)
                 return
         except HoldfastError as error:
             self._counters.refusals += 1
             connection.refuse(header, error)
         connection.unhold()
 
-    def _open_chunks(self, connection: ServerConnection, header: FrameHeader, request: ChunksOpen) -> Iterator[None]:
-        """Look up the epochs, find the first chunk, begin the stream; where it yields the loop turns."""
+    def _open_chunks(self, connection: ServerConnection, header: FrameHeader, request: ChunksOpen) -> Iterator[float]:
+        """Look up the epochs, find the first chunk, begin the stream; yields seconds for which others go first."""
         places: list[SealedPlace] = []
         rows = done = 0
         for partition, epoch, _ in request.files:
@@ -112,16 +112,16 @@ class StreamService:
             check_rows(rows + len(places), len(request.files))
             if rows + len(places) - done >= PLAN_ROWS:
                 done = rows + len(places)
-                yield
-        search = ChunkSearch(request, places, self._store.open_files, self._store.views)
+                yield 0.0
+        search = ChunkSearch(request, places, self._store.open_files, self._store.views, self._store.away)
         total = 0
         for file in range(len(places)):
             total += search.size(file)
             if file % PLAN_FILES == PLAN_FILES - 1:
-                yield
+                yield 0.0
         source = ChunkSource(header, search)
         while not source.look():
-            yield
+            yield source.pause
         stream = self.streams.open(connection.number, request.credit_bytes, rows + len(places))
         chunks = [len(place.record.chunks) for place in places]
         opened = ChunksOpened(stream=stream, total_bytes=total, chunks=chunks)
@@ -191,9 +191,11 @@ class StreamService:
             turn = self.streams.turn(connection.number)
             if turn is None:
                 return
+            pause = self._sources[turn.stream].pause
             sent = self._send_next(connection, turn.stream, turn.allowance)
             if sent is None:
-                self._pump_later(connection, 0.0)
+                self.streams.passed(turn.stream)
+                self._pump_later(connection, pause)
                 return
             size += sent
             frames += 1

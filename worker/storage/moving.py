@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.records import encode_shuffle
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_path
-from holdfast.worker.storage.reduce_records import DataRecord
+from holdfast.worker.storage.reduce_records import DataRecord, EpochRecord
 
 if TYPE_CHECKING:
     from holdfast.worker.storage.away import Away
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 COPY_BYTES = 4 * MIB
 #: How often it is looked whether this worker is ending while the loop is waited for.
 LOOP_SECONDS = 0.2
+#: The DFS is left alone for so long after it has failed.
+AWAY_PAUSE_SECONDS = 2.0
 #: Moves that wait for their turn.
 WAITING_MAX = 1_024
 
@@ -82,12 +85,13 @@ class Mover:
         #: tells readers where the file is now; runs on the loop
         self._relocate = relocate
         #: runs something on the loop; without a loop, at once
-        self.on_loop: Callable[[Callable[[], None]], None] = lambda act: act()
+        self.on_loop: Callable[[Callable[[], None]], object] = lambda act: act()
         self._guard = threading.Condition()
         self._waiting: deque[Move] = deque()
         self._running: Move | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._away_not_before = 0.0
         #: moves that have ended since they were last taken
         self._ended: list[Move] = []
 
@@ -98,6 +102,7 @@ class Mover:
                 return False
             if move.target is not None:
                 move.target.coming_bytes += move.size_bytes
+                move.target.room.keep(move.size_bytes)
             self._waiting.append(move)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="holdfast-move", daemon=True)
@@ -110,6 +115,10 @@ class Mover:
         with self._guard:
             ended, self._ended = self._ended, []
         return ended
+
+    def away_is_well(self, now: float) -> bool:
+        """Whether moves to the DFS should be tried; `now` as time.monotonic."""
+        return now >= self._away_not_before
 
     @property
     def busy(self) -> int:
@@ -150,11 +159,13 @@ class Mover:
                     return
                 move = self._running = self._waiting.popleft()
             try:
-                self._move(move)
+                self.carry_out(move)
             except FullError:
                 move.full, move.problem = True, "no room"
             except (OSError, lmdb.Error, HoldfastError) as error:
                 move.problem = f"{move.key} was not moved: {error}"
+                if move.target is None:
+                    self._away_not_before = time.monotonic() + AWAY_PAUSE_SECONDS
             with self._guard:
                 self._running = None
                 self._end(move)
@@ -165,8 +176,8 @@ class Mover:
         self._ended.append(move)
         move.ended.set()
 
-    def _move(self, move: Move) -> None:
-        """Take all steps. Raises FullError, OSError, lmdb.Error or CorruptError; then the file is where it was."""
+    def carry_out(self, move: Move) -> None:
+        """Take all steps, in this thread. Raises FullError, OSError, lmdb.Error or CorruptError; then the file is where it was."""
         path = move.source.root / sealed_path(move.key)
         record = read_data_footer(path, move.key)
         move.epochs = tuple([key for key, _ in record.epochs])
@@ -211,6 +222,9 @@ def _copy(disk: Disk, path: Path, move: Move, record: DataRecord) -> None:
     folder = target.root / layout.shuffle_folder(move.key.shuffle)
     final = target.root / sealed_path(move.key)
     new = final.with_name(final.name + MOVING_SUFFIX)
+    limit = target.capacity_bytes
+    if limit and target.used_bytes - target.coming_bytes + move.size_bytes > limit:
+        raise FullError
     try:
         target.make_folder(folder)
         _copy_bytes(disk, path, new, move)
@@ -277,7 +291,7 @@ def settle(disk: Disk, directories: Sequence[StorageDirectory]) -> list[str]:
     return notes
 
 
-def _epochs_of(directory: StorageDirectory, key: DataKey) -> Iterable[tuple[EpochKey, object]]:
+def _epochs_of(directory: StorageDirectory, key: DataKey) -> Iterator[tuple[EpochKey, EpochRecord]]:
     with directory.index.reading() as reader:
         for epoch in list(reader.epochs(encode_shuffle(key.shuffle))):
             record = reader.epoch(epoch)

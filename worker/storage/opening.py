@@ -180,8 +180,6 @@ def open_directory(
     for key, path in tables.unsealed_epochs.items():
         if key not in left:
             aside[key.shuffle] = aside.get(key.shuffle, 0) + bytes_on_disk(path)
-    if left:
-        found.notes.append(f"{root}: {len(left)} epochs of REDUCE partitions were left unsealed by earlier starts")
     settings = found.candidate.settings
     if settings.capacity_bytes:
         segment_bytes = min(segment_bytes, max(SEGMENT_BYTES_LEAST, settings.capacity_bytes // SEGMENT_SHARE))

@@ -7,10 +7,11 @@ chunks of all places together are bounded. Loop thread only. Called by reduce_st
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from dataclasses import dataclass
 
 from holdfast.common.errors import RetryError, Status
-from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
 from holdfast.worker.storage.reduce_records import EpochRecord
 
 #: Rows of all places together; one takes some 240 bytes.
@@ -40,6 +41,8 @@ class Places:
 
     def __init__(self) -> None:
         self._known: dict[EpochKey, weakref.ref[SealedPlace]] = {}
+        #: how many places lie in each file
+        self._readers: Counter[DataKey] = Counter()
         #: their weight
         self.rows = 0
 
@@ -58,7 +61,9 @@ class Places:
             raise RetryError(why, status=Status.BUSY)
         self.rows += place.rows
         self._known[key] = weakref.ref(place)
-        weakref.finalize(place, self._gone, key, place.rows).atexit = False
+        file = record.place(key)
+        self._readers[file] += 1
+        weakref.finalize(place, self._gone, key, file, place.rows).atexit = False
         return place
 
     def moved(self, key: EpochKey, path: str, away: bool) -> None:
@@ -68,13 +73,15 @@ class Places:
         if place is not None:
             place.path, place.away = path, away
 
-    def holds(self, key: EpochKey) -> bool:
-        """Whether somebody reads it."""
-        known = self._known.get(key)
-        return known is not None and known() is not None
+    def reads(self, file: DataKey) -> bool:
+        """Whether somebody reads an epoch of this file."""
+        return file in self._readers
 
-    def _gone(self, key: EpochKey, rows: int) -> None:
+    def _gone(self, key: EpochKey, file: DataKey, rows: int) -> None:
         self.rows -= rows
+        self._readers[file] -= 1
+        if not self._readers[file]:
+            del self._readers[file]
         known = self._known.get(key)
         if known is not None and known() is None:
             del self._known[key]

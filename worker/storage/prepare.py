@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,22 @@ class DirectorySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TierSettings:
+    """The policies by their names, with their numbers; see [tiers] in the configuration."""
+
+    allocator: str = "maxfree"
+    reviewer: str = "probabilistic"
+    reviewer_hard_bytes: int = 5 << 30
+    reviewer_soft_bytes: int = 20 << 30
+    memory_annotator: str = "largest"
+    annotator: str = "lru"
+    lrfu_step: float = 0.25
+    lrfu_attenuation: float = 2.0
+    high_watermark: float = 0.95
+    low_watermark: float = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     """What a store is made of."""
 
@@ -47,6 +63,8 @@ class StoreSettings:
     index_bytes_max: int = 16 << 30
     #: a segment of the push log
     segment_bytes: int = 64 << 20
+    #: which directory a new epoch begins in, and which files move between tiers
+    tiers: TierSettings = field(default_factory=TierSettings)
     #: room that is kept free in each file system, so that seals and the index never lack it
     reserve_bytes: int = 64 << 20
 

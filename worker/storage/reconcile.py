@@ -95,8 +95,8 @@ class Reconciler:
             self._other(below)
         self._flush()
         with self._index.reading() as reader:
-            for key, size in reader.data_files(space=AWAY_SPACE):
-                self._tables.away.setdefault(key.shuffle, {})[key] = size
+            for file, size in reader.data_files(space=AWAY_SPACE):
+                self._tables.away.setdefault(file.shuffle, {})[file] = size
         self.notes += [f"{self._root}: {count} files of {case}" for case, count in sorted(self._cases.items())]
         return self._tables
 

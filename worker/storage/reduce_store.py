@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import accumulate
 from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING
 
 from holdfast.common.checksum import crc32c
 from holdfast.common.errors import CorruptError, DataLostError, RerouteError, Status
@@ -33,8 +34,11 @@ from holdfast.worker.storage.partition import PartitionCopy
 from holdfast.worker.storage.places import Places, SealedPlace
 from holdfast.worker.storage.push_log import Segment, is_full
 from holdfast.worker.storage.reduce_directory import Round
-from holdfast.worker.storage.reduce_layout import EpochKey, sealed_path
-from holdfast.worker.storage.reduce_records import RECORD_BYTES, EpochRecord, RecordHead
+from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_path
+from holdfast.worker.storage.reduce_records import RECORD_BYTES, DataRecord, EpochRecord, RecordHead
+
+if TYPE_CHECKING:
+    from holdfast.worker.storage.away import Away
 
 #: Batches of one partition that come together and are not shorter than this go straight into its file.
 DIRECT_BYTES = 32 * KIB
@@ -49,11 +53,15 @@ Failure = tuple[int, Status]
 class ReduceStore:
     """All REDUCE data of a worker."""
 
-    def __init__(self, directories: list[StorageDirectory]) -> None:
+    def __init__(self, directories: list[StorageDirectory], away: Away | None = None) -> None:
         self._directories = directories
+        self._away = away
         self.places = Places()
         #: pack files made since the start; over all directories, since files move from one to another
         self._packs = 0
+        #: told of files that were sealed, and of those that are read
+        self.on_sealed: Callable[[StorageDirectory, Sequence[DataRecord]], None] = lambda *_: None
+        self.on_read: Callable[[DataKey], None] = lambda _: None
         #: bytes written straight into partition files, and into the log
         self.direct_bytes = 0
         self.log_bytes = 0
@@ -293,6 +301,7 @@ class ReduceStore:
                 directory.reduce.sealed(job)
                 if not job.dropped and job.future.exception() is None:
                     directory.count_sealed(job.shuffle, [record.file_bytes for record in job.data])
+                    self.on_sealed(directory, job.data)
 
     def _recorded(self, directory: StorageDirectory, key: EpochKey) -> EpochRecord | None:
         try:
@@ -312,8 +321,9 @@ class ReduceStore:
                 continue
             if record.status == Status.OK:
                 file = record.place(key)
+                self.on_read(file)
                 if file in directory.away_files(shuffle):
-                    return self.places.share(key, record, sealed_path(file), away=True)
+                    return self.places.share(key, record, self._away_name(file), away=True)
                 if file in directory.leaving:
                     continue  # it is in another directory by now
                 return self.places.share(key, record, f"{directory.root_text}/{sealed_path(file)}")
@@ -323,6 +333,14 @@ class ReduceStore:
                 raise failed_copy(key, "a write or sync failed")
         raise self._missing(key)
 
+    def _away_name(self, file: DataKey) -> str:
+        if self._away is None:
+            raise RerouteError(
+                f"{file} was moved to the DFS, and this worker has none: set [dfs] url as it was",
+                status=Status.DISK_FAILED,
+            )
+        return self._away.name_of(file)
+
     def _missing(self, key: EpochKey) -> RerouteError:
         return not_sealed(key) if any(one.reduce.has(key) for one in self._directories) else unknown_file(key)
 
@@ -330,9 +348,9 @@ class ReduceStore:
         """A file that moved is complete where it is now: whoever opens it next opens it there."""
         move.source.leaving.add(move.key)
         root = move.target.root_text if move.target is not None else ""
-        path = f"{root}/{sealed_path(move.key)}" if root else sealed_path(move.key)
+        path = f"{root}/{sealed_path(move.key)}" if root else self._away_name(move.key)
         for key in move.epochs:
-            self.places.moved(key, path, not root)
+            self.places.moved(key, path, move.target is None)
 
     # what goes on beside
 

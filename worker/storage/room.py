@@ -28,3 +28,8 @@ class Room:
         if size > left:
             raise OSError(errno.EDQUOT, "the capacity that worker.directories gives is used up")
         self.left_bytes = left - size
+
+    def keep(self, size: int) -> None:
+        """So much is about to come from another directory."""
+        if self.left_bytes is not None:
+            self.left_bytes = max(0, self.left_bytes - size)

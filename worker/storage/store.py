@@ -13,13 +13,16 @@ Which directory a file goes to, and what a client is answered for a file in any 
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.common.errors import (
     CorruptError,
@@ -38,6 +41,7 @@ from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Starts, parse_boot_id
 from holdfast.worker.storage.index import Reader
 from holdfast.worker.storage.map_view import MapViews
+from holdfast.worker.storage.moving import Mover, settle
 from holdfast.worker.storage.opening import (
     decide_all,
     examine,
@@ -51,7 +55,11 @@ from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reader import Piece, Plan
 from holdfast.worker.storage.records import encode_key
 from holdfast.worker.storage.reduce_store import ReduceStore
+from holdfast.worker.storage.tiering import MEMORY, Space, Tiering
 from holdfast.worker.storage.writer import MapFileWriter
+
+if TYPE_CHECKING:
+    from holdfast.worker.storage.away import Away
 
 __all__ = [
     "DirectorySettings",
@@ -107,8 +115,16 @@ def open_store(pending: Pending) -> Store:
         )
         record_start(directory, disk, starts)
         directories.append(directory)
-    notes = tuple(note for one in found for note in one.notes)
+    notes = (*[note for one in found for note in one.notes], *settle(disk, directories), *_left(directories))
     return Store(settings, disk, directories, pool, uid, starts, notes)
+
+
+def _left(directories: Iterable[StorageDirectory]) -> list[str]:
+    return [
+        f"{one.root}: {len(one.reduce.left)} epochs of REDUCE partitions were left unsealed by earlier starts"
+        for one in directories
+        if one.reduce.left
+    ]
 
 
 class Store:
@@ -123,6 +139,7 @@ class Store:
         worker_uid: bytes,
         starts: Starts,
         report: tuple[str, ...],
+        away: Away | None = None,
     ) -> None:
         self.worker_uid = worker_uid
         self.incarnation = starts.incarnation
@@ -136,8 +153,19 @@ class Store:
         self._starts = starts
         self._open_files = OpenFiles(settings.open_files_max)
         #: REDUCE partitions, and those of them that are read by ranges of maps
-        self.reduce = ReduceStore(directories)
+        self.reduce = ReduceStore(directories, away)
+        #: files on the DFS; None without one
+        self.away = away
         self.views = MapViews(disk)
+        self.mover = Mover(disk, self._open_files, away, self.reduce.relocate)
+        self.tiering = Tiering(
+            directories, self.mover, self.reduce.places, settings.tiers, dfs=away is not None, draw=random.random
+        )
+        self.reduce.on_sealed, self.reduce.on_read = self.tiering.sealed, self.tiering.read
+
+    def run_on(self, on_loop: Callable[[Callable[[], None]], object]) -> None:
+        """Have what must happen on the loop thread run there: `on_loop` is the loop's call_soon_threadsafe."""
+        self.mover.on_loop = on_loop
 
     def raise_incarnation(self, lowest: Incarnation) -> None:
         """Go on as incarnation `lowest` or a later one, synced: the masters remember more starts."""
@@ -148,7 +176,10 @@ class Store:
         self.incarnation = self._starts.incarnation
 
     def close(self) -> None:
-        """Let running seals end and give the directories back."""
+        """Let running seals and moves end and give the directories back."""
+        self.mover.close()
+        if self.away is not None:
+            self.away.close()
         self.views.close()
         self._pool.shutdown()
         self._open_files.clear()
@@ -223,10 +254,12 @@ class Store:
             raise RerouteError(f"{key}: {directory.root}: {error}", status=Status.DISK_FAILED) from error
 
     def _choose(self, key: MapFileKey) -> StorageDirectory:
-        """The directory for a new file: by turns, among those that are well and have room."""
-        count = len(self._directories)
+        """The directory for a new file: by turns, among those that are well and have room; not in memory where there
+        are disks, because map files are large and stay where they are."""
+        lasting = [one for one in self._directories if one.tier != MEMORY] or self._directories
+        count = len(lasting)
         first = (key.map + key.attempt + key.epoch) % count
-        turns = [self._directories[(first + turn) % count] for turn in range(count)]
+        turns = [lasting[(first + turn) % count] for turn in range(count)]
         well = [directory for directory in turns if not directory.problem]
         if not well:
             raise RerouteError(f"{key}: no directory is well: {turns[0].problem}", status=Status.DISK_FAILED)
@@ -280,26 +313,28 @@ class Store:
         for directory in self._directories:
             directory.drop(key)
 
-    def rooms(self, reserve_share: float, reserve_bytes: int) -> list[int]:
-        """For each directory how many bytes REDUCE partitions may grow there: it is well, and beyond what the log has
-        yet to write elsewhere the smaller of `reserve_bytes` and that share of its capacity stays free. 0: none. A
-        statvfs and a stat each."""
-        return [self._room(directory, reserve_share, reserve_bytes) for directory in self._directories]
+    def look(self, reserve_share: float, reserve_bytes: int) -> list[Space]:
+        """What there is of each directory for REDUCE partitions: beyond what the log has yet to write elsewhere the
+        smaller of `reserve_bytes` and that share of its capacity stays free. A statvfs and a stat each. New epochs and
+        moves go by it from now on."""
+        spaces = [self._space(directory, reserve_share, reserve_bytes) for directory in self._directories]
+        self.tiering.look(spaces)
+        return spaces
 
-    def _room(self, directory: StorageDirectory, share: float, reserve: int) -> int:
+    def _space(self, directory: StorageDirectory, share: float, reserve: int) -> Space:
+        nothing = Space(0, 0, 0, closed=True)
         if directory.look():
-            return 0
+            return nothing
         try:
             size, free = self._disk.free_bytes(directory.root)
         except OSError as error:
             directory.problem = f"cannot be read: {error}"
-            return 0
+            return nothing
         capacity = min(directory.capacity_bytes or size, size)
         used, pending = directory.used_bytes, directory.reduce.pending_bytes
         limit = directory.capacity_bytes
         directory.room.left_bytes = max(0, limit - used - pending) if limit else None
-        room = min(free, capacity - used) - pending
-        return max(0, room - min(reserve, int(share * capacity)))
+        return Space(capacity, min(free, capacity - used) - pending, min(reserve, int(share * capacity)))
 
     # reading
 
@@ -359,7 +394,10 @@ class Store:
         """
         count = 0
         for key in keys:
+            self.mover.drop(key)
+            self.mover.on_loop(partial(self.tiering.forget, key))
             here = [directory for directory in self._directories if key in directory.shuffles()]
+            on_dfs = any(directory.away_files(key) for directory in here)
             for directory in here:
                 wait([job.future for name, job in list(directory.tables.sealing.items()) if name.shuffle == key])
                 wait([job.future for job in list(directory.jobs) if job.shuffle == key])
@@ -367,6 +405,8 @@ class Store:
                 folder = f"{directory.root}/{layout.shuffle_folder(key)}"
                 self._open_files.forget(folder)
                 self.views.forget(folder)
+            if on_dfs and self.away is not None:
+                self.away.remove(key)  # if that fails the leader does it when it cleans up
             count += bool(here)
         return count
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,10 @@ from holdfast.worker.core.tiers.orders import Orders
 from holdfast.worker.core.tiers.reviewers import make_reviewer
 from holdfast.worker.core.tiers.view import UNLIMITED, DirectoryView, FileView, Location, StoreView
 from holdfast.worker.core.tiers.view import Move as PlannedMove
-from holdfast.worker.core.tiers.watermarks import Marks, demotion
+from holdfast.worker.core.tiers.watermarks import Marks, demotion, overfull
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.moving import Move, Mover
+from holdfast.worker.storage.prepare import TierSettings
 from holdfast.worker.storage.reduce_layout import DataKey
 from holdfast.worker.storage.reduce_records import DataRecord
 
@@ -41,6 +42,8 @@ _TIERS = (MEMORY, "SSD", "HDD", DFS)
 EPOCH_BYTES = 1 * MIB
 #: A file that could not be moved is left where it is for so long.
 PAUSE_SECONDS = 5.0
+#: Moves that one look plans.
+MOVES_MAX = 64
 
 
 @dataclass(slots=True)
@@ -54,6 +57,11 @@ class Space:
     reserve: int
     #: nothing may be written
     closed: bool = False
+
+    @property
+    def room(self) -> int:
+        """What REDUCE partitions may still take."""
+        return max(0, self.unused - self.reserve)
 
 
 @dataclass(slots=True)
@@ -73,24 +81,6 @@ class MoveCounts:
     failed: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierSettings:
-    """The policies by their names, with their numbers; see [tiers] in the configuration."""
-
-    allocator: str = "maxfree"
-    reviewer: str = "probabilistic"
-    reviewer_hard_bytes: int = 5 << 30
-    reviewer_soft_bytes: int = 20 << 30
-    memory_annotator: str = "largest"
-    annotator: str = "lru"
-    lrfu_step: float = 0.25
-    lrfu_attenuation: float = 2.0
-    high_watermark: float = 0.95
-    low_watermark: float = 0.7
-    #: moves that one look plans
-    moves_max: int = 64
-
-
 class Tiering:
     """The books of one worker."""
 
@@ -107,7 +97,6 @@ class Tiering:
         self._directories = directories
         self._mover = mover
         self._places = places
-        self._settings = settings
         self.counts = MoveCounts()
         self._tiers = [_TIERS.index(one.tier) for one in directories]
         #: the number that stands for the DFS in plans
@@ -118,9 +107,7 @@ class Tiering:
         self._has_memory = MEMORY in everything
         #: there is another place where sealed files may go
         self.follows = dfs or len(set(self._tiers)) > 1
-        reviewer = make_reviewer(
-            settings.reviewer, draw, settings.reviewer_hard_bytes, settings.reviewer_soft_bytes
-        )
+        reviewer = make_reviewer(settings.reviewer, draw, settings.reviewer_hard_bytes, settings.reviewer_soft_bytes)
         self._allocator: Allocator = make_allocator(settings.allocator, reviewer)
         memory = [number for number, one in enumerate(directories) if one.tier == MEMORY]
         self._orders = Orders[DataKey](
@@ -130,7 +117,7 @@ class Tiering:
             self._facts,
         )
         self._marks = Marks(settings.high_watermark, settings.low_watermark)
-        self._files: dict[DataKey, _File] = {}
+        self._files: dict[ShuffleKey, dict[DataKey, _File]] = {}
         self._now = 0.0
         self._view = StoreView(())
         for number, directory in enumerate(directories if self.follows else ()):
@@ -148,9 +135,13 @@ class Tiering:
                 self._add(record.key, number, record.file_bytes)
 
     def _add(self, key: DataKey, directory: int, size: int) -> None:
-        if key not in self._files:
-            self._files[key] = _File(directory, size)
+        files = self._files.setdefault(key.shuffle, {})
+        if key not in files:
+            files[key] = _File(directory, size)
             self._orders.committed(key, directory, size)
+
+    def _file(self, key: DataKey) -> _File | None:
+        return self._files.get(key.shuffle, {}).get(key)
 
     def read(self, key: DataKey) -> None:
         """A reader opens a file."""
@@ -159,12 +150,11 @@ class Tiering:
 
     def forget(self, shuffle: ShuffleKey) -> None:
         """A shuffle is deleted."""
-        for key in [key for key in self._files if key.shuffle == shuffle]:
-            del self._files[key]
+        for key in self._files.pop(shuffle, ()):
             self._orders.removed(key)
 
     def _facts(self, key: DataKey) -> FileView[DataKey] | None:
-        file = self._files.get(key)
+        file = self._file(key)
         if file is None:
             return None
         return FileView(
@@ -215,16 +205,19 @@ class Tiering:
 
     # moving
 
-    def step(self, now: float) -> None:
-        """Take in moves that have ended, and plan others where a tier is past its mark."""
+    def step(self, now: float) -> list[tuple[int, int]]:
+        """Take in moves that have ended, and plan others where a tier is past its mark. Where sealed files do not make
+        enough room: return (directory, bytes of open epochs that should be split, so that they can move)."""
         self._now = now
         self._take_ended()
         if not self.follows or self._mover.busy:
-            return
+            return []
         view = self._usable()
-        moves = demotion(view, [self._marks] * len(view.tiers), self._orders.coldest, self._settings.moves_max)
+        marks = [self._marks] * len(view.tiers)
+        moves = demotion(view, marks, self._orders.coldest, MOVES_MAX)
         for move in moves:
             self._start(move)
+        return [] if len(moves) >= MOVES_MAX else list(_shortfalls(view, marks, moves))
 
     def _usable(self) -> StoreView:
         """The directories without what is kept for seals and indexes, and the DFS."""
@@ -248,7 +241,7 @@ class Tiering:
         target = None if planned.target == self._dfs else self._directories[planned.target]
         move = Move(planned.file, planned.size_bytes, source, target, target or self._home_of(source))
         if self._mover.start(move):
-            self._files[planned.file].not_before = math.inf
+            self._files[planned.file.shuffle][planned.file].not_before = math.inf
 
     def _home_of(self, source: StorageDirectory) -> StorageDirectory:
         """The directory whose index has the epochs of a file on the DFS: one that outlives a start of the machine."""
@@ -259,7 +252,7 @@ class Tiering:
 
     def _take_ended(self) -> None:
         for move in self._mover.take_ended():
-            file = self._files.get(move.key)
+            file = self._file(move.key)
             if file is None or move.dropped:
                 continue
             if move.problem:
@@ -271,8 +264,24 @@ class Tiering:
             self.counts.files += 1
             self.counts.bytes += move.size_bytes
             if move.target is None:
-                del self._files[move.key]
+                del self._files[move.key.shuffle][move.key]
                 self._orders.removed(move.key)
             else:
                 file.directory, file.not_before = self._directories.index(move.target), 0.0
                 self._orders.moved(move.key, file.directory)
+
+
+def _shortfalls(
+    view: StoreView, marks: Sequence[Marks], moves: Sequence[PlannedMove[DataKey]]
+) -> Iterator[tuple[int, int]]:
+    """For directories of tiers that are past their mark: how much is missing after these moves."""
+    for found in overfull(view, marks):
+        tier = view.tiers[found.position]
+        if tier is view.tiers[-1]:
+            continue  # there is nowhere to go
+        inside = {one.number for one in tier}
+        leaving = sum(move.size_bytes for move in moves if move.source in inside and move.target not in inside)
+        missing = found.keep_unused_bytes - sum(one.unused_bytes for one in tier) - leaving
+        fullest = max(tier, key=lambda one: one.used_bytes)
+        if missing > 0:
+            yield fullest.number, missing

@@ -68,13 +68,24 @@ class FaultyDisk(Disk):
 class World:
     """A store and a core, driven the way the push service does."""
 
-    def __init__(self, root: Path, directories: int = 1, segment_bytes: int = 64 * MIB) -> None:
+    def __init__(
+        self,
+        root: Path,
+        directories: int = 1,
+        segment_bytes: int = 64 * MIB,
+        tiers: Sequence[str] = (),
+        capacity_bytes: int = 0,
+    ) -> None:
         self.root = root
         self.disk = FaultyDisk()
+        tiers = tiers or ["SSD"] * directories
         self.settings = StoreSettings(
             cluster_id="c",
             worker_name="w",
-            directories=tuple(DirectorySettings(path=str(root / str(number))) for number in range(directories)),
+            directories=tuple(
+                DirectorySettings(path=str(root / str(number)), tier=tier, capacity_bytes=capacity_bytes)
+                for number, tier in enumerate(tiers)
+            ),
             segment_bytes=segment_bytes,
         )
         self.store: Store
@@ -524,14 +535,14 @@ def test_a_directory_that_vanished_vouches_for_nothing(world: World, tmp_path: P
     no room, and its status says so."""
     writer = Writer(SHUFFLE)
     fill(world, writer)
-    assert world.store.rooms(0.1, 0)[0] > 0
+    assert world.store.look(0.1, 0)[0].room > 0
     assert world.seal([(0, 0)], final=False)[0].status == Status.OK
     shutil.rmtree(world.root / "0")
     if emptied:
         (world.root / "0").mkdir()
     assert world.seal([(0, 0)], final=False)[0].status == Status.DATA_LOST
     assert world.seal([(1, 0)], final=False)[0].status == Status.FAILED_COPY
-    assert world.store.rooms(0.1, 0) == [0]
+    assert [space.room for space in world.store.look(0.1, 0)] == [0]
     (directory,) = world.store.directories()
     assert not directory.healthy
 
