@@ -68,6 +68,8 @@ class Status:
             "draining": int(self.data.pushes.reduce.draining),
             "map_views": len(self.store.views),
             **self.store.reduce.gauges(),
+            "moves_running": self.store.mover.busy,
+            "fetched_bytes": self.store.away.fetched_bytes if self.store.away is not None else 0,
             "files": self.store.files,
             "registered": int(self.standing.registered),
             "incarnation": self.standing.incarnation,
@@ -84,6 +86,10 @@ class Status:
             "log_bytes_written": self.store.reduce.log_bytes,
             "direct_bytes_written": self.store.reduce.direct_bytes,
             "partition_flushes": self.store.reduce.flushes,
+            "disk_syncs": self.store.syncs,
+            "files_moved": self.store.tiering.counts.files,
+            "moved_bytes": self.store.tiering.counts.bytes,
+            "moves_failed": self.store.tiering.counts.failed,
         }
 
     def as_dict(self) -> dict[str, Any]:

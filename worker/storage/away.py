@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from holdfast.common.dfs.names import file_name, shuffle_folder
+from holdfast.common.dfs.names import TOKEN_DIGITS, file_name, parse, worker_folder
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import ShuffleKey
@@ -41,36 +41,54 @@ class Fetched:
 class Away:
     """The files of one worker on the DFS."""
 
-    def __init__(self, store: DfsStore, cluster_id: str, worker_uid: bytes) -> None:
-        self.store = store
+    def __init__(self, open_store: Callable[[], DfsStore], cluster_id: str, worker_uid: bytes) -> None:
+        """`open_store` is called, in a thread, when the store is needed for the first time."""
+        self._open_store = open_store
+        self._store: DfsStore | None = None
+        #: files are known to be there: a store without them is another one
+        self.has_files = False
         self._cluster_id = cluster_id
         self._worker_uid = worker_uid
         self._pool = ThreadPoolExecutor(FETCH_THREADS, "holdfast-fetch")
+        self._opening = threading.Lock()
         self._guard = threading.Lock()
         self._fetched_bytes = 0
 
     # files
 
-    def name_of(self, key: DataKey) -> str:
-        """The name of a file in the store."""
-        return file_name(self._cluster_id, key.shuffle, self._worker_uid, sealed_name(key))
+    @property
+    def store(self) -> DfsStore:
+        """The store, opened and seen to be this cluster's. Raises ConfigError or DfsError; blocks."""
+        with self._opening:
+            if self._store is None:
+                store = self._open_store()
+                store.claim(may_create=not self.has_files)
+                self._store = store
+        return self._store
 
-    def put(self, record: DataRecord, path: Path) -> None:
-        """Bring a sealed file there, complete and checked when this returns. Raises OSError or HoldfastError."""
-        size = self.store.put(self.name_of(record.key), path)
-        if size != record.file_bytes:
-            raise CorruptError(f"{path} has {record.file_bytes} bytes, {self.store} says {size}")
+    def name_of(self, key: DataKey, token: bytes) -> str:
+        """The name of a file in the store."""
+        return f"{file_name(self._cluster_id, key.shuffle, self._worker_uid, sealed_name(key))}.{token.hex()}"
+
+    def put(self, record: DataRecord, path: Path) -> bytes:
+        """Bring a sealed file there, complete and checked when this returns; return the token that its name ends in.
+        Raises OSError or HoldfastError."""
+        stored = self.store.put(file_name(self._cluster_id, record.key.shuffle, self._worker_uid, path.name), path)
+        if stored.size_bytes != record.file_bytes:
+            raise CorruptError(f"{path} has {record.file_bytes} bytes, {stored.size_bytes} were stored")
+        return bytes.fromhex(stored.name[-TOKEN_DIGITS:])
 
     def remove(self, shuffle: ShuffleKey) -> None:
         """Remove all files of a shuffle. Raises OSError or HoldfastError."""
-        self.store.remove_folder(shuffle_folder(self._cluster_id, shuffle, self._worker_uid))
+        self.store.remove_folder(worker_folder(self._cluster_id, shuffle, self._worker_uid))
 
-    def files(self, shuffle: ShuffleKey) -> Iterator[tuple[DataKey, int]]:
-        """What is there of a shuffle, with lengths. Raises OSError or HoldfastError."""
-        for name, size in self.store.list(shuffle_folder(self._cluster_id, shuffle, self._worker_uid)):
-            parsed = parse_name(shuffle, name.rsplit("/", 1)[-1])
-            if parsed is not None:
-                yield parsed.key, size
+    def files(self) -> Iterator[tuple[DataKey, bytes, int]]:
+        """Every file of this worker: key, token and length. Raises OSError or HoldfastError."""
+        for name, size in self.store.list(self._cluster_id):
+            found = parse(name)
+            parsed = parse_name(found.shuffle, found.file) if found and found.worker == self._worker_uid else None
+            if found is not None and parsed is not None:
+                yield parsed.key, bytes.fromhex(found.token), size
 
     # reading
 
@@ -102,4 +120,6 @@ class Away:
 
     def close(self) -> None:
         """Let go of everything."""
+        if self._store is not None:
+            self._store.close()
         self._pool.shutdown(cancel_futures=True)

@@ -49,8 +49,8 @@ class Tables:
     #: the same of REDUCE partitions: files that are not sealed, and copies that are given up
     unsealed_epochs: dict[EpochKey, Path] = field(default_factory=dict)
     failed_epochs: set[EpochKey] = field(default_factory=set)
-    #: files on the DFS whose epochs are in the index here, with their lengths
-    away: dict[ShuffleKey, dict[DataKey, int]] = field(default_factory=dict)
+    #: files on the DFS whose epochs are in the index here, with the tokens of their names
+    away: dict[ShuffleKey, dict[DataKey, bytes]] = field(default_factory=dict)
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
@@ -239,14 +239,15 @@ class StorageDirectory:
         """Bring the names in them to the disk; raises OSError."""
         self._folders.sync(folders)
 
-    def count_away(self, key: DataKey, size_bytes: int) -> None:
+    def note_away(self, key: DataKey, token: bytes) -> None:
         """A file whose epochs are in the index here is on the DFS."""
         with self._guard:
-            self.tables.away.setdefault(key.shuffle, {})[key] = size_bytes
+            self.tables.away.setdefault(key.shuffle, {})[key] = token
             self.tables.sealed.setdefault(key.shuffle, ShuffleSum())
 
-    def away_files(self, shuffle: ShuffleKey) -> dict[DataKey, int]:
-        """The files of a shuffle that are on the DFS and whose epochs are in the index here, with their lengths."""
+    def away_files(self, shuffle: ShuffleKey) -> dict[DataKey, bytes]:
+        """The files of a shuffle that are on the DFS and whose epochs are in the index here, with the tokens of their
+        names."""
         return self.tables.away.get(shuffle, {})
 
     def epoch_from_footers(self, key: EpochKey, cause: CorruptError) -> EpochRecord:

@@ -37,7 +37,10 @@ def bytes_on_disk(path: Path) -> int:
 
 
 class Disk:
-    """Writes, syncs, renames and removes. Stateless; usable from any thread."""
+    """Writes, syncs, renames and removes; usable from any thread."""
+
+    #: syncs of files, folders and index transactions so far; a number for people, not exact to the last one
+    syncs = 0
 
     def create(self, path: Path) -> int:
         """Make a new file and return its descriptor; the folder must be there."""
@@ -70,6 +73,7 @@ class Disk:
 
     def sync_data(self, fd: int) -> None:
         """Bring a file's bytes and length to the disk. Never called again on a file for which it failed."""
+        self.syncs += 1
         os.fdatasync(fd)
 
     def start_write_back(self, fd: int, offset: int, length: int) -> None:
@@ -79,6 +83,7 @@ class Disk:
 
     def sync_folder(self, path: Path) -> None:
         """Bring the names in a folder to the disk."""
+        self.syncs += 1
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -105,6 +110,7 @@ class Disk:
 
     def commit(self, transaction: Callable[[], None]) -> None:
         """Run the synced commit of an index transaction."""
+        self.syncs += 1
         transaction()
 
     def replace(self, path: Path, data: bytes) -> None:

@@ -6,7 +6,7 @@
     b"R" + file key + region + last          a chunk, if they are long; `last` is its last partition, so that one
                                              cursor step finds where a partition would be
     b"P" + data file key                     a sealed partition or pack file: its length, and the CRC of its name
-    b"D" + data file key                     the same of a file that was moved to the DFS
+    b"D" + data file key                     the same of a file on the DFS, and the token of its name there
     b"E" + epoch key                         an epoch of a REDUCE partition: the answer to its seal, and its chunks
     b"C" + epoch key + first chunk           chunks of an epoch, if they do not fit beside the answer
     b"G" + shuffle key                       a generation that was sealed for good
@@ -78,6 +78,8 @@ _LOG_KEY = struct.Struct(">cI")
 _CRC_BYTES = 4
 #: A value with its key fits twice into a page of 4 KiB, or LMDB gives it pages of its own.
 VALUE_BYTES_MAX = 1_900
+#: The name of a file on the DFS ends in so many random bytes, in hex.
+TOKEN_BYTES = 4
 MAP_BYTES_FIRST = 64 << 20
 
 assert INLINE_BYTES_MAX + _CRC_BYTES <= VALUE_BYTES_MAX, "an inline record stays in its page"
@@ -122,11 +124,13 @@ def epoch_items(key: EpochKey, record: EpochRecord) -> Iterator[tuple[bytes, byt
         yield ROWS_SPACE + encoded + _FIRST_ROW.pack(first), part
 
 
-def data_items(record: DataRecord, space: bytes = DATA_SPACE) -> Iterator[tuple[bytes, bytes]]:
-    """The key-value pairs that stand for a sealed partition or pack file and its epochs, without CRCs; `space` says
-    where the file is."""
+def data_items(record: DataRecord, token: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    """The key-value pairs that stand for a sealed partition or pack file and its epochs, without CRCs; `token`: of a
+    file on the DFS."""
     name_crc = crc32c(sealed_name(record.key).encode())
-    yield space + encode_data_key(record.key), DATA_FILE.pack(record.file_bytes, name_crc, len(record.epochs))
+    space = AWAY_SPACE if token else DATA_SPACE
+    value = DATA_FILE.pack(record.file_bytes, name_crc, len(record.epochs)) + token
+    yield space + encode_data_key(record.key), value
     for key, epoch in record.epochs:
         yield from epoch_items(key, epoch)
 
@@ -249,9 +253,9 @@ class Index:
         starts = [space + epoch for space in (EPOCH_SPACE, ROWS_SPACE) for epoch in encoded]
         self._remove_all_below([DATA_SPACE + encode_data_key(key), *starts])
 
-    def set_away(self, record: DataRecord) -> None:
+    def set_away(self, record: DataRecord, token: bytes) -> None:
         """A sealed partition or pack file of this directory was moved to the DFS: its epochs stay recorded here."""
-        items = [(key, protect(key, value)) for key, value in data_items(record, AWAY_SPACE)]
+        items = [(key, protect(key, value)) for key, value in data_items(record, token)]
 
         def change(transaction: lmdb.Transaction) -> None:
             transaction.delete(DATA_SPACE + encode_data_key(record.key))
@@ -385,10 +389,16 @@ class Reader:
                     found[_LOG_KEY.unpack(key)[1]] = None
         return found
 
-    def data_files(self, prefix: bytes = b"", space: bytes = DATA_SPACE) -> Iterator[tuple[DataKey, int]]:
-        """Every sealed partition and pack file whose encoded key starts with `prefix`, with its length; `space`:
-        here, or on the DFS."""
-        for found, value in self._below(space + prefix):
+    def away_files(self) -> Iterator[tuple[DataKey, int, bytes]]:
+        """Every file on the DFS whose epochs are recorded here, with its length and token."""
+        for found, value in self._below(AWAY_SPACE):
+            if len(value) != DATA_FILE.size + TOKEN_BYTES:
+                raise IndexDamagedError(f"the record of a file on the DFS has {len(value)} bytes")
+            yield decode_data_key(found[1:]), DATA_FILE.unpack_from(value)[0], value[DATA_FILE.size :]
+
+    def data_files(self, prefix: bytes = b"") -> Iterator[tuple[DataKey, int]]:
+        """Every sealed partition and pack file whose encoded key starts with `prefix`, with its length."""
+        for found, value in self._below(DATA_SPACE + prefix):
             if len(value) != DATA_FILE.size:
                 raise IndexDamagedError(f"the record of a data file has {len(value)} bytes")
             yield decode_data_key(found[1:]), DATA_FILE.unpack(value)[0]

@@ -29,7 +29,7 @@ from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.footers import read_data_footer
 from holdfast.worker.storage.handles import Handle, OpenFiles
-from holdfast.worker.storage.index import AWAY_SPACE, data_items
+from holdfast.worker.storage.index import data_items
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.records import encode_shuffle
@@ -66,6 +66,8 @@ class Move:
     home: StorageDirectory
     #: what is in it; known when it has been read
     epochs: tuple[EpochKey, ...] = ()
+    #: what its name on the DFS ends in
+    token: bytes = b""
     #: why it did not come about; "" if it did
     problem: str = ""
     #: the target has no room: it is no fault of anybody
@@ -183,7 +185,7 @@ class Mover:
         move.epochs = tuple([key for key, _ in record.epochs])
         if move.target is None:
             assert self._away is not None, "who moves to the DFS has one"
-            self._away.put(record, path)
+            move.token = self._away.put(record, path)
             if move.dropped:
                 return
             self._record_away(move, record)
@@ -209,10 +211,10 @@ class Mover:
     @staticmethod
     def _record_away(move: Move, record: DataRecord) -> None:
         if move.home is move.source:
-            move.home.index.set_away(record)
+            move.home.index.set_away(record, move.token)
         else:
-            move.home.index.put_items(data_items(record, AWAY_SPACE))
-        move.home.count_away(record.key, record.file_bytes)
+            move.home.index.put_items(data_items(record, move.token))
+        move.home.note_away(record.key, move.token)
 
 
 def _copy(disk: Disk, path: Path, move: Move, record: DataRecord) -> None:

@@ -19,6 +19,9 @@ from holdfast.worker.storage import names
 from holdfast.worker.storage.handles import Handle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.worker.storage.away import Away
     from holdfast.worker.storage.disk import Disk
     from holdfast.worker.storage.store import Store
 
@@ -65,6 +68,8 @@ class StoreSettings:
     segment_bytes: int = 64 << 20
     #: which directory a new epoch begins in, and which files move between tiers
     tiers: TierSettings = field(default_factory=TierSettings)
+    #: makes the worker's part of the DFS, by its uid; None without one
+    open_away: Callable[[bytes], Away] | None = None
     #: room that is kept free in each file system, so that seals and the index never lack it
     reserve_bytes: int = 64 << 20
 

@@ -19,7 +19,7 @@ from holdfast.worker.storage.check import DataReport, IndexReport, ShuffleSum
 from holdfast.worker.storage.directory import Tables
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.footers import read_data_footer, read_footer
-from holdfast.worker.storage.index import AWAY_SPACE, Index, data_items, file_items
+from holdfast.worker.storage.index import Index, data_items, file_items
 from holdfast.worker.storage.records import FileRecord, decode_shuffle, encode_shuffle
 from holdfast.worker.storage.recovery import Decision, Facts, Footer, Length, Name, decide
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, parse_name, parse_reduce, sealed_path
@@ -95,8 +95,8 @@ class Reconciler:
             self._other(below)
         self._flush()
         with self._index.reading() as reader:
-            for file, size in reader.data_files(space=AWAY_SPACE):
-                self._tables.away.setdefault(file.shuffle, {})[file] = size
+            for file, _, token in reader.away_files():
+                self._tables.away.setdefault(file.shuffle, {})[file] = token
         self.notes += [f"{self._root}: {count} files of {case}" for case, count in sorted(self._cases.items())]
         return self._tables
 

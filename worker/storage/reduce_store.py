@@ -322,8 +322,9 @@ class ReduceStore:
             if record.status == Status.OK:
                 file = record.place(key)
                 self.on_read(file)
-                if file in directory.away_files(shuffle):
-                    return self.places.share(key, record, self._away_name(file), away=True)
+                token = directory.away_files(shuffle).get(file)
+                if token is not None:
+                    return self.places.share(key, record, self._away_name(file, token), away=True)
                 if file in directory.leaving:
                     continue  # it is in another directory by now
                 return self.places.share(key, record, f"{directory.root_text}/{sealed_path(file)}")
@@ -333,13 +334,13 @@ class ReduceStore:
                 raise failed_copy(key, "a write or sync failed")
         raise self._missing(key)
 
-    def _away_name(self, file: DataKey) -> str:
+    def _away_name(self, file: DataKey, token: bytes) -> str:
         if self._away is None:
             raise RerouteError(
                 f"{file} was moved to the DFS, and this worker has none: set [dfs] url as it was",
                 status=Status.DISK_FAILED,
             )
-        return self._away.name_of(file)
+        return self._away.name_of(file, token)
 
     def _missing(self, key: EpochKey) -> RerouteError:
         return not_sealed(key) if any(one.reduce.has(key) for one in self._directories) else unknown_file(key)
@@ -348,7 +349,7 @@ class ReduceStore:
         """A file that moved is complete where it is now: whoever opens it next opens it there."""
         move.source.leaving.add(move.key)
         root = move.target.root_text if move.target is not None else ""
-        path = f"{root}/{sealed_path(move.key)}" if root else self._away_name(move.key)
+        path = f"{root}/{sealed_path(move.key)}" if root else self._away_name(move.key, move.token)
         for key in move.epochs:
             self.places.moved(key, path, move.target is None)
 

@@ -115,8 +115,11 @@ def open_store(pending: Pending) -> Store:
         )
         record_start(directory, disk, starts)
         directories.append(directory)
+    away = settings.open_away(uid) if settings.open_away is not None else None
+    if away is not None:
+        away.has_files = any(directory.tables.away for directory in directories)
     notes = (*[note for one in found for note in one.notes], *settle(disk, directories), *_left(directories))
-    return Store(settings, disk, directories, pool, uid, starts, notes)
+    return Store(settings, disk, directories, pool, uid, starts, notes, away)
 
 
 def _left(directories: Iterable[StorageDirectory]) -> list[str]:
@@ -187,6 +190,11 @@ class Store:
             directory.close()
 
     # what is here
+
+    @property
+    def syncs(self) -> int:
+        """Syncs of files, folders and indexes so far."""
+        return self._disk.syncs
 
     @property
     def files(self) -> int:

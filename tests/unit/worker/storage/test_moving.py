@@ -1,4 +1,4 @@
-"""Sealed files move between the directories of a worker: readers never notice, and no kill loses or doubles anything."""
+"""Sealed files move between a worker's directories: readers never notice, no kill loses or doubles anything."""
 
 import os
 import shutil
@@ -205,7 +205,7 @@ def test_a_damaged_file_stays_where_it_is(tmp_path: Path) -> None:
 
 
 def test_a_shuffle_that_is_forgotten_on_its_way_is_gone_everywhere(tmp_path: Path) -> None:
-    """Deleting a shuffle waits for the move that runs and drops those that wait; nothing of it is left at either end."""
+    """Deleting a shuffle waits for the move that runs and drops those that wait; nothing is left at either end."""
     world = tiered(tmp_path)
     entered, go_on = threading.Event(), threading.Event()
 
