@@ -15,6 +15,7 @@ PACKAGES = [
     "holdfast.client.core",
     "holdfast.client.spark",
     "holdfast.common",
+    "holdfast.common.dfs",
     "holdfast.common.net",
     "holdfast.common.proto",
     "holdfast.master",

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.common import settings
+from holdfast.common.dfs.urls import Kind, parse_url
 from holdfast.common.errors import ConfigError
 from holdfast.common.settings import (
     Address,
@@ -33,6 +34,7 @@ from holdfast.common.settings import (
 )
 
 ENVIRONMENT_PREFIX = "HOLDFAST"
+_MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +145,46 @@ class WorkerSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DfsSection:
+    """The store of the DFS tier: the same on workers, which put sealed files there, and on masters, which clean it."""
+
+    url: str = setting("", "/path, s3://bucket/prefix or hdfs://host:port/path. Empty: there is no DFS tier.")
+    endpoint: str = setting("", "S3: where it is served, as in http://host:9000. Empty: AWS_ENDPOINT_URL, or Amazon's.")
+    region: str = setting("", "S3: the region. Empty: as the AWS environment says.")
+    access_key: str = setting("", "S3: id of the key. Empty: credentials as AWS tools find them (AWS_… and so on).")
+    secret_key_file: str = setting("", "S3: file with the secret of access_key, so that it is in no configuration.")
+    connect_timeout: Duration = duration("5s", "S3: a connection that takes longer is given up.")
+    call_timeout: Duration = duration("30s", "A request that takes longer is given up; uploads 1 s for each MiB more.")
+    retry_window: Duration = duration("30s", "What failed is tried again, with back-off, this long after it failed.")
+    part_bytes: Size = size("8MiB", "Uploads go in parts of this size; each holds so much memory, or twice as much.")
+    verify: Literal["ends", "whole"] = setting(
+        "ends", "What is read back before the local file may go: length and both ends, or every byte at twice the cost."
+    )
+    clean_every: Duration = duration("5m", "How often the leading master looks for what dropped applications left.")
+    clean_grace: Duration = duration("10m", "What it found dropped goes so much later; living workers are faster.")
+
+    def __post_init__(self) -> None:
+        if not self.url:
+            return
+        kind = parse_url(self.url).kind
+        keys = (self.endpoint, self.region, self.access_key, self.secret_key_file)
+        if kind is not Kind.S3 and any(keys):
+            raise ConfigError(
+                f"has a url of {kind.name}, to which endpoint, region, access_key and secret_key_file mean nothing"
+            )
+        if self.endpoint and not settings.is_endpoint(self.endpoint):
+            raise ConfigError("endpoint wants http://host:port or https://host:port, without a path")
+        if bool(self.access_key) != bool(self.secret_key_file):
+            raise ConfigError("wants access_key and secret_key_file, or neither and the environment's credentials")
+        if not _MIB <= self.part_bytes <= 256 * _MIB:
+            raise ConfigError("part_bytes must be from 1MiB to 256MiB")
+        if self.call_timeout.ns < 10**9 or not 0 < self.connect_timeout.ns <= self.call_timeout.ns:
+            raise ConfigError("call_timeout must be at least 1s, connect_timeout more than 0 and at most call_timeout")
+        if self.clean_every.ns < 10**8:
+            raise ConfigError("clean_every must be at least 100ms; each look costs requests")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FaultsSection:
     """Faults made on purpose, for drills. Shown in status."""
 
@@ -180,6 +222,7 @@ class Config:
     raft: RaftSection = field(default_factory=RaftSection)
     lease: LeaseSection = field(default_factory=LeaseSection)
     worker: WorkerSection = field(default_factory=WorkerSection)
+    dfs: DfsSection = field(default_factory=DfsSection)
     faults: FaultsSection = field(default_factory=FaultsSection)
     log: LogSection = field(default_factory=LogSection)
 

@@ -143,6 +143,16 @@ class NoRoomError(GiveUpError):
     status = Status.NO_ROOM
 
 
+class DfsError(HoldfastError):
+    """The DFS store did not do what it was asked. `passing`: it may later, unchanged, and was asked more than once."""
+
+    status = Status.UNAVAILABLE
+
+    def __init__(self, message: str = "", *, passing: bool = False, status: Status | None = None) -> None:
+        super().__init__(message, status=status)
+        self.passing = passing
+
+
 class ConflictError(GiveUpError):
     """The request contradicts what the masters already hold."""
 

@@ -232,6 +232,11 @@ def _read_address(value: object) -> Address:
     return Address(found[0])
 
 
+def is_endpoint(text: str) -> bool:
+    """Whether the text is http:// or https:// and an address."""
+    return _ADDRESS.fullmatch(re.sub(r"^https?://", "", text, count=1)) is not None and "://" in text
+
+
 def _quantity(value: object, units: Mapping[str, int], wanted: str) -> int:
     found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None:

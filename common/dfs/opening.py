@@ -1,0 +1,78 @@
+"""From `[dfs]` to a pyarrow file system: the only place that knows how each kind of store is reached.
+
+pyarrow and hdfs-native are imported here when a store is opened, and never otherwise: servers without a DFS tier do not
+need them. Nothing here talks to the store; that it is there is found out by `DfsStore.claim` and `look`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from holdfast.common.config import DfsSection
+from holdfast.common.dfs.urls import DfsUrl, Kind, parse_url
+from holdfast.common.errors import ConfigError
+
+#: Tries that the AWS library makes of each request by itself, at throttling and lost connections.
+_AWS_TRIES = 3
+
+
+def open_filesystem(section: DfsSection) -> tuple[DfsUrl, Any]:
+    """Return the parsed URL and the pyarrow FileSystem of a store. Raises ConfigError."""
+    url = parse_url(section.url)
+    try:
+        from pyarrow import fs
+    except ImportError as error:
+        raise ConfigError(f"[dfs] url needs pyarrow: pip install 'holdfast[dfs]' ({error})") from error
+    if url.kind is Kind.LOCAL:
+        return url, fs.LocalFileSystem()
+    if url.kind is Kind.HDFS:
+        return url, _hdfs(url, section)
+    return url, _s3(fs, section)
+
+
+def _s3(fs: Any, section: DfsSection) -> Any:
+    if not hasattr(fs, "S3FileSystem"):
+        raise ConfigError("this pyarrow was built without S3: pip install 'holdfast[dfs]' brings one that has it")
+    options: dict[str, Any] = {
+        "connect_timeout": section.connect_timeout.seconds,
+        # Silence, not the whole request. Half, so that the library tries again before our own deadline.
+        "request_timeout": section.call_timeout.seconds / 2,
+        "retry_strategy": fs.AwsStandardS3RetryStrategy(max_attempts=_AWS_TRIES),
+        # In the background a whole file may gather in memory, since nothing slows its reader down.
+        "background_writes": False,
+        # A small file is one request instead of three.
+        "allow_delayed_open": True,
+    }
+    if section.access_key:
+        options |= {"access_key": section.access_key, "secret_key": _secret(section.secret_key_file)}
+    if section.endpoint:
+        scheme, _, address = section.endpoint.partition("://")
+        options |= {"scheme": scheme, "endpoint_override": address}
+    region = section.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region or section.endpoint:
+        # Servers other than Amazon's ask for some region and take any; without one the library goes and looks for it.
+        options["region"] = region or "us-east-1"
+    try:
+        return fs.S3FileSystem(**options)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"[dfs] cannot open S3: {error}") from error
+
+
+def _hdfs(url: DfsUrl, section: DfsSection) -> Any:
+    try:
+        from holdfast.common.dfs.hdfs import hdfs_filesystem
+    except ImportError as error:
+        raise ConfigError(f"[dfs] url needs hdfs-native: pip install 'holdfast[dfs]' ({error})") from error
+    return hdfs_filesystem(url.host, section.call_timeout.ms)
+
+
+def _secret(path: str) -> str:
+    try:
+        secret = Path(path).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read dfs.secret_key_file {path}: {error}") from error
+    if not secret:
+        raise ConfigError(f"dfs.secret_key_file {path} is empty")
+    return secret

@@ -1,0 +1,308 @@
+"""A store of sealed files that workers and masters share: local folder, S3 or HDFS behind one class.
+
+    store = DfsStore(config.dfs, config.cluster.id)
+    store.claim()
+    stored = store.put(names.file_name(cluster, key, uid, "p-7-0.part"), path)     # stored.name goes into the index
+    store.read(stored.name, offset, length)
+
+Rules
+* `put` returns once the store has the file durably under `stored.name` and what was read back of it is right. That name
+  is new with every attempt, so nothing that was given up can touch it later; it is never used again.
+* `read` returns exactly the bytes asked for, or raises. Checksums are those in the file: its batches and its footer.
+* FileNotFoundError means that the store was asked and does not have it. A store that is not there, not ours, or not
+  mounted is never taken for an empty one: where nothing is found, the cluster's marker has to be.
+* Everything else is a DfsError that names store and request. What may pass is tried again within `[dfs] retry_window`;
+  every call ends within a bound, also if the store hangs.
+
+All methods block and may be called from any thread. Used by the worker's tiers and the masters' cleaning.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from holdfast.common.config import DfsSection
+from holdfast.common.dfs import names
+from holdfast.common.dfs.calls import Calls, ClosedError, StoreHangsError
+from holdfast.common.dfs.faults import Fault, classify, error_of
+from holdfast.common.dfs.handles import Handles
+from holdfast.common.dfs.opening import open_filesystem
+from holdfast.common.dfs.retry import Retries
+from holdfast.common.dfs.uploads import make_folders, sync_folder, upload
+from holdfast.common.dfs.urls import Kind
+from holdfast.common.errors import CorruptError, DfsError
+
+T = TypeVar("T")
+
+Check = Literal["ends", "whole"]
+#: Read back of each end by the check "ends": a footer's tail and the head of the file are in it.
+END_BYTES = 64 * 1024
+#: The least that an upload is given time for.
+_UPLOAD_BYTES_A_SECOND = 1 << 20
+#: What the library raises when a store does not do what it is asked.
+_FAILURES = (OSError, RuntimeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file that `put` stored."""
+
+    name: str
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a store did since it was opened; read by metrics, so a lost increment between threads does not matter."""
+
+    puts: int = 0
+    put_bytes: int = 0
+    reads: int = 0
+    read_bytes: int = 0
+    retries: int = 0
+    failures: int = 0
+
+
+class DfsStore:
+    """One store, as one cluster uses it."""
+
+    def __init__(
+        self,
+        section: DfsSection,
+        cluster: str,
+        *,
+        draw: Callable[[], float] = random.random,
+        pause: Callable[[float], None] | None = None,
+    ) -> None:
+        """`draw` returns 0 to 1; `pause` waits that many seconds. Raises ConfigError; asks the store nothing yet."""
+        self._section = section
+        self._url, self._filesystem = open_filesystem(section)
+        self._cluster = names.cluster_folder(cluster)
+        self._calls = Calls()
+        self._handles = Handles()
+        self._draw = draw
+        self._closed = threading.Event()
+        self._pause = pause or self._sleep
+        #: how errors and logs call it; there are no secrets in a URL
+        self.shown = str(self._url)
+        self.counts = Counts()
+
+    def close(self) -> None:
+        """End everything that waits, with DfsError; later calls raise it too."""
+        self._closed.set()
+        self._calls.close()
+        self._handles.close()
+
+    # The store itself.
+
+    def claim(self, *, may_create: bool = True) -> None:
+        """See that this is the cluster's store, by its marker; leave the marker where there is none, if that may be.
+
+        Whoever knows of files in the store passes False: a store without marker is then a wrong one, or not mounted.
+        """
+        name = names.marker(self._cluster)
+        if self._attempt(f"look for {name}", lambda: self._info(name)) is not None:
+            return
+        if not may_create:
+            raise self._not_ours()
+        self._attempt(f"write {name}", lambda: self._call(lambda: self._write_marker(name)))
+
+    def look(self) -> str:
+        """Return why the store cannot be used now, "" if it can be; asks once, within `[dfs] call_timeout`."""
+        try:
+            there = self._info(names.marker(self._cluster)) is not None
+        except _FAILURES as error:
+            return str(error_of(self.shown, "look for the marker", error))
+        return "" if there else str(self._not_ours())
+
+    # Files.
+
+    def put(self, name: str, path: Path, *, check: Check | None = None) -> Stored:
+        """Store the local file `path`; `name` is one of names.file_name, to which a token is added.
+
+        Read back before this returns: "ends" is the length and the first and last 64 KiB, "whole" every byte; without
+        `check` it is as `[dfs] verify` says. The file must not change meanwhile. Raises OSError of the local file,
+        DfsError; then nothing was stored that anybody knows of.
+        """
+        size = path.stat().st_size
+        stored = self._attempt(f"store {name}", lambda: self._put_once(name, path, size, check or self._section.verify))
+        self.counts.puts += 1
+        self.counts.put_bytes += size
+        return stored
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        """Return exactly that range. Raises FileNotFoundError, CorruptError for a file that is too short, DfsError."""
+        what = f"read bytes {offset} to {offset + length} of {name}"
+        data = self._attempt(what, lambda: self._call(lambda: self._read_once(name, offset, length)), missing=name)
+        if len(data) != length:
+            raise CorruptError(f"DFS store {self.shown}: {what}: it ends after {len(data)} of {length} bytes")
+        self.counts.reads += 1
+        self.counts.read_bytes += length
+        return data
+
+    def size(self, name: str) -> int | None:
+        """Return the length of a file in bytes, None if the store has no such file."""
+        found = self._attempt(f"look for {name}", lambda: self._info(name))
+        if found is None:
+            self._check_ours()
+        return found
+
+    def remove(self, name: str) -> None:
+        """Remove a file; one that is not there is removed."""
+        self._handles.forget(name)
+        self._remove(f"remove {name}", name, self._filesystem.delete_file)
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove everything below a folder; one that is not there is removed."""
+        self._remove(f"remove the folder {folder}", folder, self._filesystem.delete_dir)
+
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in a folder, sorted; [] for one that is not there."""
+        return sorted(each.base_name for each in self._listed(folder) if not each.is_file)
+
+    def list(self, folder: str) -> Iterator[tuple[str, int]]:
+        """Yield name and length of every file below a folder, those being written included; memory is one folder's."""
+        waiting = [folder]
+        while waiting:
+            at = waiting.pop()
+            for each in self._listed(at):
+                name = f"{at}/{each.base_name}"
+                if each.is_file:
+                    yield name, each.size
+                else:
+                    waiting.append(name)
+
+    # One try of each; these raise what the library raises.
+
+    def _put_once(self, name: str, path: Path, size: int, check: Check) -> Stored:
+        target = f"{name}.{secrets.token_hex(names.TOKEN_DIGITS // 2)}"
+        seconds = self._section.call_timeout.seconds + size / _UPLOAD_BYTES_A_SECOND
+        kind, root, part = self._url.kind, self._at(self._cluster), self._section.part_bytes
+        try:
+            self._calls.run(lambda: upload(kind, self._filesystem, path, self._at(target), root, part), seconds)
+            self._verify(target, path, size, check)
+        except _FAILURES as error:
+            if not isinstance(error, StoreHangsError | ClosedError):
+                self._discard(target)
+            raise
+        return Stored(target, size)
+
+    def _verify(self, name: str, path: Path, size: int, check: Check) -> None:
+        found = self._info(name)
+        if found != size:
+            raise OSError(f"what was read back has {found} bytes, not {size}")
+        step = self._section.part_bytes
+        if check == "whole" or size <= 2 * END_BYTES:
+            ranges = [(at, min(step, size - at)) for at in range(0, size, step)]
+        else:
+            ranges = [(0, END_BYTES), (size - END_BYTES, END_BYTES)]
+        with open(path, "rb", buffering=0) as file:
+            for offset, length in ranges:
+                wanted = os.pread(file.fileno(), length, offset)
+                if self._call(lambda at=offset, of=length: self._read_once(name, at, of)) != wanted:  # type: ignore[misc]
+                    raise OSError(f"what was read back differs from {path} in bytes {offset} to {offset + length}")
+
+    def _discard(self, target: str) -> None:
+        """Remove what a failed attempt may have left. A courtesy: else it is removed with its shuffle."""
+        for name in (target, target + names.TEMPORARY_SUFFIX):
+            try:
+                self._call(lambda each=name: self._filesystem.delete_file(self._at(each)))  # type: ignore[misc]
+            except _FAILURES:
+                continue  # not there, or the store is gone as the attempt said
+
+    def _read_once(self, name: str, offset: int, length: int) -> bytes:
+        handle = self._handles.take(name) or self._filesystem.open_input_file(self._at(name))
+        data: bytes = handle.read_at(length, offset)
+        self._handles.give(name, handle)
+        return data
+
+    def _info(self, name: str) -> int | None:
+        """Length of a file, None if there is none."""
+        found = self._call(lambda: self._filesystem.get_file_info(self._at(name)))
+        return int(found.size) if found.is_file else None
+
+    def _listed(self, folder: str) -> Sequence[Any]:
+        from pyarrow import fs
+
+        selector = fs.FileSelector(self._at(folder), allow_not_found=True)
+        found: Sequence[Any] = self._attempt(
+            f"list {folder}", lambda: self._call(lambda: self._filesystem.get_file_info(selector))
+        )
+        if not found:
+            self._check_ours()
+        return found
+
+    def _remove(self, what: str, name: str, act: Callable[[str], None]) -> None:
+        try:
+            self._attempt(what, lambda: self._call(lambda: act(self._at(name))), missing=name)
+        except FileNotFoundError:
+            return  # which is what was asked for
+
+    def _write_marker(self, name: str) -> None:
+        if self._url.kind is Kind.LOCAL:
+            base = Path(self._url.base)
+            make_folders(base / self._cluster, base)
+        with self._filesystem.open_output_stream(self._at(name)) as stream:
+            stream.write(f"The DFS tier of the Holdfast cluster {self._cluster}. Do not remove.\n".encode())
+        if self._url.kind is Kind.LOCAL:
+            sync_folder(Path(self._url.base) / self._cluster)
+
+    # How everything is asked.
+
+    def _at(self, name: str) -> str:
+        return f"{self._url.base}/{name}"
+
+    def _call(self, act: Callable[[], T]) -> T:
+        return self._calls.run(act, self._section.call_timeout.seconds)
+
+    def _attempt(self, what: str, once: Callable[[], T], missing: str = "") -> T:
+        """Return once(), tried again while that may help. `missing` is what a FileNotFoundError may be about."""
+        retries = Retries(self._section.retry_window.seconds, self._draw)
+        while True:
+            try:
+                return once()
+            except _FAILURES as error:
+                fault = classify(error)
+                pause = retries.failed(time.monotonic()) if fault is Fault.PASSING else None
+                if self._closed.is_set():
+                    raise self._closed_error() from error
+                if pause is None:
+                    raise self._final(what, error, fault, missing) from error
+            self.counts.retries += 1
+            self._pause(pause)
+
+    def _final(self, what: str, error: BaseException, fault: Fault, missing: str) -> Exception:
+        """Return the error to raise when no try helps. Raises the marker's own."""
+        if fault is Fault.MISSING and missing:
+            self._check_ours()
+            return FileNotFoundError(f"DFS store {self.shown} has no {missing}")
+        self.counts.failures += 1
+        return error_of(self.shown, what, error)
+
+    def _check_ours(self) -> None:
+        """Raise DfsError unless the marker is there: nothing was found, and that must mean something."""
+        marker = names.marker(self._cluster)
+        if self._attempt(f"look for {marker}", lambda: self._info(marker)) is None:
+            raise self._not_ours()
+
+    def _not_ours(self) -> DfsError:
+        self.counts.failures += 1
+        return DfsError(
+            f"DFS store {self.shown} has no {names.marker(self._cluster)}: it is not the store of this cluster, not"
+            " mounted, or was emptied; check [dfs] url and [cluster] id"
+        )
+
+    def _closed_error(self) -> DfsError:
+        return DfsError(f"DFS store {self.shown} was closed by this process, which is ending", passing=True)
+
+    def _sleep(self, seconds: float) -> None:
+        if self._closed.wait(seconds):
+            raise self._closed_error()

@@ -1,0 +1,97 @@
+"""How a local file gets into each kind of store, so that a whole file, and nothing else, ever has its name.
+
+    local   written beside it as .tmp in parts, synced, renamed, folder synced
+    HDFS    written beside it as .tmp in parts, synced on the data nodes, renamed
+    S3      one request if it is small, else an upload in parts, which the store makes visible when it is completed
+
+S3 is the one that can fail half: pyarrow has no way to abort an upload in parts, so a file whose upload *failed* may
+appear cut short (one whose process was killed does not). That name was drawn for this attempt alone (names.py) and
+nobody is ever told it; store.py removes it. The copy runs inside pyarrow, without the interpreter's lock, because what
+pyarrow drops there it completes by calls to the store.
+
+Each function blocks, in a thread of calls.py, and raises whatever the client raises.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.common.dfs.names import TEMPORARY_SUFFIX
+from holdfast.common.dfs.urls import Kind
+
+
+def upload(kind: Kind, filesystem: Any, source: Path, target: str, root: str, part_bytes: int) -> None:
+    """Store `source` as `target`. Of a local store the folder `root` has to be there: it is never made again here."""
+    if kind is Kind.LOCAL:
+        _to_folder(source, Path(target), Path(root), part_bytes)
+    elif kind is Kind.HDFS:
+        _to_hdfs(filesystem, source, target, part_bytes)
+    else:
+        _to_s3(filesystem, source, target, part_bytes)
+
+
+def parts(source: Path, part_bytes: int) -> Iterator[bytes]:
+    """Yield a file's bytes in order, one part in memory at a time."""
+    with open(source, "rb", buffering=0) as file:
+        while part := file.read(part_bytes):
+            yield part
+
+
+def _to_folder(source: Path, target: Path, root: Path, part_bytes: int) -> None:
+    make_folders(target.parent, root)
+    temporary = target.with_name(target.name + TEMPORARY_SUFFIX)
+    with open(temporary, "wb", buffering=0) as file:
+        for part in parts(source, part_bytes):
+            rest = memoryview(part)
+            while rest:
+                rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
+    os.rename(temporary, target)
+    sync_folder(target.parent)
+
+
+def make_folders(folder: Path, root: Path) -> None:
+    """Make `folder` and what is missing between it and `root`, synced; FileNotFoundError if `root` is not there."""
+    if folder == root or folder.is_dir():
+        return
+    make_folders(folder.parent, root)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return  # another thread or worker made it, and syncs it
+    sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _to_hdfs(filesystem: Any, source: Path, target: str, part_bytes: int) -> None:
+    temporary = target + TEMPORARY_SUFFIX
+    stream = filesystem.open_output_stream(temporary)
+    # Not closed if this fails: closing would say that it is whole. store.py removes it.
+    for part in parts(source, part_bytes):
+        stream.write(part)
+    stream.close()
+    filesystem.move(temporary, target)
+
+
+def _to_s3(filesystem: Any, source: Path, target: str, part_bytes: int) -> None:
+    from pyarrow import fs
+
+    fs.copy_files(
+        str(source),
+        target,
+        source_filesystem=fs.LocalFileSystem(),
+        destination_filesystem=filesystem,
+        chunk_size=part_bytes,
+        use_threads=False,
+    )

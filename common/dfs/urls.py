@@ -1,0 +1,69 @@
+"""What `[dfs] url` says: which kind of store, and where in it. Pure; config.py checks with it, opening.py acts on it.
+
+    /mnt/dfs, file:///mnt/dfs      a folder that every worker and master has mounted
+    s3://bucket/prefix             an S3 bucket, or a folder of one; the bucket has to exist
+    hdfs://host:port/folder        HDFS; a name service of HADOOP_CONF_DIR instead of host:port
+
+Secrets never stand in a URL: URLs are shown in errors, logs and status pages.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, unique
+
+from holdfast.common.errors import ConfigError
+
+
+@unique
+class Kind(Enum):
+    """The kinds of stores; the value is the scheme of the URL."""
+
+    LOCAL = "file"
+    S3 = "s3"
+    HDFS = "hdfs"
+
+
+@dataclass(frozen=True, slots=True)
+class DfsUrl:
+    """A parsed URL. `host` is the bucket of S3, the name node of HDFS; `path` has no slash at its end."""
+
+    kind: Kind
+    host: str
+    path: str
+
+    @property
+    def base(self) -> str:
+        """The path of the store's folder as its pyarrow file system wants it."""
+        return f"{self.host}{self.path}" if self.kind is Kind.S3 else self.path
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}://{self.host}{self.path}"
+
+
+_WANTED = "wants /path, file:///path, s3://bucket/prefix or hdfs://host:port/path"
+_URL = re.compile(r"([a-z0-9]+)://([^/?#]*)((?:/[^?#]*)?)")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,62}")
+_HOST = re.compile(r"[A-Za-z0-9._-]+(:\d{1,5})?")
+
+
+def parse_url(text: str) -> DfsUrl:
+    """Return what the URL says. Raises ConfigError, which never repeats what may be a secret."""
+    if text.startswith("/"):
+        text = "file://" + text
+    found = _URL.fullmatch(text)
+    if found is None or found[1] not in {kind.value for kind in Kind}:
+        raise ConfigError(f"url {_WANTED}")
+    kind, host, path = Kind(found[1]), found[2], found[3].rstrip("/")
+    if "@" in host:
+        raise ConfigError("url must not hold credentials: use the environment, or access_key and secret_key_file")
+    if "//" in path or {".", ".."} & set(path.split("/")):
+        raise ConfigError("url must not have empty parts, . or .. in its path")
+    if kind is Kind.LOCAL and (host or not path):
+        raise ConfigError("url of a local folder wants an absolute path, such as file:///mnt/dfs")
+    if kind is Kind.S3 and not _BUCKET.fullmatch(host):
+        raise ConfigError("url of S3 wants the name of a bucket, such as s3://bucket/prefix")
+    if kind is Kind.HDFS and not (_HOST.fullmatch(host) and path):
+        raise ConfigError("url of HDFS wants a name node and a folder, such as hdfs://host:8020/holdfast")
+    return DfsUrl(kind, host, path)
