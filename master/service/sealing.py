@@ -10,10 +10,10 @@ Rules
   or from its last heartbeat if it is lost. One that answers that it is busy or its disk full has the data and is waited
   for five times as long; then the commit fails with NO_ROOM and nothing is said, so it can be asked for again. Where
   the other copy is known neither is waited for, nor one that lives and does not answer within seconds.
-* Epochs that were hard-split are sealed early, one worker after another in the background; what fails there is only
-  sealed later.
+* Epochs that were hard-split are sealed early, one worker after another in the background, and so is what workers had
+  open that have started again (moving.py); what fails there is only sealed later.
 
-Runs in the event loop. Called by shuffles.py and reviving.py.
+Runs in the event loop. Called by shuffles.py, reviving.py and moving.py.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ _PATIENCE_GRACES = 5
 _LOST_S = 3.0
 #: One that lives and does not answer for so long is waited for only where there is no other copy.
 _SLOW_S = 5.0
+#: An early seal that is not answered for so long is left to the commit: others wait behind it.
+_EARLY_S = 60.0
 
 
 @dataclass(slots=True)
@@ -349,15 +351,23 @@ class Sealing:
 
     async def _run_early(self) -> None:
         while self._early:
-            key, number, epochs = self._early.popleft()
-            try:
+            await self.seal_left(*self._early.popleft())
+
+    async def seal_left(self, key: ShuffleKey, number: int, epochs: Sequence[tuple[int, int]]) -> None:
+        """Have one worker seal at most SEAL_EPOCHS_MAX epochs that nobody writes to any more, and wait for it. What goes
+        wrong is only logged: the commit seals them, too."""
+        try:
+            async with asyncio.timeout(_EARLY_S):
                 await self._seal_one_early(key, number, epochs)
-            except HoldfastError as error:
-                log.info("not sealed early", extra={"shuffle": str(key), "worker": number, "why": str(error)})
+        except (HoldfastError, TimeoutError) as error:
+            log.info("not sealed early", extra={"shuffle": str(key), "worker": number, "why": str(error) or "no answer"})
 
     async def _seal_one_early(self, key: ShuffleKey, number: int, epochs: Sequence[tuple[int, int]]) -> None:
-        worker = self._leader.peek(lambda state: state.workers.get(number))
-        if worker is not None and worker.alive and not self.begun(key):
+        found = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))
+        shuffle, worker = found
+        if shuffle is None or shuffle.committed_ms or self.begun(key):
+            return
+        if worker is not None and worker.alive:
             await self._seal(worker, self._request(key, epochs, 0))
             self.counts.early += len(epochs)
 
