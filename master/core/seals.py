@@ -172,7 +172,7 @@ def may_have_lost(epochs: Iterable[PlacedEpoch], workers: Mapping[int, Worker], 
 
 
 def left_behind(epochs: Iterable[PlacedEpoch], workers: Mapping[int, Worker]) -> dict[int, list[EpochKey]]:
-    """Return, by worker, the epochs that one of these workers held before its latest start: nothing is added to them."""
+    """Return, by worker, the epochs that these workers held before their latest start: nothing is added to them."""
     found: dict[int, list[EpochKey]] = {}
     for placed in epochs:
         for number in (placed.primary, placed.replica):

@@ -354,13 +354,17 @@ class Sealing:
             await self.seal_left(*self._early.popleft())
 
     async def seal_left(self, key: ShuffleKey, number: int, epochs: Sequence[tuple[int, int]]) -> None:
-        """Have one worker seal at most SEAL_EPOCHS_MAX epochs that nobody writes to any more, and wait for it. What goes
-        wrong is only logged: the commit seals them, too."""
+        """Have a worker seal at most SEAL_EPOCHS_MAX epochs that nobody writes to any more, and wait for it.
+
+        What goes wrong is only logged: the commit seals them, too.
+        """
         try:
             async with asyncio.timeout(_EARLY_S):
                 await self._seal_one_early(key, number, epochs)
         except (HoldfastError, TimeoutError) as error:
-            log.info("not sealed early", extra={"shuffle": str(key), "worker": number, "why": str(error) or "no answer"})
+            log.info(
+                "not sealed early", extra={"shuffle": str(key), "worker": number, "why": str(error) or "no answer"}
+            )
 
     async def _seal_one_early(self, key: ShuffleKey, number: int, epochs: Sequence[tuple[int, int]]) -> None:
         found = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))

@@ -1,7 +1,8 @@
 """How long a commit of REDUCE partitions waits for a worker that is away, full or unable, and what it says then; and
 what is sealed before it.
 
-Three masters as real processes; the workers are socket peers that answer seals as a test wants them to.
+Three masters as real processes; the workers are socket peers that answer seals as a test wants them to, in the last test
+real ones.
 """
 
 import asyncio
@@ -10,9 +11,11 @@ import pytest
 
 from holdfast.client.cluster import LocalCluster
 from holdfast.common.errors import HoldfastError, NoRoomError, Status
+from holdfast.common.messages import Ack
+from holdfast.common.net.control import ControlClient
 from holdfast.common.reduce_messages import SealFlag
 from tests.cluster.masters import HASTY, agree, leader_of, run
-from tests.cluster.reduce_peers import metric, world
+from tests.cluster.reduce_peers import ReduceDriver, metric, push_one_each, world
 from tests.support.waiting import wait_until_async
 
 
@@ -228,5 +231,26 @@ def test_next_leader_seals_what_starts_have_left(own: LocalCluster):
             assert not peers[1].seals
             old.start()
             await agree(driver.client)
+
+    run(story())
+
+
+def test_real_worker_has_sealed_what_it_found_before_the_commit(cluster: LocalCluster):
+    """Kill -9 of a worker with acknowledged batches: its next start seals them while the shuffle is open, and the commit
+    repeats those answers: everything is there with its size."""
+
+    async def story():
+        async with ControlClient(cluster.endpoints) as client:
+            driver = ReduceDriver(client)
+            await driver.register()
+            placed, reply = await driver.open(partitions=6)
+            await push_one_each(driver, placed, reply, Ack.WRITTEN)
+            cluster.workers[0].kill()
+            await asyncio.to_thread(cluster.workers[0].start)
+            await wait_until_async(lambda: metric(cluster, "holdfast_master_early_seals") == 3, "the early seal")
+            assert (await driver.info()).state == "open"
+            await driver.end(partitions=6)
+            told = [each for each in await driver.told() if each.epoch == 0]
+            assert [(each.primary.size_bytes, each.lost) for each in told] == [(1028, False)] * 6
 
     run(story())
