@@ -1,8 +1,8 @@
 """How long a commit of REDUCE partitions waits for a worker that is away, full or unable, and what it says then; and
 what is sealed before it.
 
-Three masters as real processes; the workers are socket peers that answer seals as a test wants them to, in the last test
-real ones.
+Three masters as real processes; the workers are socket peers that answer seals as a test wants them to, and real ones
+in the last test.
 """
 
 import asyncio
@@ -236,8 +236,8 @@ def test_next_leader_seals_what_starts_have_left(own: LocalCluster):
 
 
 def test_real_worker_has_sealed_what_it_found_before_the_commit(cluster: LocalCluster):
-    """Kill -9 of a worker with acknowledged batches: its next start seals them while the shuffle is open, and the commit
-    repeats those answers: everything is there with its size."""
+    """Kill -9 of a worker with acknowledged batches: its next start seals them while the shuffle is open, and the
+    commit repeats those answers: everything is there with its size."""
 
     async def story():
         async with ControlClient(cluster.endpoints) as client:
