@@ -113,9 +113,7 @@ class Mover:
     async def _move(self) -> bool:
         """Move everything that has to; return whether nothing is left that could be moved later."""
         workers, suspects = self._leader.peek(_suspects)
-        candidates = self._registry.candidates()
-        if not candidates:
-            return True  # nowhere to go; the next worker that registers is looked at
+        candidates = {ack: self._registry.candidates(KIND_REDUCE, ack) for ack in {each.ack for each in suspects}}
         done = True
         waiting: list[cmd.Revive] = []
         rows = 0
@@ -123,7 +121,9 @@ class Mover:
             if self._sealing.begun(shuffle.key):
                 done = False
                 continue
-            moves = await self._moves(shuffle, workers, candidates)
+            if not candidates[shuffle.ack]:
+                continue  # nowhere to go; the next worker that registers is looked at, and clients ask
+            moves = await self._moves(shuffle, workers, candidates[shuffle.ack])
             for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
                 part = moves[at : at + MOVES_PER_COMMAND_MAX]
                 if rows + len(part) > MOVES_PER_COMMAND_MAX:

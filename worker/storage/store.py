@@ -30,6 +30,7 @@ from holdfast.common.errors import (
 )
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, ShuffleKey
 from holdfast.common.messages import Ack, FileTotals, MapSealed
+from holdfast.worker.core.space import Space
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.directory import StorageDirectory
@@ -284,22 +285,26 @@ class Store:
         """For each directory how many bytes REDUCE partitions may grow there: it is well, and beyond what the log has
         yet to write elsewhere the smaller of `reserve_bytes` and that share of its capacity stays free. 0: none. A
         statvfs and a stat each."""
-        return [self._room(directory, reserve_share, reserve_bytes) for directory in self._directories]
+        spaces = [self._space(directory, reserve_share, reserve_bytes) for directory in self._directories]
+        return [space.room if space is not None else 0 for space in spaces]
 
-    def _room(self, directory: StorageDirectory, share: float, reserve: int) -> int:
+    def full(self, reserve_share: float, reserve_bytes: int, least: int) -> list[str]:
+        """For each directory which limit leaves less than `least` bytes of that room, for people; "" if none does, or
+        the directory is not well. Costs what `rooms` does."""
+        spaces = [self._space(directory, reserve_share, reserve_bytes) for directory in self._directories]
+        return [space.full(least) if space is not None else "" for space in spaces]
+
+    def _space(self, directory: StorageDirectory, share: float, reserve: int) -> Space | None:
         if directory.look():
-            return 0
+            return None
         try:
             size, free = self._disk.free_bytes(directory.root)
         except OSError as error:
             directory.problem = f"cannot be read: {error}"
-            return 0
-        capacity = min(directory.capacity_bytes or size, size)
-        used, pending = directory.used_bytes, directory.reduce.pending_bytes
-        limit = directory.capacity_bytes
+            return None
+        limit, used, pending = directory.capacity_bytes, directory.used_bytes, directory.reduce.pending_bytes
         directory.room.left_bytes = max(0, limit - used - pending) if limit else None
-        room = min(free, capacity - used) - pending
-        return max(0, room - min(reserve, int(share * capacity)))
+        return Space(limit, size, free, used, pending, reserve, share)
 
     # reading
 
