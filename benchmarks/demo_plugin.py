@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.story import Story
-from holdfast.client.cli.output import in_bytes, in_seconds
+from holdfast.client.cli.output import in_seconds
 from holdfast.client.cluster import LocalCluster
 from holdfast.client.direct import worker_status
 from holdfast.client.server import wait_until
+from holdfast.common.sizes import in_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

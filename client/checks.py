@@ -29,6 +29,15 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
     return number
 
 
+def seconds(name: str, value: Any, least: float, most: float) -> float:
+    """A number of seconds from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"`{name}` is a number of seconds, not {value!r}")
+    if not least <= value <= most:
+        raise ConfigError(f"`{name}` is {least:g} to {most:.0f}, not {value}")
+    return float(value)
+
+
 def text(name: str, value: Any, what: str) -> str:
     """A text; `what` says what it stands for."""
     if not isinstance(value, str):

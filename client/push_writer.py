@@ -183,7 +183,8 @@ class _Pusher:
         routes = shuffle.routes()
         self._addresses = routes.addresses
         where = f"shuffle {shuffle.key} map {map_id} attempt {attempt}"
-        self._core = PushSession(routes.locations, where=where, press_bytes=press_bytes)
+        grace_ns = shuffle.ticket.no_room_grace_ns
+        self._core = PushSession(routes.locations, where=where, press_bytes=press_bytes, no_room_grace_ns=grace_ns)
         #: batches by the core's numbers, until they are settled
         self._batches: dict[int, PushBatch] = {}
         self._next = 0
@@ -332,7 +333,7 @@ class _Pusher:
             for row in reply.locations
         ]
         incarnations = {WorkerId(each.worker): Incarnation(each.incarnation) for each in reply.workers}
-        self._do(self._core.revived(places, incarnations))
+        self._do(self._core.revived(places, incarnations, reply.room))
 
     def _settle_outcome(self, error: BaseException | None) -> None:
         for task in self._rooms:

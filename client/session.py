@@ -14,15 +14,25 @@ import itertools
 import logging
 import os
 import secrets
+import time
 from types import TracebackType
 from typing import Any, Self
 
 from holdfast.client.addresses import known_addresses
-from holdfast.client.checks import text, whole
+from holdfast.client.checks import seconds, text, whole
+from holdfast.client.core.revivals import NO_ROOM_GRACE_NS
+from holdfast.client.core.route import pause_ns
 from holdfast.client.reduce_shuffle import ReduceShuffle, workers_of
 from holdfast.client.runtime import runtime
 from holdfast.client.shuffle import MapShuffle, Ticket, explain, key_message
-from holdfast.common.errors import ApplicationGoneError, ConfigError, ConflictError, HoldfastError, RetryError
+from holdfast.common.errors import (
+    ApplicationGoneError,
+    ConfigError,
+    ConflictError,
+    HoldfastError,
+    NoRoomError,
+    RetryError,
+)
 from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey
 from holdfast.common.layouts import MapAssignment
 from holdfast.common.limits import COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX, U32_MAX
@@ -39,6 +49,8 @@ START_SECONDS = 30.0
 DETACH_SECONDS = 5.0
 #: Renewals per lease, so that two may be lost.
 _RENEWALS = 3
+#: Who waits for room longer than a day waits for something else.
+_NO_ROOM_SECONDS_MAX = 86_400.0
 #: As the masters have it: 30 days.
 _LEASE_SECONDS_MAX = 30 * 86_400.0
 
@@ -54,12 +66,15 @@ class Session:
         attach: bool = False,
         instance: bytes | str | None = None,
         lease_seconds: float | None = None,
+        no_room_grace: float = NO_ROOM_GRACE_NS / 1e9,
     ) -> None:
         """Register the application `app`, or with `attach` take part in one that exists.
 
         endpoints: the masters' HTTP addresses "host:port,host:port,host:port".
         instance: with `attach`, the one meant (16 bytes or 32 hex digits); by default the newest alive of name `app`.
         lease_seconds: how long the masters keep the shuffles without hearing of us; by default the cluster's setting.
+        no_room_grace: seconds that registering and pushing wait while no worker has room; then they end with
+            NoRoomError, which names the limits that were met.
         Raises ConfigError, RetryError if no master answers, ApplicationGoneError if there is nothing to attach to.
         """
         endpoints = text("endpoints", endpoints, "the masters' HTTP addresses, host:port,host:port,host:port, in one")
@@ -72,10 +87,9 @@ class Session:
             )
         if len(app.encode()) > NAME_BYTES_MAX or not (app or instance):
             raise ConfigError(f"`app` is the application's name, 1 to {NAME_BYTES_MAX} bytes, not {app!r}")
-        if lease_seconds is not None and not isinstance(lease_seconds, int | float):
-            raise ConfigError(f"`lease_seconds` is a number of seconds, not {lease_seconds!r}")
-        if lease_seconds is not None and not 0.001 <= lease_seconds <= _LEASE_SECONDS_MAX:
-            raise ConfigError(f"`lease_seconds` is 0.001 to {_LEASE_SECONDS_MAX:.0f}, not {lease_seconds}")
+        if lease_seconds is not None:
+            lease_seconds = seconds("lease_seconds", lease_seconds, 0.001, _LEASE_SECONDS_MAX)
+        self._no_room_grace = seconds("no_room_grace", no_room_grace, 0, _NO_ROOM_SECONDS_MAX)
         self.app = app
         self.closed = False
         self._pid = os.getpid()
@@ -96,7 +110,8 @@ class Session:
     @property
     def ticket(self) -> Ticket:
         """What tasks need to act for this session."""
-        return Ticket(self._endpoints, self.cluster_id, self.instance, self._holder)
+        grace_ns = int(self._no_room_grace * 1e9)
+        return Ticket(self._endpoints, self.cluster_id, self.instance, self._holder, grace_ns)
 
     def register_map_shuffle(
         self,
@@ -112,7 +127,8 @@ class Session:
 
         maps: how many, if known. copies: 1 or 2, on different hosts; fewer if the cluster has not so many hosts.
         ack: how safe data is when a worker says so; a sealed file is synced at any level but MEMORY.
-        Raises ConfigError, NoRoomError if there is no worker, ConflictError if the number has another shape.
+        Raises ConfigError, NoRoomError if no worker with room was there within `no_room_grace`, ConflictError if the
+        number has another shape.
         """
         key, reply = self._register_shuffle(
             pb.PARTITION_KIND_MAP, partitions, maps, copies, ack, shuffle_id, generation
@@ -142,24 +158,38 @@ class Session:
             number = whole("shuffle_id", shuffle_id, 0, U32_MAX)
             self._chosen.add(number)
         key = ShuffleKey(self.instance, ShuffleId(number), Generation(generation))
-        reply: pb.RegisterShuffleReply = self._call(
-            "Shuffles/RegisterShuffle",
-            pb.RegisterShuffleRequest(
-                key=key_message(key),
-                kind=kind,
-                partitions=partitions,
-                maps=maps,
-                copies=copies,
-                ack=ack,
-                holder=self._holder,
-            ),
+        request = pb.RegisterShuffleRequest(
+            key=key_message(key),
+            kind=kind,
+            partitions=partitions,
+            maps=maps,
+            copies=copies,
+            ack=ack,
+            holder=self._holder,
         )
+        reply = self._place(key, request)
         if reply.copies < copies:
             _log.warning(
                 "fewer copies than asked for: the cluster has not enough hosts",
                 extra={"asked": copies, "copies": reply.copies, "shuffle": str(key)},
             )
         return key, reply
+
+    def _place(self, key: ShuffleKey, request: pb.RegisterShuffleRequest) -> pb.RegisterShuffleReply:
+        """Register, and again after pauses while there is no room, up to the grace."""
+        end = time.monotonic() + self._no_room_grace
+        for failures in itertools.count(1):
+            try:
+                reply: pb.RegisterShuffleReply = self._call("Shuffles/RegisterShuffle", request)
+            except NoRoomError as error:
+                if time.monotonic() >= end:
+                    raise
+                if failures == 1:
+                    _log.warning("shuffle %s waits for at most %g s: %s", key, self._no_room_grace, error)
+                time.sleep(min(pause_ns(failures, 1) / 1e9, max(end - time.monotonic(), 0.0)))
+            else:
+                return reply
+        raise AssertionError("counting does not end")
 
     def _open_shuffle(
         self, shuffle_id: int, generation: int, kind: pb.PartitionKind

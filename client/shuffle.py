@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.client.addresses import known_addresses
 from holdfast.client.compress import Buffer
+from holdfast.client.core.revivals import NO_ROOM_GRACE_NS
 from holdfast.client.reader import RangeReader, read_partitions
 from holdfast.client.runtime import runtime
 from holdfast.client.spool import SPOOL_BYTES
@@ -54,6 +55,8 @@ class Ticket:
     cluster_id: str
     instance: Instance
     holder: bytes
+    #: how long pushes wait while no worker has room
+    no_room_grace_ns: int = NO_ROOM_GRACE_NS
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,14 @@ class Directory:
 
     path: str = required("Where it is. It belongs to one worker of one cluster for good.")
     tier: Literal["MEMORY", "SSD", "HDD"] = setting("SSD", "What kind of storage it is on; faster ones fill first.")
-    capacity: Size = size("0", "What Holdfast may use of it; 0 is all that the file system has.")
+    capacity: Size = size("0", "What Holdfast may use of it; 0 is all that the file system has. Needed for MEMORY.")
+
+    def __post_init__(self) -> None:
+        if self.tier == "MEMORY" and not self.capacity:
+            raise ConfigError(
+                f'is of tier MEMORY and needs a capacity, such as capacity = "4GiB": what lies in {self.path} takes '
+                "memory of this machine"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -244,6 +244,7 @@ class Server:
         yield "holdfast_master_revives", "Failed epochs that clients asked new places for", revives.asked
         yield "holdfast_master_revives_made", "Epochs that revives made", revives.made
         yield "holdfast_master_revive_commands", "Commands that revives needed", revives.commands
+        yield "holdfast_master_revives_without_room", "Revives while no worker had room", revives.without_room
         yield "holdfast_master_moves", "Epochs moved from workers lost or started again", moves.made
         yield "holdfast_master_move_commands", "Commands that did it", moves.commands
         yield "holdfast_master_commits", "Generations of REDUCE partitions committed here", sealing.commits

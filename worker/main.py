@@ -9,12 +9,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.common.config import Config, parse, require_worker
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.worker.storage.prepare import DirectorySettings, StoreSettings, prepare
+
+if TYPE_CHECKING:
+    from holdfast.worker.storage.away import Away
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -42,4 +47,16 @@ def _store_settings(config: Config) -> StoreSettings:
         DirectorySettings(path=found.path, tier=found.tier, capacity_bytes=int(found.capacity))
         for found in config.worker.directories
     )
-    return StoreSettings(cluster_id=config.cluster.id, worker_name=config.worker.name, directories=directories)
+    return StoreSettings(
+        cluster_id=config.cluster.id,
+        worker_name=config.worker.name,
+        directories=directories,
+        open_away=partial(_open_away, config) if config.dfs.url else None,
+    )
+
+
+def _open_away(config: Config, uid: bytes) -> Away:
+    from holdfast.common.dfs.store import DfsStore
+    from holdfast.worker.storage.away import Away
+
+    return Away(partial(DfsStore, config.dfs, config.cluster.id), config.cluster.id, uid)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.client.cli.output import Document, in_bytes, in_seconds, json_option, masters_option, show, table
+from holdfast.client.cli.output import Document, in_seconds, json_option, masters_option, show, table
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.ids import INSTANCE_BYTES
 from holdfast.common.limits import U32_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.sizes import in_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console

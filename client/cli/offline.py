@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.client.cli.output import console, in_bytes, json_option, show, table
+from holdfast.client.cli.output import console, json_option, show, table
 from holdfast.common.errors import ConfigError
+from holdfast.common.sizes import in_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console

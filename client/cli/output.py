@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.common.errors import ConfigError
-from holdfast.common.settings import SIZE_UNITS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -101,14 +100,6 @@ def _lines(what: str, total: int) -> Callable[[str], None]:
             click.echo(f"{what}: {done} of {total}" + (f", {note}" if note else ""), err=True)
 
     return step
-
-
-def in_bytes(count: float) -> str:
-    """`count` bytes for people: "1.5 MiB"."""
-    for unit, factor in sorted(SIZE_UNITS.items(), key=lambda item: -item[1]):
-        if count >= factor > 1:
-            return f"{count / factor:.1f} {unit}"
-    return f"{count:.0f} B"
 
 
 def in_seconds(seconds: float) -> str:

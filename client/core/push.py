@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from holdfast.client.core.fates import Fate, fate_of
 from holdfast.client.core.locations import Destination, Locations
-from holdfast.client.core.revivals import REVIVES_MAX, Revivals, Revive
+from holdfast.client.core.revivals import NO_ROOM_GRACE_NS, REVIVES_MAX, Revivals, Revive
 from holdfast.client.core.route import pause_ns
 from holdfast.client.core.window import Window
 from holdfast.common.errors import HoldfastError, NoRoomError, Status, error_for
@@ -138,8 +138,9 @@ class PushSession:
         press_bytes: int = PRESS_BYTES,
         unanswered_bytes_max: int = UNANSWERED_BYTES_MAX,
         revives_max: int = REVIVES_MAX,
+        no_room_grace_ns: int = NO_ROOM_GRACE_NS,
     ) -> None:
-        """`where` names shuffle, map and attempt in errors."""
+        """`where` names shuffle, map and attempt in errors; `no_room_grace_ns` is how long no worker may have room."""
         self._locations = locations
         self._where = where
         self._press_bytes = press_bytes
@@ -154,7 +155,7 @@ class PushSession:
         #: of room asked for, by all workers together
         self._asked_bytes = 0
         self._frames: dict[int, Send] = {}
-        self._revivals = Revivals(locations, revives_max)
+        self._revivals = Revivals(locations, revives_max, no_room_grace_ns)
         self._finishing = False
         self.over = False
 
@@ -265,15 +266,16 @@ class PushSession:
         return effects + self._advance()
 
     def revived(
-        self, locations: Sequence[tuple[PartitionId, Location]], incarnations: Mapping[WorkerId, Incarnation]
+        self,
+        locations: Sequence[tuple[PartitionId, Location]],
+        incarnations: Mapping[WorkerId, Incarnation],
+        room: str = "",
     ) -> list[Effect]:
-        """The masters name the places of now."""
-        self._revivals.answered()
-        if self.over:
-            return []
+        """The masters name the places of now, and where no worker has room which limits were met."""
         for partition, location in locations:
             self._locations.learn(partition, location, incarnations)
-        return self._advance()
+        self._revivals.answered(room)
+        return [] if self.over else self._advance()
 
     def revive_failed(self, error: HoldfastError) -> list[Effect]:
         """The masters refuse, or do not answer."""

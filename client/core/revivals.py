@@ -1,8 +1,10 @@
 """Which partitions of a push session wait for a new place, and when the masters are asked for it.
 
 Rules: pure. One Revive is under way at a time and names everything refused until then. Partitions that were asked for
-again and again without an accepted batch in between are waited for ever longer, and given up in the end. A soft split
-is asked about in passing: its place is good still. Called by push.py.
+again and again without an accepted batch in between are waited for ever longer, and given up in the end. While the
+masters say that no worker has room, that budget is not touched: they are asked again after pauses, until the sum of
+these since the last accepted batch is the grace. A soft split is asked about in passing: its place is good still.
+Called by push.py.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
 REVIVES_MAX = 32
 #: Partitions in one Revive.
 REVIVE_PARTITIONS_MAX = 16_384
+#: How long is waited while no worker has room: to move some GiB to another tier, or to drop the shuffles of a job that
+#: has ended, takes a minute or so.
+NO_ROOM_GRACE_NS = 120 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +38,10 @@ class Revive:
 class Revivals:
     """The waiting partitions of one attempt."""
 
-    def __init__(self, locations: Locations, revives_max: int) -> None:
+    def __init__(self, locations: Locations, revives_max: int, no_room_grace_ns: int) -> None:
         self._places = locations.places
         self._revives_max = revives_max
+        self._grace_ns = no_room_grace_ns
         #: batches of partitions that wait for a new place
         self.parked: dict[PartitionId, deque[int]] = {}
         #: why they wait: the epoch, its place and what was said of it
@@ -46,6 +52,14 @@ class Revivals:
         self._rounds: dict[PartitionId, int] = {}
         self._asked = False
         self._pausing = False
+        #: what the Revive under way names that cannot go anywhere
+        self._asking: list[PartitionId] = []
+        #: which limits were met where no worker has room, "" while some has
+        self._room = ""
+        #: partitions that waited for room since the last accepted batch of one of them, how often, and how long in all
+        self._starved: set[PartitionId] = set()
+        self._starvations = 0
+        self._starved_ns = 0
         #: what was said last, for the error
         self.cause = ""
 
@@ -66,9 +80,12 @@ class Revivals:
 
     def accepted(self, partitions: Iterable[PartitionId]) -> None:
         """Batches of these were kept."""
-        if self._rounds:
+        if self._rounds or self._starved:
             for partition in partitions:
                 self._rounds.pop(partition, None)
+                if partition in self._starved:
+                    self._starved.clear()
+                    self._starvations = self._starved_ns = 0
 
     def placed(self) -> list[int]:
         """Return the batches that need not wait any more: their partitions have a new place."""
@@ -83,6 +100,9 @@ class Revivals:
 
     def spent(self) -> str:
         """Return why the attempt should be given up, "" while it should not."""
+        waits = self._asked or self._pausing
+        if self._room and self._refused and self._starved_ns >= self._grace_ns and not waits:
+            return f"waited {self._starved_ns / 1e9:.0f} s for room for {len(self._refused)} partitions. {self._room}"
         rounds, partition = max(((self._rounds.get(each, 0), each) for each in self._refused), default=(0, None))
         if partition is None or rounds < self._revives_max or self._asked:
             return ""
@@ -97,7 +117,11 @@ class Revivals:
         """Return how long to wait before the next Revive, 0 if one may be asked now or none is due."""
         if self._asked or self._pausing or not self._refused:
             return 0
-        pause = pause_ns(max(self._rounds.get(each, 0) for each in self._refused), 2)
+        if self._room:
+            pause = pause_ns(self._starvations, 1)
+            self._starved_ns += pause
+        else:
+            pause = pause_ns(max(self._rounds.get(each, 0) for each in self._refused), 2)
         self._pausing = pause > 0
         return pause
 
@@ -115,15 +139,27 @@ class Revivals:
         # Asked about once: the next answer of the place says so again.
         self._soft.clear()
         rows = rows[:REVIVE_PARTITIONS_MAX]
-        for partition, _, status in rows:
-            if status is not Status.SOFT_SPLIT:
-                self._rounds[partition] = self._rounds.get(partition, 0) + 1
+        self._asking = [partition for partition, _, status in rows if status is not Status.SOFT_SPLIT]
+        for partition in self._asking:
+            self._rounds[partition] = self._rounds.get(partition, 0) + 1
         self._asked = True
         return Revive(rows, self._unusable(unreachable))
 
-    def answered(self) -> None:
-        """The Revive is answered, whatever the answer is."""
+    def answered(self, room: str = "") -> None:
+        """The Revive is answered, whatever the answer is; `room` says which limits were met where no worker has room.
+
+        Places that it names are learnt before.
+        """
         self._asked = False
+        self._room = room
+        if not room:
+            return
+        for partition in self._asking:
+            refused = self._refused.get(partition)
+            if refused is not None and self._places[partition].epoch <= refused[0]:
+                self._rounds[partition] = max(self._rounds.get(partition, 0) - 1, 0)
+                self._starved.add(partition)
+        self._starvations += 1
 
     def _unusable(self, unreachable: Iterable[WorkerId]) -> tuple[WorkerId, ...]:
         """The workers that this client cannot use now."""

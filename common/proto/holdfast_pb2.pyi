@@ -241,14 +241,16 @@ class NewLocation(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., primary: _Optional[int] = ..., replica: _Optional[int] = ..., hint: _Optional[int] = ...) -> None: ...
 
 class ReviveReply(_message.Message):
-    __slots__ = ("locations", "workers", "raft_index")
+    __slots__ = ("locations", "workers", "raft_index", "room")
     LOCATIONS_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    ROOM_FIELD_NUMBER: _ClassVar[int]
     locations: _containers.RepeatedCompositeFieldContainer[NewLocation]
     workers: _containers.RepeatedCompositeFieldContainer[WorkerAddress]
     raft_index: int
-    def __init__(self, locations: _Optional[_Iterable[_Union[NewLocation, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ...) -> None: ...
+    room: str
+    def __init__(self, locations: _Optional[_Iterable[_Union[NewLocation, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ..., room: _Optional[str] = ...) -> None: ...
 
 class CommitRequest(_message.Message):
     __slots__ = ("call", "key", "winners_array", "holder")
@@ -313,7 +315,7 @@ class UnregisterShuffleReply(_message.Message):
     def __init__(self, dropped: _Optional[int] = ...) -> None: ...
 
 class Directory(_message.Message):
-    __slots__ = ("id", "path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem")
+    __slots__ = ("id", "path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem", "full")
     ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
@@ -322,6 +324,7 @@ class Directory(_message.Message):
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     HEALTHY_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    FULL_FIELD_NUMBER: _ClassVar[int]
     id: bytes
     path: str
     tier: str
@@ -330,7 +333,8 @@ class Directory(_message.Message):
     free_bytes: int
     healthy: bool
     problem: str
-    def __init__(self, id: _Optional[bytes] = ..., path: _Optional[str] = ..., tier: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., problem: _Optional[str] = ...) -> None: ...
+    full: str
+    def __init__(self, id: _Optional[bytes] = ..., path: _Optional[str] = ..., tier: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., problem: _Optional[str] = ..., full: _Optional[str] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
     __slots__ = ("call", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "raft_index")

@@ -24,7 +24,7 @@ from holdfast.common.errors import Status
 from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
 from holdfast.common.reduce_layouts import CopyResult, EpochResult
 from holdfast.common.reduce_messages import SealedEpoch
-from holdfast.master.core.epochs import vouches
+from holdfast.master.core.epochs import restarted, vouches
 from holdfast.master.core.records import Worker
 
 EpochKey = tuple[int, int]
@@ -169,3 +169,14 @@ def may_have_lost(epochs: Iterable[PlacedEpoch], workers: Mapping[int, Worker], 
         if not any(copy is not None and copy.alive and vouches(copy, placed.placed_index, ack) for copy in copies):
             return True
     return False
+
+
+def left_behind(epochs: Iterable[PlacedEpoch], workers: Mapping[int, Worker]) -> dict[int, list[EpochKey]]:
+    """Return, by worker, the epochs that these workers held before their latest start: nothing is added to them."""
+    found: dict[int, list[EpochKey]] = {}
+    for placed in epochs:
+        for number in (placed.primary, placed.replica):
+            worker = workers.get(number)
+            if worker is not None and restarted(worker, placed.placed_index):
+                found.setdefault(number, []).append((placed.partition, placed.epoch))
+    return found

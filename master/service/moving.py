@@ -4,6 +4,9 @@ Rules
 * Looked for when this master begins to lead, when workers were lost or are back, and when one registered: what is wrong
   is read from the state, so it does not matter who noticed it first, nor how far the leader before had come.
 * All epochs of all shuffles go together, in as few commands as their bound allows. What is being committed stays.
+* What a worker had open before its latest start is then sealed there, in the background and in slices: unsealed files
+  cannot be moved to another tier, and a small worker that is killed again and again would fill up with them. Which
+  epochs those are is read from the state, so a new leader has them sealed again, and workers repeat their answers.
 * Places are worked out in a thread where they are many.
 
 Runs in the event loop.
@@ -19,12 +22,13 @@ from dataclasses import dataclass
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import NO_WORKER
+from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.bounds import MOVES_PER_COMMAND_MAX
 from holdfast.master.core.epochs import restarted
 from holdfast.master.core.moves import Move, pack_moves
 from holdfast.master.core.records import KIND_REDUCE, Shuffle, Worker
-from holdfast.master.core.seals import PlacedEpoch
+from holdfast.master.core.seals import PlacedEpoch, left_behind
 from holdfast.master.core.state import State
 from holdfast.master.placement.ring import Candidate
 from holdfast.master.placement.spread import spread
@@ -52,18 +56,24 @@ class Mover:
         self._registry = registry
         self._locations = locations
         self._sealing = sealing
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        #: set when what could be moved was moved: what started workers left may be sealed
+        self._moved = asyncio.Event()
+        #: by worker the start, as a place in the log, up to which all was handed on to be sealed
+        self._sealed: dict[int, int] = {}
         self.counts = MoveCounts()
         leader.listeners.append(self._led)
 
     def _led(self, leads: bool) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
         if leads:
+            self._sealed.clear()
             self._leader.workers_changed.set()
-            self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(self._leader.watch)
+            for work in (self._run(), self._run_seals()):
+                self._tasks.append(asyncio.get_running_loop().create_task(work))
+                self._tasks[-1].add_done_callback(self._leader.watch)
 
     async def _run(self) -> None:
         while True:
@@ -74,16 +84,36 @@ class Mover:
             except HoldfastError as error:
                 log.warning("epochs were not moved", extra={"status": error.status.name, "why": str(error)})
                 done = False
+            self._moved.set()
             if not done:
                 await asyncio.sleep(self._leader.config.lease.tick.seconds)
                 self._leader.workers_changed.set()
 
+    async def _run_seals(self) -> None:
+        while True:
+            await self._moved.wait()
+            self._moved.clear()
+            try:
+                await self._seal_left()
+            except HoldfastError as error:
+                log.info("not all was sealed early", extra={"status": error.status.name, "why": str(error)})
+
+    async def _seal_left(self) -> None:
+        """Have everything sealed that workers held before their latest start, once for each start."""
+        workers = self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive])
+        fresh = {each.id: each for each in workers if self._sealed.get(each.id) != each.started_index}
+        last_start = max((each.started_index for each in fresh.values()), default=0)
+        for shuffle in self._leader.peek(lambda state: _open_since(state, last_start)) if fresh else ():
+            left = await self._locations.with_epochs(shuffle, lambda epochs: left_behind(epochs, fresh))
+            for number, epochs in left.items():
+                for at in range(0, len(epochs), SEAL_EPOCHS_MAX):
+                    await self._sealing.seal_left(shuffle.key, number, epochs[at : at + SEAL_EPOCHS_MAX])
+        self._sealed |= {each.id: each.started_index for each in fresh.values()}
+
     async def _move(self) -> bool:
         """Move everything that has to; return whether nothing is left that could be moved later."""
         workers, suspects = self._leader.peek(_suspects)
-        candidates = self._registry.candidates()
-        if not candidates:
-            return True  # nowhere to go; the next worker that registers is looked at
+        candidates = {ack: self._registry.candidates(KIND_REDUCE, ack) for ack in {each.ack for each in suspects}}
         done = True
         waiting: list[cmd.Revive] = []
         rows = 0
@@ -91,7 +121,9 @@ class Mover:
             if self._sealing.begun(shuffle.key):
                 done = False
                 continue
-            moves = await self._moves(shuffle, workers, candidates)
+            if not candidates[shuffle.ack]:
+                continue  # nowhere to go; the next worker that registers is looked at, and clients ask
+            moves = await self._moves(shuffle, workers, candidates[shuffle.ack])
             for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
                 part = moves[at : at + MOVES_PER_COMMAND_MAX]
                 if rows + len(part) > MOVES_PER_COMMAND_MAX:
@@ -121,14 +153,16 @@ def _suspects(state: State) -> tuple[dict[int, Worker], list[Shuffle]]:
     """Return all workers, and the open shuffles some of whose epochs may have to move."""
     alive = all(worker.alive for worker in state.workers.values())
     last_start = max((worker.started_index for worker in state.workers.values()), default=0)
-    found = [
+    return dict(state.workers), _open_since(state, last_start if alive else state.index)
+
+
+def _open_since(state: State, index: int) -> list[Shuffle]:
+    """Return the shuffles of REDUCE partitions that are not committed and were there at this place in the log."""
+    return [
         shuffle
         for shuffle in state.every_shuffle()
-        if shuffle.kind == KIND_REDUCE
-        and not shuffle.committed_ms
-        and (not alive or last_start >= shuffle.created_index)
+        if shuffle.kind == KIND_REDUCE and not shuffle.committed_ms and shuffle.created_index <= index
     ]
-    return dict(state.workers), found
 
 
 def _moves(

@@ -1,11 +1,13 @@
 """The service Registry: what workers call.
 
 Rules: a heartbeat stays in this master's memory; registering is a command. Whether a shuffle is unknown is only said
-after a proof of leadership, because a worker deletes upon it. Called through handlers.py; `candidates` by the placement
-of shuffles.
+after a proof of leadership, because a worker deletes upon it. Called through handlers.py; `candidates` and `no_room` by
+the placement of shuffles.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -15,6 +17,7 @@ from holdfast.master.core.records import Directory, Worker
 from holdfast.master.core.state import State
 from holdfast.master.placement.ring import Candidate
 from holdfast.master.service.leader import Leader, Report, key_of
+from holdfast.master.service.room import no_room, takes
 
 #: Counters that a heartbeat may carry; they are shown to people as they are.
 _COUNTERS_MAX = 256
@@ -102,13 +105,23 @@ class Registry:
             reply.unheard.extend(key for key, strange in zip(request.keys, unheard, strict=True) if strange)
         return reply
 
-    def candidates(self) -> list[Candidate]:
-        """Return the workers that may be given data: alive, and with a directory that takes it."""
-        alive = self._leader.peek(lambda state: [worker for worker in state.workers.values() if worker.alive])
-        return [Candidate(worker.id, worker.host) for worker in alive if self._takes_data(worker)]
+    def candidates(self, kind: int, ack: int) -> list[Candidate]:
+        """Return the workers that may be given data of such a shuffle: alive, and with a directory that takes it."""
+        return [
+            Candidate(worker.id, worker.host)
+            for worker, directories in self._heard()
+            # A new leader has not heard everybody yet; a worker refuses what it cannot take.
+            if directories is None or any(takes(each, kind, ack) for each in directories)
+        ]
 
-    def _takes_data(self, worker: Worker) -> bool:
-        report = self._leader.reports.get(worker.id)
-        if report is None or report.incarnation != worker.incarnation:
-            return True  # a new leader has not heard it yet; the worker refuses what it cannot take
-        return any(each.healthy and each.free_bytes > 0 for each in report.heartbeat.directories)
+    def no_room(self) -> str:
+        """Say which limits living workers met, where none is a candidate; "" if none is alive."""
+        heard = [(worker.name, directories or ()) for worker, directories in self._heard()]
+        return no_room(heard) if heard else ""
+
+    def _heard(self) -> Iterator[tuple[Worker, Sequence[pb.Directory] | None]]:
+        """Yield the living workers, each with the directories of its last heartbeat, None before the first one."""
+        for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive]):
+            report = self._leader.reports.get(worker.id)
+            heard = report is not None and report.incarnation == worker.incarnation
+            yield worker, report.heartbeat.directories if report is not None and heard else None

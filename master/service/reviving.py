@@ -2,7 +2,8 @@
 
 Rules: what has a newer epoch already is answered from the state; so clients that all lost the same worker only read.
 One command of a shuffle at a time: who comes meanwhile waits and finds most of what it needs made. During a commit
-nothing is made; afterwards the answer is COMMITTED. Epochs that were hard-split are handed on to be sealed early.
+nothing is made; afterwards the answer is COMMITTED. Epochs that were hard-split are handed on to be sealed early. Where
+no worker has room nothing is made and the answer says so; sealing then is what lets their data go to another tier.
 
 Runs in the event loop. Called by shuffles.py.
 """
@@ -42,6 +43,7 @@ class ReviveCounts:
     asked: int = 0
     made: int = 0
     commands: int = 0
+    without_room: int = 0
 
 
 class Reviver:
@@ -55,8 +57,12 @@ class Reviver:
         self._turns: WeakValueDictionary[ShuffleKey, asyncio.Lock] = WeakValueDictionary()
         self.counts = ReviveCounts()
 
-    async def revive(self, shuffle: Shuffle, request: pb.ReviveRequest) -> list[pb.NewLocation]:
-        """Return the newest location of each failed partition, in the order asked."""
+    async def revive(self, shuffle: Shuffle, request: pb.ReviveRequest) -> tuple[list[pb.NewLocation], str]:
+        """Return the newest location of each failed partition, in the order asked.
+
+        Where no living worker has room for more: of those that have a newer one already, and which limits were met.
+        Raises RetryError if no worker is alive.
+        """
         if len(request.failed) > REVIVE_EPOCHS_MAX or len(request.unusable_workers) > _UNUSABLE_MAX:
             raise _bad(f"a revive names at most {REVIVE_EPOCHS_MAX} partitions and {_UNUSABLE_MAX} workers")
         if shuffle.kind != KIND_REDUCE:
@@ -64,7 +70,7 @@ class Reviver:
         key = shuffle.key
         self.counts.asked += len(request.failed)
         await self._check(shuffle, request.failed)
-        newest = self._newest(key, request.failed)
+        newest, room = self._newest(key, request.failed), ""
         if any(each is None for each in newest):
             turn = self._turns.get(key)
             if turn is None:
@@ -74,9 +80,9 @@ class Reviver:
                 newest = self._newest(key, request.failed)
                 lacking = [each for each, there in zip(request.failed, newest, strict=True) if there is None]
                 if lacking:
-                    await self._make(key, lacking, frozenset(request.unusable_workers))
+                    room = await self._make(key, lacking, frozenset(request.unusable_workers))
                     newest = self._newest(key, request.failed)
-        return [_told(each) for each in newest if each is not None]
+        return [_told(each) for each in newest if each is not None], room
 
     async def _check(self, shuffle: Shuffle, failed: Sequence[pb.FailedEpoch]) -> None:
         """Refuse partitions and epochs that never were. Raises ProtocolError."""
@@ -113,14 +119,15 @@ class Reviver:
             raise GiveUpError(f"{key} is committed, or was dropped; this attempt ends", status=Status.COMMITTED)
         return found
 
-    async def _make(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch], unusable: frozenset[int]) -> None:
-        """Have the next epoch of each made."""
+    async def _make(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch], unusable: frozenset[int]) -> str:
+        """Have the next epoch of each made; return which limits were met where no worker has room, else ""."""
         places_now = await self._where(key, failed)
         avoids = [unusable | _to_blame(each, at) for each, at in zip(failed, places_now, strict=True)]
         places = self._places(key, avoids)
+        room = "" if places else self._no_room()
         moves = [
             Move(each.partition, each.epoch, place.primary, place.replica)
-            for each, place in zip(failed, places, strict=True)
+            for each, place in zip(failed, places, strict=not room)
         ]
         for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
             body = cmd.Revive(key, pack_moves(moves[at : at + MOVES_PER_COMMAND_MAX]))
@@ -130,13 +137,22 @@ class Reviver:
         split = [at for each, at in zip(failed, places_now, strict=True) if each.status == Status.HARD_SPLIT]
         if split:
             self._sealing.seal_early(key, split)
+        return room
 
     def _places(self, key: ShuffleKey, avoids: Sequence[frozenset[int]]) -> list[Place]:
-        copies = self._leader.peek(lambda state: (found := state.shuffle(key)) and found.copies_wanted) or 1
-        places = spread(avoids, self._registry.candidates(), copies, secrets.token_bytes(8))
-        if not places:
-            raise RetryError("no worker is alive with a directory that takes data; waiting for one")
-        return places
+        """Return a place for each; none at all where nobody takes data."""
+        shuffle = self._leader.peek(lambda state: state.shuffle(key))
+        if shuffle is None:
+            raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
+        candidates = self._registry.candidates(shuffle.kind, shuffle.ack)
+        return spread(avoids, candidates, shuffle.copies_wanted, secrets.token_bytes(8))
+
+    def _no_room(self) -> str:
+        self.counts.without_room += 1
+        room = self._registry.no_room()
+        if not room:
+            raise RetryError("no worker is alive; waiting for one")
+        return room
 
     async def _where(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]) -> list[PlacedEpoch]:
         """Return where the failed epochs, each the newest of its partition, are."""

@@ -10,10 +10,10 @@ Rules
   or from its last heartbeat if it is lost. One that answers that it is busy or its disk full has the data and is waited
   for five times as long; then the commit fails with NO_ROOM and nothing is said, so it can be asked for again. Where
   the other copy is known neither is waited for, nor one that lives and does not answer within seconds.
-* Epochs that were hard-split are sealed early, one worker after another in the background; what fails there is only
-  sealed later.
+* Epochs that were hard-split are sealed early, one worker after another in the background, and so is what workers had
+  open that have started again (moving.py); what fails there is only sealed later.
 
-Runs in the event loop. Called by shuffles.py and reviving.py.
+Runs in the event loop. Called by shuffles.py, reviving.py and moving.py.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ _PATIENCE_GRACES = 5
 _LOST_S = 3.0
 #: One that lives and does not answer for so long is waited for only where there is no other copy.
 _SLOW_S = 5.0
+#: An early seal that is not answered for so long is left to the commit: others wait behind it.
+_EARLY_S = 60.0
 
 
 @dataclass(slots=True)
@@ -117,6 +119,8 @@ class Sealing:
         self._commits: dict[ShuffleKey, _Commit] = {}
         self._waiting = 0
         self._early: deque[tuple[ShuffleKey, int, tuple[tuple[int, int], ...]]] = deque()
+        #: epochs that were asked for early; the oldest are forgotten, and may be asked for again
+        self._asked_early: dict[tuple[ShuffleKey, int, int], None] = {}
         self._early_task: asyncio.Task[None] | None = None
         self.counts = SealCounts()
         leader.listeners.append(self._led)
@@ -129,6 +133,7 @@ class Sealing:
         if self._early_task is not None:
             self._early_task.cancel()
         self._early.clear()
+        self._asked_early.clear()
         self._links.close()
 
     def begun(self, key: ShuffleKey) -> bool:
@@ -339,27 +344,46 @@ class Sealing:
     # Early seals.
 
     def seal_early(self, key: ShuffleKey, epochs: Sequence[PlacedEpoch]) -> None:
-        """Have epochs sealed that nobody writes to any more."""
-        for worker in sorted({worker for each in epochs for worker in (each.primary, each.replica)}):
-            asked = tuple((each.partition, each.epoch) for each in epochs if worker in (each.primary, each.replica))
+        """Have epochs sealed that nobody writes to any more. Clients may name the same ones again and again."""
+        fresh = [each for each in epochs if (key, each.partition, each.epoch) not in self._asked_early]
+        for worker in sorted({worker for each in fresh for worker in (each.primary, each.replica)}):
+            asked = tuple((each.partition, each.epoch) for each in fresh if worker in (each.primary, each.replica))
             if len(self._early) < EARLY_MAX:
                 self._early.append((key, worker, asked[:SEAL_EPOCHS_MAX]))
+        for each in fresh:
+            self._asked_early[key, each.partition, each.epoch] = None
+        while len(self._asked_early) > EARLY_MAX:
+            del self._asked_early[next(iter(self._asked_early))]
         if self._early and (self._early_task is None or self._early_task.done()):
             self._early_task = asyncio.get_running_loop().create_task(self._run_early())
 
     async def _run_early(self) -> None:
         while self._early:
-            key, number, epochs = self._early.popleft()
-            try:
-                await self._seal_one_early(key, number, epochs)
-            except HoldfastError as error:
-                log.info("not sealed early", extra={"shuffle": str(key), "worker": number, "why": str(error)})
+            key, worker, epochs = self._early.popleft()
+            if not await self.seal_left(key, worker, epochs):
+                for partition, epoch in epochs:
+                    self._asked_early.pop((key, partition, epoch), None)
 
-    async def _seal_one_early(self, key: ShuffleKey, number: int, epochs: Sequence[tuple[int, int]]) -> None:
-        worker = self._leader.peek(lambda state: state.workers.get(number))
-        if worker is not None and worker.alive and not self.begun(key):
-            await self._seal(worker, self._request(key, epochs, 0))
-            self.counts.early += len(epochs)
+    async def seal_left(self, key: ShuffleKey, number: int, epochs: Sequence[tuple[int, int]]) -> bool:
+        """Have a worker seal at most SEAL_EPOCHS_MAX epochs that nobody writes to any more, and wait for it.
+
+        What goes wrong is only logged, and the answer False: the commit seals them, too.
+        """
+        try:
+            async with asyncio.timeout(_EARLY_S):
+                return await self._seal_one_early(key, number, epochs)
+        except (HoldfastError, TimeoutError) as error:
+            why = str(error) or "no answer"
+            log.info("not sealed early", extra={"shuffle": str(key), "worker": number, "why": why})
+            return False
+
+    async def _seal_one_early(self, key: ShuffleKey, number: int, epochs: Sequence[tuple[int, int]]) -> bool:
+        shuffle, worker = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))
+        if shuffle is None or shuffle.committed_ms or self.begun(key) or worker is None or not worker.alive:
+            return False
+        await self._seal(worker, self._request(key, epochs, 0))
+        self.counts.early += len(epochs)
+        return True
 
 
 def _dropped(key: ShuffleKey) -> GiveUpError:

@@ -136,9 +136,9 @@ class Shuffles:
         key = key_of(request.key)
         await self._leader.renew(key.instance, request.holder)
         shuffle = self._leader.peek(lambda state: state.shuffle(key)) or await self._shuffle(key)
-        locations = await self._reviver.revive(shuffle, request)
-        workers = {worker for each in locations for worker in (each.primary, each.replica)}
-        return pb.ReviveReply(locations=locations, workers=self._addresses(workers), raft_index=self._leader.index())
+        locations, room = await self._reviver.revive(shuffle, request)
+        workers = self._addresses({worker for each in locations for worker in (each.primary, each.replica)})
+        return pb.ReviveReply(locations=locations, workers=workers, raft_index=self._leader.index(), room=room)
 
     async def commit(self, request: pb.CommitRequest) -> pb.CommitReply:
         """Say the final word on a generation: who won, and for REDUCE partitions what the workers have sealed."""
@@ -239,9 +239,9 @@ class Shuffles:
         if known is not None:
             assignment, placed = known.assignment, known.copies
         elif request.kind == KIND_MAP:
-            assignment, placed = self._place_maps(copies)
+            assignment, placed = self._place_maps(copies, request.ack)
         else:
-            assignment, placed = await self._place_partitions(request.partitions, copies)
+            assignment, placed = await self._place_partitions(request.partitions, copies, request.ack)
         upload = b"" if len(assignment) <= COMMAND_PART_BYTES else upload_name(repr(key).encode(), assignment)
         body = cmd.RegisterShuffle(
             key=key,
@@ -261,25 +261,28 @@ class Shuffles:
         else:
             self._leader.expect(await self._leader.proposer.submit(command))
 
-    def _place_maps(self, copies: int) -> tuple[bytes, int]:
+    def _place_maps(self, copies: int, ack: int) -> tuple[bytes, int]:
         """Return the assignment of a shuffle of MAP partitions, and how many copies it has."""
-        ring = map_ring(self._registry.candidates(), copies, secrets.token_bytes(8))
+        ring = map_ring(self._registry.candidates(KIND_MAP, ack), copies, secrets.token_bytes(8))
         if not ring.workers:
-            raise _nowhere()
+            raise self._nowhere()
         return MapAssignment(tuple(WorkerId(worker) for worker in ring.workers), ring.copies).encode(), ring.copies
 
-    async def _place_partitions(self, partitions: int, copies: int) -> tuple[bytes, int]:
+    async def _place_partitions(self, partitions: int, copies: int, ack: int) -> tuple[bytes, int]:
         """Return the assignment of a shuffle of REDUCE partitions, and how many copies it has."""
-        candidates, seed = self._registry.candidates(), secrets.token_bytes(8)
+        candidates, seed = self._registry.candidates(KIND_REDUCE, ack), secrets.token_bytes(8)
+        if not candidates:
+            raise self._nowhere()
 
         def work() -> tuple[bytes, int]:
             places = spread([()] * partitions, candidates, copies, seed)
-            if not places:
-                raise _nowhere()
             rows = tuple([Location(Epoch(0), WorkerId(each.primary), WorkerId(each.replica)) for each in places])
             return ReduceLocations(rows).encode(), 1 if places[0].replica == NO_WORKER else copies
 
         return await off_loop(partitions, work)
+
+    def _nowhere(self) -> NoRoomError:
+        return NoRoomError(self._registry.no_room() or "no worker is alive; start one, see `holdfast workers`")
 
     async def _lost_before(self, key: ShuffleKey) -> bool:
         """Whether the generation before this one, of REDUCE partitions and not committed, may have lost data."""
@@ -337,10 +340,6 @@ def _same_shape(shuffle: Shuffle, request: pb.RegisterShuffleRequest) -> bool:
     named = (request.kind, request.partitions, request.copies or 1, request.ack)
     known = (shuffle.kind, shuffle.partitions, shuffle.copies_wanted, shuffle.ack)
     return named == known and request.maps in (0, shuffle.maps)
-
-
-def _nowhere() -> NoRoomError:
-    return NoRoomError("no worker is alive with a directory that takes data; start one, see `holdfast workers`")
 
 
 def _bad(message: str) -> ProtocolError:

@@ -6,7 +6,7 @@ from holdfast.client.cli.benches.figures import Figure
 from holdfast.client.cli.drills.ledger import Ledger, State
 from holdfast.client.cli.drills.map_files import MapFile
 from holdfast.client.cli.drills.report import Report
-from holdfast.client.cli.output import in_bytes, in_seconds, percentile
+from holdfast.client.cli.output import in_seconds, percentile
 from holdfast.common.batch import parse_batches
 from holdfast.common.checksum import partition_seed
 from holdfast.common.ids import (
@@ -21,6 +21,7 @@ from holdfast.common.ids import (
     ShuffleId,
     ShuffleKey,
 )
+from holdfast.common.sizes import in_bytes
 
 
 def ledger() -> Ledger:

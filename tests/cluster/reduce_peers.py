@@ -14,16 +14,26 @@ from collections.abc import AsyncIterator, Sequence
 from holdfast.client.cluster import LocalCluster
 from holdfast.common.errors import HoldfastError, Status
 from holdfast.common.frame import FrameHeader, FrameType
-from holdfast.common.ids import AttemptId, Incarnation, WorkerId
-from holdfast.common.limits import FRAME_BODY_BYTES_MAX
+from holdfast.common.ids import (
+    NO_WORKER,
+    AttemptId,
+    Generation,
+    Incarnation,
+    Instance,
+    ShuffleId,
+    ShuffleKey,
+    WorkerId,
+)
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
 from holdfast.common.messages import Ack, Hello, HelloOk, Role
 from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.control import ControlClient
 from holdfast.common.net.frame_server import FrameServer, ServerConnection, serve
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import EpochResult, ReduceLocations, ReduceManifest, ReduceWinners
-from holdfast.common.reduce_messages import Seal, SealAnswer, SealedEpoch
+from holdfast.common.reduce_messages import ReplicaPlace, Seal, SealAnswer, SealedEpoch
 from tests.cluster.masters import Driver, leader_of, silent, worker
+from tests.support.reduce_data import RawClient, Writer
 
 
 class Peer:
@@ -169,6 +179,27 @@ class ReduceDriver(Driver):
     async def info(self) -> pb.ShuffleInfo:
         listed = await self.client.call("Admin/ListShuffles", pb.ListShufflesRequest(instance=self.instance))
         return listed.shuffles[0]
+
+
+async def push_one_each(driver: ReduceDriver, placed: ReduceLocations, reply: pb.RegisterShuffleReply, ack: Ack):
+    """Push one batch to every partition, each to its worker and replica."""
+    addresses = {each.worker: each for each in reply.workers}
+    key = ShuffleKey(Instance(driver.instance), ShuffleId(1), Generation(0))
+    writer = Writer(key, map=0, attempt=5)
+    for worker_id, at in addresses.items():
+        host, port = at.address.split(":")
+        raw = RawClient(*await asyncio.open_connection(host, int(port)))
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(raw.close)
+            await raw.say_hello(Role.CLIENT, driver.client.cluster_id)
+            await raw.credit(1 * MIB)
+            for partition, place in enumerate(placed.partitions):
+                if place.primary == worker_id:
+                    replica = None
+                    if place.replica != NO_WORKER:
+                        other = addresses[place.replica]
+                        replica = ReplicaPlace(place.replica, Incarnation(other.incarnation), other.address)
+                    assert await raw.push(writer, [writer.batch(partition, bytes(1000))], ack, replica=replica) == {}
 
 
 def metric(cluster: LocalCluster, name: str) -> float:

@@ -5,7 +5,6 @@ workers.
 """
 
 import asyncio
-import contextlib
 import secrets
 
 import pytest
@@ -15,21 +14,15 @@ from holdfast.common.errors import ConflictError, GiveUpError, HoldfastError, Pr
 from holdfast.common.ids import (
     NO_WORKER,
     AttemptId,
-    Generation,
-    Incarnation,
-    Instance,
-    ShuffleId,
-    ShuffleKey,
 )
-from holdfast.common.limits import COMMAND_PART_BYTES, MIB
-from holdfast.common.messages import Ack, Role
+from holdfast.common.limits import COMMAND_PART_BYTES
+from holdfast.common.messages import Ack
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
-from holdfast.common.reduce_messages import ReplicaPlace, SealFlag
+from holdfast.common.reduce_messages import SealFlag
 from tests.cluster.masters import SHORT, agree, leader_of, run, waiting
-from tests.cluster.reduce_peers import ReduceDriver, metric, world
-from tests.support.reduce_data import RawClient, Writer
+from tests.cluster.reduce_peers import ReduceDriver, metric, push_one_each, world
 from tests.support.waiting import wait_until_async
 
 
@@ -415,27 +408,6 @@ def test_without_workers_nothing_is_placed_and_revives_wait(own: LocalCluster):
             assert [(each.partition, each.epoch, each.primary) for each in await revive] == [(1, 1, peer.number)]
 
     run(story())
-
-
-async def push_one_each(driver: ReduceDriver, placed: ReduceLocations, reply: pb.RegisterShuffleReply, ack: Ack):
-    """Push one batch to every partition, each to its worker and replica."""
-    addresses = {each.worker: each for each in reply.workers}
-    key = ShuffleKey(Instance(driver.instance), ShuffleId(1), Generation(0))
-    writer = Writer(key, map=0, attempt=5)
-    for worker_id, at in addresses.items():
-        host, port = at.address.split(":")
-        raw = RawClient(*await asyncio.open_connection(host, int(port)))
-        async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(raw.close)
-            await raw.say_hello(Role.CLIENT, driver.client.cluster_id)
-            await raw.credit(1 * MIB)
-            for partition, place in enumerate(placed.partitions):
-                if place.primary == worker_id:
-                    replica = None
-                    if place.replica != NO_WORKER:
-                        other = addresses[place.replica]
-                        replica = ReplicaPlace(place.replica, Incarnation(other.incarnation), other.address)
-                    assert await raw.push(writer, [writer.batch(partition, bytes(1000))], ack, replica=replica) == {}
 
 
 @pytest.mark.parametrize("copies", [1, 2])

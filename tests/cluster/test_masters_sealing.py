@@ -1,6 +1,8 @@
-"""How long a commit of REDUCE partitions waits for a worker that is away, full or unable, and what it says then.
+"""How long a commit of REDUCE partitions waits for a worker that is away, full or unable, and what it says then; and
+what is sealed before it.
 
-Three masters as real processes; the workers are socket peers that answer seals as a test wants them to.
+Three masters as real processes; the workers are socket peers that answer seals as a test wants them to, and real ones
+in the last test.
 """
 
 import asyncio
@@ -9,8 +11,11 @@ import pytest
 
 from holdfast.client.cluster import LocalCluster
 from holdfast.common.errors import HoldfastError, NoRoomError, Status
-from tests.cluster.masters import HASTY, run
-from tests.cluster.reduce_peers import metric, world
+from holdfast.common.messages import Ack
+from holdfast.common.net.control import ControlClient
+from holdfast.common.reduce_messages import SealFlag
+from tests.cluster.masters import HASTY, agree, leader_of, run
+from tests.cluster.reduce_peers import ReduceDriver, metric, push_one_each, world
 from tests.support.waiting import wait_until_async
 
 
@@ -178,5 +183,74 @@ def test_worker_that_cannot_seal_is_given_up(own: LocalCluster):
             peer.refusals = [HoldfastError("broken", status=Status.INTERNAL)] * 1000
             await driver.end()
             assert all(each.lost for each in await driver.told())
+
+    run(story())
+
+
+def test_what_a_start_finds_is_sealed_before_the_commit(own: LocalCluster):
+    """A worker that comes back is asked to seal what its earlier start had open, and nothing else, before any commit;
+    no command is needed for it beyond the worker's registration and the move, and the commit asks for everything."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            placed, _ = await driver.open(partitions=6)
+            mine = [(p, 0) for p, each in enumerate(placed.partitions) if each.primary == peers[0].number]
+            commands = metric(own, "holdfast_master_commands_proposed")
+            await peers[0].stop()
+            await peers[0].start(driver.client)
+            await wait_until_async(lambda: peers[0].seals, "the early seal")
+            await wait_until_async(lambda: metric(own, "holdfast_master_early_seals") == len(mine), "its end")
+            assert [(each.flags, each.epochs) for each in peers[0].seals] == [(0, mine)]
+            assert not peers[1].seals
+            assert metric(own, "holdfast_master_commands_proposed") == commands + 2
+            assert (await driver.info()).state == "open"
+            await driver.end(partitions=6)
+            final = {epoch for each in peers[0].seals if each.flags & SealFlag.FINAL for epoch in each.epochs}
+            assert final >= set(mine)
+            assert not any(each.lost for each in await driver.told())
+
+    run(story())
+
+
+def test_next_leader_seals_what_starts_have_left(own: LocalCluster):
+    """What is to be sealed early is read from the state: the leader dies while the worker refuses, the next one asks
+    again for the same, and for a worker that was never started again it asks nothing."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            placed, _ = await driver.open(partitions=6)
+            mine = [(p, 0) for p, each in enumerate(placed.partitions) if each.primary == peers[0].number]
+            await peers[0].stop()
+            peers[0].refusals = [HoldfastError("not now", status=Status.BUSY)]
+            await peers[0].start(driver.client)
+            await wait_until_async(lambda: peers[0].seals, "the early seal")
+            old = leader_of(own)
+            old.kill()
+            await wait_until_async(lambda: len(peers[0].seals) > 1, "the next leader's")
+            assert [(each.flags, each.epochs) for each in peers[0].seals] == [(0, mine)] * 2
+            assert not peers[1].seals
+            old.start()
+            await agree(driver.client)
+
+    run(story())
+
+
+def test_real_worker_has_sealed_what_it_found_before_the_commit(cluster: LocalCluster):
+    """Kill -9 of a worker with acknowledged batches: its next start seals them while the shuffle is open, and the
+    commit repeats those answers: everything is there with its size."""
+
+    async def story():
+        async with ControlClient(cluster.endpoints) as client:
+            driver = ReduceDriver(client)
+            await driver.register()
+            placed, reply = await driver.open(partitions=6)
+            await push_one_each(driver, placed, reply, Ack.WRITTEN)
+            cluster.workers[0].kill()
+            await asyncio.to_thread(cluster.workers[0].start)
+            await wait_until_async(lambda: metric(cluster, "holdfast_master_early_seals") == 3, "the early seal")
+            assert (await driver.info()).state == "open"
+            await driver.end(partitions=6)
+            told = [each for each in await driver.told() if each.epoch == 0]
+            assert [(each.primary.size_bytes, each.lost) for each in told] == [(1028, False)] * 6
 
     run(story())

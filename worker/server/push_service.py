@@ -23,7 +23,7 @@ from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCredit
 from holdfast.worker.core.credits import Credits
-from holdfast.worker.core.reduce import Decision, EpochState, Life, Limits, Reduce
+from holdfast.worker.core.reduce import EPOCHS_MAX, Decision, EpochState, Life, Limits, Reduce
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.forwarding import Forwarder
@@ -43,6 +43,8 @@ WINDOW_SHARE = 4
 ROOM_SHARE = 4
 #: A look costs a walk over all that is open, so it is not worth less than so many bytes.
 LOOK_BYTES_MIN = 1 * MIB
+#: A directory that has less is told to the masters as full: new epochs there would be split at once.
+ROOM_BYTES_MIN = 1 * MIB
 #: Where a disk counts as full: this much is left, or this share of its capacity if that is less.
 DISK_RESERVE_SHARE = 0.1
 
@@ -368,9 +370,16 @@ class PushService:
         spaces = self._store.look(DISK_RESERVE_SHARE, self._disk_reserve)
         for directory, size in self._store.tiering.step(time.monotonic()):
             self._counters.epochs_split_for_room += self.reduce.split_largest(directory, size)
-        rooms = [space.room for space in spaces]
+        rooms = [space.room if space is not None else 0 for space in spaces]
         self._until_look = max(min(filter(None, rooms), default=0) // ROOM_SHARE, LOOK_BYTES_MIN)
         self.reduce.set_rooms([room > 0 for room in rooms])
+
+    def full(self) -> list[str]:
+        """For each directory which limit keeps epochs from growing there, for people; "" while they may."""
+        told = self._store.full(DISK_RESERVE_SHARE, self._disk_reserve, ROOM_BYTES_MIN)
+        if self.reduce.epochs >= EPOCHS_MAX:
+            return [why or f"{EPOCHS_MAX} epochs are open on this worker" for why in told]
+        return told
 
     def forget(self, shuffle: ShuffleKey) -> None:
         """The masters do not know a shuffle: take nothing more for it. Storage removes what is there."""

@@ -125,8 +125,9 @@ class Registration:
                 free_bytes=found.free_bytes,
                 healthy=found.healthy,
                 problem=found.problem,
+                full=full,
             )
-            for found in self._store.directories()
+            for found, full in zip(self._store.directories(), self._server.pushes.full(), strict=True)
         ]
 
     async def _raise_incarnation(self, lowest: int) -> None:

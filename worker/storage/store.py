@@ -33,6 +33,7 @@ from holdfast.common.errors import (
 )
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, ShuffleKey
 from holdfast.common.messages import Ack, FileTotals, MapSealed
+from holdfast.worker.core.space import Space
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.directory import StorageDirectory
@@ -55,7 +56,7 @@ from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reader import Piece, Plan
 from holdfast.worker.storage.records import encode_key
 from holdfast.worker.storage.reduce_store import ReduceStore
-from holdfast.worker.storage.tiering import MEMORY, Space, Tiering
+from holdfast.worker.storage.tiering import MEMORY, Tiering
 from holdfast.worker.storage.writer import MapFileWriter
 
 if TYPE_CHECKING:
@@ -321,28 +322,34 @@ class Store:
         for directory in self._directories:
             directory.drop(key)
 
-    def look(self, reserve_share: float, reserve_bytes: int) -> list[Space]:
+    def look(self, reserve_share: float, reserve_bytes: int) -> list[Space | None]:
         """What there is of each directory for REDUCE partitions: beyond what the log has yet to write elsewhere the
-        smaller of `reserve_bytes` and that share of its capacity stays free. A statvfs and a stat each. New epochs and
-        moves go by it from now on."""
-        spaces = [self._space(directory, reserve_share, reserve_bytes) for directory in self._directories]
+        smaller of `reserve_bytes` and that share of its capacity stays free; None for one that is not well. A statvfs
+        and a stat each. New epochs and moves go by it from now on."""
+        spaces = self._spaces(reserve_share, reserve_bytes)
         self.tiering.look(spaces)
         return spaces
 
-    def _space(self, directory: StorageDirectory, share: float, reserve: int) -> Space:
-        nothing = Space(0, 0, 0, closed=True)
+    def full(self, reserve_share: float, reserve_bytes: int, least: int) -> list[str]:
+        """For each directory which limit leaves less than `least` bytes of that room, for people; "" if none does, or
+        the directory is not well. Costs what `look` does."""
+        spaces = self._spaces(reserve_share, reserve_bytes)
+        return [space.full(least) if space is not None else "" for space in spaces]
+
+    def _spaces(self, share: float, reserve: int) -> list[Space | None]:
+        return [self._space(directory, share, reserve) for directory in self._directories]
+
+    def _space(self, directory: StorageDirectory, share: float, reserve: int) -> Space | None:
         if directory.look():
-            return nothing
+            return None
         try:
             size, free = self._disk.free_bytes(directory.root)
         except OSError as error:
             directory.problem = f"cannot be read: {error}"
-            return nothing
-        capacity = min(directory.capacity_bytes or size, size)
-        used, pending = directory.used_bytes, directory.reduce.pending_bytes
-        limit = directory.capacity_bytes
+            return None
+        limit, used, pending = directory.capacity_bytes, directory.used_bytes, directory.reduce.pending_bytes
         directory.room.left_bytes = max(0, limit - used - pending) if limit else None
-        return Space(capacity, min(free, capacity - used) - pending, min(reserve, int(share * capacity)))
+        return Space(limit, size, free, used, pending, reserve, share)
 
     # reading
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack
+from holdfast.worker.core.space import Space
 from holdfast.worker.core.tiers.allocators import Allocator, make_allocator
 from holdfast.worker.core.tiers.annotators import make_annotator
 from holdfast.worker.core.tiers.orders import Orders
@@ -44,24 +45,6 @@ EPOCH_BYTES = 1 * MIB
 PAUSE_SECONDS = 5.0
 #: Moves that one look plans.
 MOVES_MAX = 64
-
-
-@dataclass(slots=True)
-class Space:
-    """What a look found of one directory, in bytes."""
-
-    capacity: int
-    #: of the capacity and of the device, what is taken by nothing
-    unused: int
-    #: kept free for seals and the index
-    reserve: int
-    #: nothing may be written
-    closed: bool = False
-
-    @property
-    def room(self) -> int:
-        """What REDUCE partitions may still take."""
-        return max(0, self.unused - self.reserve)
 
 
 @dataclass(slots=True)
@@ -167,8 +150,8 @@ class Tiering:
 
     # where epochs begin
 
-    def look(self, spaces: Sequence[Space]) -> None:
-        """Take in what a look at all directories found."""
+    def look(self, spaces: Sequence[Space | None]) -> None:
+        """Take in what a look at all directories found; None: nothing may be written there."""
         self._view = StoreView(
             tuple(
                 DirectoryView(
@@ -177,10 +160,10 @@ class Tiering:
                     medium=self._directories[number].tier,
                     capacity_bytes=space.capacity,
                     unused_bytes=space.unused,
-                    reserved_bytes=space.reserve,
+                    reserved_bytes=space.kept_free,
                 )
                 for number, space in enumerate(spaces)
-                if not space.closed
+                if space is not None
             )
         )
 

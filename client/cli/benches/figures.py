@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from holdfast.client.cli.output import in_bytes, in_seconds
+from holdfast.client.cli.output import in_seconds
+from holdfast.common.sizes import in_bytes
 
 #: unit -> how people see a value of it
 _SHOWN: dict[str, Callable[[float], str]] = {

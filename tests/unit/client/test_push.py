@@ -379,6 +379,82 @@ def test_revives_without_progress_are_budgeted() -> None:
     assert pauses == sorted(pauses)
 
 
+FULL = "no worker has room: worker w1: /data (SSD) 512.0 MiB used of 512.0 MiB"
+
+
+def starve(core: PushSession, effects: Sequence[object], seconds: float) -> tuple[list[object], float]:
+    """Answer every Revive with "no room", until the attempt ends or the pauses come to so much; the last effects."""
+    waited = 0.0
+    while waited < seconds and not of(Failed, effects):
+        for wake in of(Wake, effects):
+            waited += wake.after_ns / 1e9
+            effects = core.woken(None)
+        assert of(Revive, effects)
+        effects = core.revived([], {}, FULL)
+        core.check()
+    return list(effects), waited
+
+
+def test_without_room_the_masters_are_asked_until_the_grace_is_over() -> None:
+    """While no worker has room nothing but time is spent; then the attempt ends with the limits that were met."""
+    core = session(at(1), revives_max=2, no_room_grace_ns=100 * 10**9)
+    (frame,) = pushed(core, [(0, 0, 10)])
+    effects, waited = starve(core, core.answered(frame.frame, [(0, Status.HARD_SPLIT)]), 1_000)
+    (end,) = of(Failed, effects)
+    assert isinstance(end.error, NoRoomError)
+    assert str(end.error) == f"shuffle s map 3 attempt 9: waited {waited:.0f} s for room for 1 partitions. {FULL}"
+    assert 100 <= waited < 103
+
+
+def test_room_that_comes_back_is_used() -> None:
+    """Within the grace the first place that is made takes the batches, with the budget for revives untouched."""
+    core = session(at(1), revives_max=2, no_room_grace_ns=100 * 10**9)
+    (frame,) = pushed(core, [(0, 0, 10), (0, 1, 10)])
+    effects, _ = starve(core, core.answered(frame.frame, [(0, Status.HARD_SPLIT), (1, Status.HARD_SPLIT)]), 90)
+    assert of(Wake, effects)
+    assert of(Revive, core.woken(None))
+    (frame,) = sent(core, core.revived([(PartitionId(0), at(1, 1))], {}))
+    assert numbers(frame) == [(0, 1, 0), (0, 1, 1)]
+    effects = core.answered(frame.frame, [(0, Status.HARD_SPLIT)])
+    assert not of(Failed, effects), "one batch was kept: all begins anew"
+    effects, waited = starve(core, effects, 90)
+    assert waited >= 90
+    assert not of(Failed, effects)
+    core.woken(None)
+    (frame,) = sent(core, core.revived([(PartitionId(0), at(2, 2))], {}))
+    assert of(Done, core.answered(frame.frame, []))
+
+
+def test_room_that_takes_nothing_does_not_renew_the_grace() -> None:
+    """A worker that says it has room and refuses at once: the waiting goes on where it was, and the budget counts."""
+    core = session(at(1), no_room_grace_ns=100 * 10**9)
+    (frame,) = pushed(core, [(0, 0, 10)])
+    effects: Sequence[object] = core.answered(frame.frame, [(0, Status.HARD_SPLIT)])
+    for epoch in (1, 2):
+        effects, _ = starve(core, effects, 45)
+        assert of(Revive, core.woken(None))
+        (frame,) = sent(core, core.revived([(PartitionId(0), at(1, epoch))], {}))
+        effects = list(core.answered(frame.frame, [(0, Status.HARD_SPLIT)]))
+    effects, waited = starve(core, effects, 45)
+    assert of(Failed, effects)
+    assert waited < 15
+
+
+def test_places_of_others_are_used_while_there_is_no_room() -> None:
+    """An answer that names places for some partitions only: those go on, the others wait without spending revives."""
+    core = session(at(1), at(1), revives_max=1)
+    (frame,) = pushed(core, [(0, 0, 10), (1, 0, 10)])
+    core.answered(frame.frame, [(0, Status.HARD_SPLIT), (1, Status.HARD_SPLIT)])
+    effects = core.revived([(PartitionId(1), at(2, 1))], {}, FULL)
+    assert not of(Failed, effects)
+    assert [wake.worker for wake in of(Wake, effects)] == [None]
+    (frame,) = sent(core, effects)
+    assert numbers(frame) == [(1, 1, 0)]
+    core.answered(frame.frame, [])
+    (revive,) = of(Revive, core.woken(None))
+    assert [row[0] for row in revive.failed] == [0]
+
+
 def test_an_accepted_batch_renews_the_budget() -> None:
     """A partition that is moved often but gets on is not given up."""
     core = session(at(1), revives_max=2)
@@ -439,6 +515,8 @@ class World:
                 if self.rng.random() < 0.1:
                     return core.revive_failed(NoRoomError("not now"))
                 starts = {WorkerId(worker): Incarnation(self.rng.randrange(1, 4)) for worker in range(4)}
+                if self.rng.random() < 0.2:
+                    return core.revived([self._move(row) for row in effect.failed[1:]], starts, FULL)
                 return core.revived([self._move(row) for row in effect.failed], starts)
             case Settled():
                 self.settled.update(effect.batches)

@@ -10,7 +10,7 @@ from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import SealedEpoch
 from holdfast.master.core import seals as core_seals
 from holdfast.master.core.records import Worker
-from holdfast.master.core.seals import PlacedEpoch, Seals, may_have_lost
+from holdfast.master.core.seals import PlacedEpoch, Seals, left_behind, may_have_lost
 from tests.unit.master.build import Log, worker
 
 S = Status
@@ -140,3 +140,20 @@ def test_results_are_in_order_however_epochs_came(epochs, random):
         patch.setattr(core_seals, "_SLICE", 3)
         assert [(each.partition, each.epoch) for each in seals.results()] == sorted(epochs)
     assert seals.missing(1, 1000) == order
+
+
+def test_what_a_start_left_is_what_was_placed_before_it():
+    """Epochs placed before the latest start of one of the workers asked about, on it alone, as primary or replica."""
+    log = Log()
+    for number in (1, 2, 3):
+        log.do(worker(number))
+    log.do(worker(1, incarnation=2))
+    started = log.state.workers[1].started_index
+    epochs = [
+        PlacedEpoch(0, 0, 1, 2, started - 1),
+        PlacedEpoch(1, 0, 2, 1, started - 1),
+        PlacedEpoch(2, 0, 2, NO_WORKER, started - 1),
+        PlacedEpoch(0, 1, 1, NO_WORKER, started + 1),
+    ]
+    assert left_behind(epochs, {1: log.state.workers[1]}) == {1: [(0, 0), (1, 0)]}
+    assert left_behind(epochs, dict(log.state.workers)) == {1: [(0, 0), (1, 0)]}

@@ -8,8 +8,8 @@ import pytest
 from holdfast.common.errors import Status
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.messages import Ack
+from holdfast.worker.core.space import Space
 from holdfast.worker.storage.reduce_layout import DataKey
-from holdfast.worker.storage.tiering import Space
 from tests.support.reduce_data import Writer, names
 from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World
 
@@ -17,12 +17,12 @@ SHARE = 0.1
 
 
 def open_space(unused: int = 100 * MIB) -> Space:
-    """A directory of 100 MiB with so much room."""
-    return Space(100 * MIB, unused, 10 * MIB)
+    """A directory of 100 MiB, of which a tenth stays free, with so much that is not used."""
+    return Space(100 * MIB, 1 << 40, 1 << 40, 100 * MIB - unused, 0, 1 << 40, SHARE)
 
 
-FULL = Space(100 * MIB, 9 * MIB, 10 * MIB)
-CLOSED = Space(0, 0, 0, closed=True)
+FULL = open_space(9 * MIB)
+CLOSED = None
 
 
 @pytest.fixture
@@ -34,14 +34,14 @@ def worlds(tmp_path: Path) -> Iterator[list[World]]:
         world.store.close()
 
 
-def chosen(world: World, spaces: list[Space], hint: int = 0, ack: Ack = Ack.WRITTEN) -> int | None:
+def chosen(world: World, spaces: list[Space | None], hint: int = 0, ack: Ack = Ack.WRITTEN) -> int | None:
     """Where a new epoch goes."""
     world.store.tiering.look(spaces)
     return world.store.tiering.choose(hint, ack)
 
 
 def test_new_epochs_go_to_memory_then_where_they_were_advised_then_anywhere(worlds: list[World]) -> None:
-    """Memory while it accepts, then the hint, then the emptiest of the fastest tier that accepts, then any with room."""
+    """Memory while it accepts, then the hint, then the emptiest of the fastest tier that accepts, then any."""
     (world,) = worlds
     room = open_space()
     assert chosen(world, [room] * 4) == 0

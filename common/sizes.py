@@ -1,0 +1,13 @@
+"""Sizes for people, the same wherever somebody reads them: errors, logs, the command line."""
+
+from __future__ import annotations
+
+from holdfast.common.settings import SIZE_UNITS
+
+
+def in_bytes(count: float) -> str:
+    """`count` bytes for people: "1.5 MiB"."""
+    for unit, factor in sorted(SIZE_UNITS.items(), key=lambda item: -item[1]):
+        if count >= factor > 1:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count:.0f} B"
