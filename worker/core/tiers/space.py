@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from holdfast.worker.core.tiers.draft import Draft
-from holdfast.worker.core.tiers.view import DirectoryView, FileId, FileView, Location, Move, Order, StoreView
+from holdfast.worker.core.tiers.view import DirectoryView, FileId, FileView, Location, Move, Order, StoreView, Tier
 
 #: Files that one plan looks at, so that the loop thread is not held: some 20 ms. Past it there is no plan.
 LOOKS_MAX = 10_000
@@ -48,7 +48,7 @@ def plan_space(
     return Plan(tuple(mover.draft.moves), mover.draft.view_after())
 
 
-def _cheapest(mover: Mover[FileId], wanted: tuple[DirectoryView, ...], contiguous_bytes: int) -> DirectoryView | None:
+def _cheapest(mover: Mover[FileId], wanted: Tier, contiguous_bytes: int) -> DirectoryView | None:
     """The directory in which room can be made with the fewest bytes moved; the fastest, then first of equals."""
     costs: list[tuple[int, int]] = []
     for position, directory in enumerate(wanted):
@@ -59,7 +59,7 @@ def _cheapest(mover: Mover[FileId], wanted: tuple[DirectoryView, ...], contiguou
     return wanted[min(costs)[1]] if costs else None
 
 
-def _reach_total(mover: Mover[FileId], wanted: tuple[DirectoryView, ...], total_bytes: int) -> bool:
+def _reach_total(mover: Mover[FileId], wanted: Tier, total_bytes: int) -> bool:
     """Move files out of the location until enough is free in all of it; slower tiers first, coldest first in each.
 
     What moves from one directory of the location to another frees nothing. Slower tiers first, because what leaves a

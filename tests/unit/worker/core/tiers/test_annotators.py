@@ -269,15 +269,15 @@ def test_memory_and_disks_have_orders_of_their_own() -> None:
     for name, size in (("a", 1), ("b", 5), ("c", 3), ("d", 4)):
         orders.committed(name, where[name], size)
     assert [one.file for one in orders.coldest({0})] == ["b", "a"]
-    assert [one.file for one in orders.by_heat({0})] == ["a", "b"]
+    assert [one.file for one in orders.heat.coldest({0})] == ["a", "b"]
     assert [one.file for one in orders.coldest({0, 1})] == ["a", "b", "d"]
-    assert [one.file for one in orders.hottest({0, 1})] == ["d", "b", "a"]
+    assert [one.file for one in orders.heat.hottest({0, 1})] == ["d", "b", "a"]
     orders.accessed("a")
     orders.cooled("b")
     where["d"] = 0
     orders.moved("d", 0)
     assert [one.file for one in orders.coldest({0})] == ["b", "d", "a"]
-    assert orders.score("d") < orders.score("a")
+    assert orders.heat.score("d") < orders.heat.score("a")
     orders.removed("d")
     orders.lost(1)
     assert [one.file for one in orders.coldest({0})] == ["b", "a"]
