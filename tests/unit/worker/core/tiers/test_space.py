@@ -101,6 +101,14 @@ def test_a_cascade_goes_through_every_tier() -> None:
     assert planned(view, TOP, 10, 10, *files) == [("c", 2, 3), ("b", 1, 2), ("a", 0, 1)]
 
 
+def test_what_was_tried_in_vain_below_is_taken_back() -> None:
+    """The first directory below cannot make room, and must not take the room that the second one needs to do so."""
+    view = store(directory(0, 0, 30, 0), directory(1, 1, 40, 0), directory(2, 1, 40, 0), directory(3, 2, 35))
+    near = file("a", 0, 30, media=frozenset(("MEMORY", "SSD")))
+    files = (near, file("x", 1, 10), file("y", 1, 30, locked=True), file("z", 2, 30))
+    assert planned(view, TOP, 30, 30, *files) == [("z", 2, 3), ("a", 0, 2)]
+
+
 def test_nothing_moves_out_of_the_last_tier() -> None:
     """Nothing is deleted: without a tier below there is no plan."""
     view = store(directory(0, 0, 10), directory(1, 1, 10, 0))
