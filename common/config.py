@@ -152,6 +152,7 @@ class WorkerSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+<<<<<<< HEAD
 class DfsSection:
     """The store of the DFS tier: the same on workers, which put sealed files there, and on masters, which clean it."""
 
@@ -189,6 +190,72 @@ class DfsSection:
             raise ConfigError("call_timeout must be at least 1s, connect_timeout more than 0 and at most call_timeout")
         if self.clean_every.ns < 10**8:
             raise ConfigError("clean_every must be at least 100ms; each look costs requests")
+=======
+class TiersSection:
+    """Which directory of a worker a file goes to, and what moves away; read by workers."""
+
+    order: tuple[Literal["MEMORY", "SSD", "HDD", "DFS"], ...] = setting(
+        ("MEMORY", "SSD", "HDD", "DFS"),
+        "Tiers from the fastest; files move down in this order. DFS takes what is left.",
+    )
+    allocator: Literal["greedy", "maxfree", "roundrobin"] = setting(
+        "maxfree", "Which directory of a tier takes a file: the first that fits, the emptiest, or each in turn."
+    )
+    reviewer: Literal["accepting", "probabilistic"] = setting(
+        "probabilistic", "probabilistic: the less is free, the more files begin elsewhere, so that those here can grow."
+    )
+    reviewer_hard: Size = size(
+        "5GiB", "With so much free nothing begins there any more; a tenth of the capacity if that is less."
+    )
+    reviewer_soft: Size = size(
+        "20GiB", "With more free everything may begin there; four tenths of the capacity if that is less."
+    )
+    memory_annotator: Literal["largest", "lru", "lrfu"] = setting(
+        "largest", "What leaves MEMORY first: the largest, since one move then makes the most room."
+    )
+    annotator: Literal["largest", "lru", "lrfu"] = setting(
+        "lru", "What leaves a disk first: what was read longest ago. What was read completely leaves before all else."
+    )
+    lrfu_step: Ratio = setting(Ratio(0.25), "lrfu: 0 counts reads, 1 is close to lru.")
+    lrfu_attenuation: float = setting(2.0, "lrfu: a read fades by attenuation ^ -step with each later one; 2 or more.")
+    high_watermark: Ratio = setting(Ratio(0.95), "A tier used to this share moves its coldest files down.")
+    low_watermark: Ratio = setting(
+        Ratio(0.7), "Where that ends. What faster tiers keep free is kept free as well, since theirs comes down."
+    )
+    free_ahead: Size = size("0", "What is freed beyond a request that has to free something; 0: no more than needed.")
+    align: bool = setting(False, "Swap hot files below with cold ones above. Off: shuffle data is mostly read once.")
+    promote: bool = setting(False, "Move hot files up while a tier has room. Off for the same reason.")
+    range: int = setting(100, "Files that one round of moves looks at, on either side.")
+    promote_quota: Ratio = setting(Ratio(0.9), "Promotion ends at this share of a tier, short of the high watermark.")
+    backoff: Literal["any", "directory"] = setting(
+        "directory", "Swaps and promotions keep away from directories in use, or (any) wait while any is."
+    )
+    cooldown: Duration = duration("10s", "How long after a stream a directory still counts as in use.")
+    check_interval: Duration = duration("1s", "How often watermarks are looked at; a look costs no disk access.")
+
+    def __post_init__(self) -> None:
+        if sorted(self.order) != ["DFS", "HDD", "MEMORY", "SSD"] or self.order[-1] != "DFS":
+            raise ConfigError("order must name each of MEMORY, SSD, HDD and DFS once, DFS last: it is never full")
+        if self.reviewer_hard > self.reviewer_soft:
+            raise ConfigError(
+                "reviewer_hard must be at most reviewer_soft: nothing begins below it, everything above soft"
+            )
+        if self.lrfu_attenuation < 2:
+            raise ConfigError("lrfu_attenuation must be 2 or more, or reads hardly fade")
+        self._check_watermarks()
+        if self.range < 1:
+            raise ConfigError("range must be 1 or more, or nothing ever moves")
+        if not self.check_interval.ns:
+            raise ConfigError('check_interval must be above 0, such as "1s"')
+
+    def _check_watermarks(self) -> None:
+        if not 0 < self.low_watermark < self.high_watermark:
+            raise ConfigError("low_watermark must be above 0 and below high_watermark, where moving begins")
+        if self.high_watermark + self.low_watermark <= 1:
+            raise ConfigError("high_watermark and low_watermark must be above 1 together, or no tier ever begins")
+        if self.promote and self.promote_quota > self.high_watermark:
+            raise ConfigError("promote_quota must be at most high_watermark, or what was moved up is moved down again")
+>>>>>>> t6-tiers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +296,11 @@ class Config:
     raft: RaftSection = field(default_factory=RaftSection)
     lease: LeaseSection = field(default_factory=LeaseSection)
     worker: WorkerSection = field(default_factory=WorkerSection)
+<<<<<<< HEAD
     dfs: DfsSection = field(default_factory=DfsSection)
+=======
+    tiers: TiersSection = field(default_factory=TiersSection)
+>>>>>>> t6-tiers
     faults: FaultsSection = field(default_factory=FaultsSection)
     log: LogSection = field(default_factory=LogSection)
 

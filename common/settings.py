@@ -6,6 +6,7 @@ known, the nearest one that is. A key is one annotated dataclass field made by `
 annotation decides what is accepted:
 
     bool, str, int (not negative)        Size "256KiB"     Duration "5s"     SignedDuration "-5s"
+    float (finite, not negative)
     Ratio 0.0 to 1.0                     Port 0 to 65535   Address "host:port"
     Literal["a", "b"]                    tuple[kind, ...] a list             a dataclass: a table
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 import re
 import tomllib
 import typing
@@ -193,6 +195,12 @@ def _read_count(value: object) -> int:
     return value
 
 
+def _read_number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ConfigError(f"wants a number that is not negative, not {_shown(value)}")
+    return float(value)
+
+
 def _read_size(value: object) -> Size:
     number = _quantity(value, SIZE_UNITS, 'a size with a unit in quotes, such as "256KiB"')
     if number < 0:
@@ -258,6 +266,7 @@ _READERS: dict[object, Callable[[object], object]] = {
     bool: _read_bool,
     str: _read_text,
     int: _read_count,
+    float: _read_number,
     Size: _read_size,
     Duration: _read_duration,
     SignedDuration: _read_signed_duration,

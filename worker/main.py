@@ -51,6 +51,7 @@ def _store_settings(config: Config) -> StoreSettings:
         cluster_id=config.cluster.id,
         worker_name=config.worker.name,
         directories=directories,
+        tiers=config.tiers,
         open_away=partial(_open_away, config) if config.dfs.url else None,
     )
 

@@ -80,6 +80,29 @@ def test_values_and_units():
         ('[raft]\nheartbeat = "300ms"', "h.toml line 1: [raft] heartbeat must be at most half"),
         ('[raft]\nelection_timeout_max = "450ms"', "[raft] election_timeout_max must be at least"),
         ('[lease]\nheartbeat = "6s"', "[lease] heartbeat must be at most half of worker"),
+        ('[tiers]\nallocator = "best"', 'tiers.allocator wants one of "greedy", "maxfree", "roundrobin", not "best"'),
+        ('[tiers]\norder = ["SSD", "TAPE"]', 'tiers.order[1] wants one of "MEMORY", "SSD", "HDD", "DFS", not "TAPE"'),
+        ('[tiers]\norder = ["SSD", "HDD", "DFS"]', "[tiers] order must name each of MEMORY, SSD, HDD and DFS once"),
+        ('[tiers]\norder = ["DFS", "MEMORY", "SSD", "HDD"]', "[tiers] order must name each"),
+        ('[tiers]\nreviewer_hard = "30GiB"', "h.toml line 1: [tiers] reviewer_hard must be at most reviewer_soft"),
+        ("[tiers]\nlrfu_step = 1.5", "tiers.lrfu_step wants a number from 0.0 to 1.0, not 1.5"),
+        ("[tiers]\nlrfu_attenuation = 1.9", "[tiers] lrfu_attenuation must be 2 or more"),
+        ("[tiers]\nlrfu_attenuation = -2.0", "tiers.lrfu_attenuation wants a number that is not negative, not -2.0"),
+        ("[tiers]\nlrfu_attenuation = inf", "tiers.lrfu_attenuation wants a number that is not negative, not inf"),
+        ("[tiers]\nlrfu_attenuation = nan", "tiers.lrfu_attenuation wants a number that is not negative, not nan"),
+        ('[tiers]\nlrfu_attenuation = "2"', "tiers.lrfu_attenuation wants a number that is not negative"),
+        ("[tiers]\nlrfu_attenuation = true", "tiers.lrfu_attenuation wants a number that is not negative"),
+        ("[tiers]\nlow_watermark = 0.95", "[tiers] low_watermark must be above 0 and below high_watermark"),
+        ("[tiers]\nlow_watermark = 0.0", "[tiers] low_watermark must be above 0"),
+        ("[tiers]\nhigh_watermark = 1.01", "tiers.high_watermark wants a number from 0.0 to 1.0"),
+        (
+            "[tiers]\nhigh_watermark = 0.6\nlow_watermark = 0.4",
+            "[tiers] high_watermark and low_watermark must be above 1 together",
+        ),
+        ("[tiers]\npromote = true\npromote_quota = 0.96", "[tiers] promote_quota must be at most high_watermark"),
+        ("[tiers]\nrange = 0", "[tiers] range must be 1 or more"),
+        ('[tiers]\ncheck_interval = "0"', "[tiers] check_interval must be above 0"),
+        ('[tiers]\nbackoff = "all"', 'tiers.backoff wants one of "any", "directory", not "all"'),
         ("[[worker.directories]]\ntier = 1", 'h.toml line 1: worker.directories[0] needs the key "path"'),
         ('[worker]\nx = "1\n', "h.toml: not valid TOML"),
     ],
@@ -152,6 +175,38 @@ def test_any_value_survives_rendering(name, memory, grace, ports):
     )
     whole = dataclasses.replace(Config(), worker=worker)
     assert parse(config.render(whole)) == whole
+
+
+def test_tiers_default_to_the_reference():
+    """The defaults of reference/placement.md, 3.3; upkeep that moves files up is off."""
+    tiers = Config().tiers
+    assert (tiers.allocator, tiers.reviewer, tiers.memory_annotator, tiers.annotator) == (
+        "maxfree",
+        "probabilistic",
+        "largest",
+        "lru",
+    )
+    assert (tiers.reviewer_hard, tiers.reviewer_soft, tiers.free_ahead) == (5 << 30, 20 << 30, 0)
+    assert (tiers.lrfu_step, tiers.lrfu_attenuation) == (0.25, 2.0)
+    assert (tiers.high_watermark, tiers.low_watermark, tiers.promote_quota) == (0.95, 0.7, 0.9)
+    assert (tiers.align, tiers.promote, tiers.range, tiers.backoff) == (False, False, 100, "directory")
+    assert tiers.cooldown.seconds == 10
+    assert tiers.order == ("MEMORY", "SSD", "HDD", "DFS")
+
+
+def test_tiers_are_read_and_rendered():
+    """Numbers may be written whole, and limits that are equal, or a quota that is not used, are no contradiction."""
+    text = """
+[tiers]
+order = ["SSD", "MEMORY", "HDD", "DFS"]
+lrfu_attenuation = 3
+reviewer_hard = "20GiB"
+promote_quota = 1.0
+"""
+    read = parse(text, {"HOLDFAST_TIERS_LRFU_STEP": "0.5", "HOLDFAST_TIERS_ANNOTATOR": "lrfu"})
+    assert (read.tiers.lrfu_attenuation, read.tiers.lrfu_step, read.tiers.annotator) == (3.0, 0.5, "lrfu")
+    assert read.tiers.order[0] == "SSD"
+    assert parse(config.render(read)) == read
 
 
 def test_tables_are_read_like_text():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.common.config import TiersSection
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.locks import HeldError, acquire
 from holdfast.worker.storage import names
@@ -36,22 +37,6 @@ class DirectorySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TierSettings:
-    """The policies by their names, with their numbers; see [tiers] in the configuration."""
-
-    allocator: str = "maxfree"
-    reviewer: str = "probabilistic"
-    reviewer_hard_bytes: int = 5 << 30
-    reviewer_soft_bytes: int = 20 << 30
-    memory_annotator: str = "largest"
-    annotator: str = "lru"
-    lrfu_step: float = 0.25
-    lrfu_attenuation: float = 2.0
-    high_watermark: float = 0.95
-    low_watermark: float = 0.7
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     """What a store is made of."""
 
@@ -67,10 +52,10 @@ class StoreSettings:
     #: a segment of the push log
     segment_bytes: int = 64 << 20
     #: which directory a new epoch begins in, and which files move between tiers
-    tiers: TierSettings = field(default_factory=TierSettings)
+    tiers: TiersSection = field(default_factory=TiersSection)
     #: makes the worker's part of the DFS, by its uid; None without one
     open_away: Callable[[bytes], Away] | None = None
-    #: room that is kept free in each file system, so that seals and the index never lack it
+    #: room that is kept free in each directory, so that seals and the index never lack it; a tenth of it if that is less
     reserve_bytes: int = 64 << 20
 
 

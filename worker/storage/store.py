@@ -218,11 +218,7 @@ class Store:
             size = free = 0
             problem = problem or f"cannot be read: {error}"
         capacity = min(directory.capacity_bytes or size, size)
-        if not problem and capacity <= self._settings.reserve_bytes:
-            problem = (
-                f"has {capacity >> 20} MiB, of which {self._settings.reserve_bytes >> 20} MiB stay free: no file ever "
-                "goes here; use a larger one"
-            )
+        reserve = min(self._settings.reserve_bytes, capacity // 10)
         used = directory.used_bytes
         return DirectoryStatus(
             id=directory.identity.directory_id,
@@ -230,7 +226,7 @@ class Store:
             tier=directory.tier,
             capacity_bytes=capacity,
             used_bytes=used,
-            free_bytes=max(0, min(free - self._settings.reserve_bytes, capacity - used)),
+            free_bytes=max(0, min(free, capacity - used) - reserve),
             healthy=not problem,
             problem=problem,
         )

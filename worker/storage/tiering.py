@@ -15,20 +15,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.common.config import TiersSection
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack
 from holdfast.worker.core.space import Space
 from holdfast.worker.core.tiers.allocators import Allocator, make_allocator
 from holdfast.worker.core.tiers.annotators import make_annotator
+from holdfast.worker.core.tiers.backoff import make_backoff
 from holdfast.worker.core.tiers.orders import Orders
+from holdfast.worker.core.tiers.promote import promote
 from holdfast.worker.core.tiers.reviewers import make_reviewer
+from holdfast.worker.core.tiers.swaps import align, restore
+from holdfast.worker.core.tiers.upkeep import Kind, Wishes, pick
 from holdfast.worker.core.tiers.view import UNLIMITED, DirectoryView, FileView, Location, StoreView
 from holdfast.worker.core.tiers.view import Move as PlannedMove
 from holdfast.worker.core.tiers.watermarks import Marks, demotion, overfull
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.moving import Move, Mover
-from holdfast.worker.storage.prepare import TierSettings
 from holdfast.worker.storage.reduce_layout import DataKey
 from holdfast.worker.storage.reduce_records import DataRecord
 
@@ -38,19 +42,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MEMORY, DFS = "MEMORY", "DFS"
-_TIERS = (MEMORY, "SSD", "HDD", DFS)
 #: What an epoch that has just begun counts until its directory is looked at again.
 EPOCH_BYTES = 1 * MIB
 #: A file that could not be moved is left where it is for so long.
 PAUSE_SECONDS = 5.0
-#: Moves that one look plans.
-MOVES_MAX = 64
 
 
 @dataclass(slots=True)
 class _File:
     directory: int
     size_bytes: int
+    #: it may lie in memory as well; not if it was acknowledged as synced, or nobody knows
+    anywhere: bool
     #: it moves, or failed to move: not before this time is it moved again
     not_before: float = 0.0
 
@@ -72,7 +75,7 @@ class Tiering:
         directories: Sequence[StorageDirectory],
         mover: Mover,
         places: Places,
-        settings: TierSettings,
+        settings: TiersSection,
         *,
         dfs: bool,
         draw: Callable[[], float],
@@ -81,12 +84,14 @@ class Tiering:
         self._mover = mover
         self._places = places
         self.counts = MoveCounts()
-        self._tiers = [_TIERS.index(one.tier) for one in directories]
+        self._settings = settings
+        self._tiers = [settings.order.index(one.tier) for one in directories]
         #: the number that stands for the DFS in plans
         self._dfs = len(directories) if dfs else None
         #: where epochs of each level may begin
         everything = frozenset(one.tier for one in directories)
         self._media = {Ack.MEMORY: everything, Ack.WRITTEN: everything, Ack.SYNCED: everything - {MEMORY}}
+        self._lasting = everything - {MEMORY} | {DFS}
         self._has_memory = MEMORY in everything
         #: there is another place where sealed files may go
         self.follows = dfs or len(set(self._tiers)) > 1
@@ -100,6 +105,10 @@ class Tiering:
             self._facts,
         )
         self._marks = Marks(settings.high_watermark, settings.low_watermark)
+        self._wishes = Wishes(align=settings.align, promote=settings.promote, quota=settings.promote_quota)
+        self._backoff = make_backoff(settings.backoff, settings.cooldown.ns)
+        #: a swap found no room: the reserve is given back before the next one
+        self._restore_first = False
         self._files: dict[ShuffleKey, dict[DataKey, _File]] = {}
         self._now = 0.0
         self._view = StoreView(())
@@ -115,12 +124,13 @@ class Tiering:
         if self.follows:
             number = self._directories.index(directory)
             for record in records:
-                self._add(record.key, number, record.file_bytes)
+                anywhere = all(epoch.ack is not Ack.SYNCED for _, epoch in record.epochs)
+                self._add(record.key, number, record.file_bytes, anywhere)
 
-    def _add(self, key: DataKey, directory: int, size: int) -> None:
+    def _add(self, key: DataKey, directory: int, size: int, anywhere: bool = False) -> None:
         files = self._files.setdefault(key.shuffle, {})
         if key not in files:
-            files[key] = _File(directory, size)
+            files[key] = _File(directory, size, anywhere)
             self._orders.committed(key, directory, size)
 
     def _file(self, key: DataKey) -> _File | None:
@@ -128,8 +138,12 @@ class Tiering:
 
     def read(self, key: DataKey) -> None:
         """A reader opens a file."""
-        if self.follows:
+        file = self._file(key) if self.follows else None
+        if file is not None:
             self._orders.accessed(key)
+            now_ns = int(self._now * 1e9)  # to a look, which is often enough
+            self._backoff.opened(file.directory, now_ns)
+            self._backoff.closed(file.directory, now_ns)
 
     def forget(self, shuffle: ShuffleKey) -> None:
         """A shuffle is deleted."""
@@ -146,6 +160,7 @@ class Tiering:
             size_bytes=file.size_bytes,
             marked=file.not_before > self._now,
             locked=self._places.reads(key),
+            media=None if file.anywhere else self._lasting,
         )
 
     # where epochs begin
@@ -197,10 +212,30 @@ class Tiering:
             return []
         view = self._usable()
         marks = [self._marks] * len(view.tiers)
-        moves = demotion(view, marks, self._orders.coldest, MOVES_MAX)
-        for move in moves:
+        moves = demotion(view, marks, self._orders.coldest, self._settings.range)
+        for move in moves or self._upkeep():
             self._start(move)
-        return [] if len(moves) >= MOVES_MAX else list(_shortfalls(view, marks, moves))
+        return [] if len(moves) >= self._settings.range else list(_shortfalls(view, marks, moves))
+
+    def _upkeep(self) -> tuple[PlannedMove[DataKey], ...]:
+        """What makes hot files lie above cold ones, where that was asked for: between directories only."""
+        now_ns = int(self._now * 1e9)
+        if not (self._wishes.align or self._wishes.promote) or self._backoff.pauses_all(now_ns):
+            return ()
+        view, orders, busy = self._view, self._orders, self._backoff.busy(now_ns)
+        task = pick(view, self._wishes, self._restore_first, orders.heat)
+        if task is None:
+            return ()
+        if task.kind is Kind.RESTORE:
+            restoration = restore(view, orders.coldest)
+            self._restore_first = not restoration.is_whole and bool(restoration.moves)
+            return restoration.moves
+        if task.kind is Kind.ALIGN:
+            alignment = align(view, task.pair, orders.heat, self._settings.range, busy)
+            self._restore_first = alignment.out_of_room
+            return alignment.moves
+        hottest, quota = orders.heat.hottest, float(self._wishes.quota)
+        return promote(view, task.pair, hottest, quota, self._settings.range, busy)
 
     def _usable(self) -> StoreView:
         """The directories without what is kept for seals and indexes, and the DFS."""
@@ -216,7 +251,7 @@ class Tiering:
         ]
         if self._dfs is not None and self._mover.away_is_well(self._now):
             unlimited = {"capacity_bytes": UNLIMITED, "unused_bytes": UNLIMITED}
-            views.append(DirectoryView(number=self._dfs, tier=_TIERS.index(DFS), medium=DFS, **unlimited))
+            views.append(DirectoryView(number=self._dfs, tier=self._settings.order.index(DFS), medium=DFS, **unlimited))
         return StoreView(tuple(views))
 
     def _start(self, planned: PlannedMove[DataKey]) -> None:

@@ -30,6 +30,8 @@ LRFU_ATTENUATION = 2.0
 COLD = -math.inf
 #: Entries of a heap that are out of date, beyond as many as there are files, before it is made anew.
 STALE_MAX = 64
+#: With more of them than this a look makes the heap anew, which is faster than taking them out one by one.
+STALE_POPS_MAX = 1024
 
 
 @dataclass(slots=True)
@@ -116,7 +118,9 @@ class Annotator(ABC, Generic[FileId]):
 
     def coldest(self, directories: Collection[int]) -> Iterator[FileId]:
         """Files of these directories, the first to leave first; one that changes while this is read is left out."""
-        shelves = (self._shelves[one] for one in set(directories) if one in self._shelves)
+        shelves = [self._shelves[one] for one in set(directories) if one in self._shelves]
+        for shelf in shelves:
+            self._clear_top(shelf)
         for _, _, file in heapq.merge(*(self._in_order(list(shelf.places)) for shelf in shelves)):
             yield file
 
@@ -166,8 +170,18 @@ class Annotator(ABC, Generic[FileId]):
 
     def _trim(self, shelf: _Shelf[FileId]) -> None:
         if len(shelf.places) > 2 * shelf.files + STALE_MAX:
-            shelf.places = [place for place in shelf.places if self._is_current(place[1], place[2])]
-            heapq.heapify(shelf.places)
+            self._renew(shelf)
+
+    def _clear_top(self, shelf: _Shelf[FileId]) -> None:
+        """Let go of what is out of date at the cold end, where it gathers and would be passed over at every look."""
+        if len(shelf.places) - shelf.files > STALE_POPS_MAX:
+            self._renew(shelf)
+        while shelf.places and not self._is_current(*shelf.places[0][1:]):
+            heapq.heappop(shelf.places)
+
+    def _renew(self, shelf: _Shelf[FileId]) -> None:
+        shelf.places = [place for place in shelf.places if self._is_current(place[1], place[2])]
+        heapq.heapify(shelf.places)
 
     def check(self) -> None:
         """Re-derive everything redundant; an AssertionError is a bug."""

@@ -35,6 +35,11 @@ class Draft(Generic[FileId]):
         """As in DirectoryView, after the moves."""
         return self.unused_bytes(directory) if with_reserve else self.free_bytes(directory)
 
+    @property
+    def moved_bytes(self) -> int:
+        """The sum of all moves."""
+        return sum(move.size_bytes for move in self.moves)
+
     def may_move(self, file: FileView[FileId]) -> bool:
         """Whether the file is evictable and not in the plan yet."""
         return file.is_evictable and file.file not in self._taken

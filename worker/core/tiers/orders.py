@@ -1,7 +1,7 @@
 """The two orders of a worker's sealed files: one for leaving memory, one for leaving disks.
 
 Rules: both hear of every file, so that a move between tiers changes nobody's score, and upkeep can compare tiers by the
-order of disks. Pure. Called by the edges of the worker's storage; the plans read `coldest` and `hottest`.
+order of disks. Pure. Called by the edges of the worker's storage; plans read `coldest` and `heat`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Generic
 
 from holdfast.worker.core.tiers.annotators import Annotator
-from holdfast.worker.core.tiers.view import FileId, FileView
+from holdfast.worker.core.tiers.view import FileId, FileView, Heat
 
 
 class Orders(Generic[FileId]):
@@ -67,17 +67,14 @@ class Orders(Generic[FileId]):
         in_memory = self._memory_directories.issuperset(directories)
         return self._told((self.memory if in_memory else self.disk).coldest(directories))
 
-    def by_heat(self, directories: Collection[int]) -> Iterator[FileView[FileId]]:
-        """Coldest first by the order of disks, whatever the tier: what upkeep compares tiers by."""
-        return self._told(self.disk.coldest(directories))
-
-    def hottest(self, directories: Collection[int]) -> Iterator[FileView[FileId]]:
-        """Hottest first by the order of disks."""
-        return self._told(self.disk.hottest(directories))
-
-    def score(self, file: FileId) -> float:
-        """Its heat in the order of disks. Raises KeyError."""
-        return self.disk.score(file)
+    @property
+    def heat(self) -> Heat[FileId]:
+        """The order of disks for files of all tiers: what upkeep compares tiers by."""
+        return Heat(
+            lambda directories: self._told(self.disk.coldest(directories)),
+            lambda directories: self._told(self.disk.hottest(directories)),
+            self.disk.score,
+        )
 
     def _told(self, files: Iterator[FileId]) -> Iterator[FileView[FileId]]:
         return (view for view in map(self._facts, files) if view is not None)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from holdfast.worker.core.tiers.draft import Draft
-from holdfast.worker.core.tiers.swaps import RANGE, Tier, evictable
-from holdfast.worker.core.tiers.view import FileId, Move, Order, StoreView
+from holdfast.worker.core.tiers.swaps import RANGE, evictable
+from holdfast.worker.core.tiers.view import FileId, Move, Order, Pair, StoreView, Tier
 
 QUOTA = 0.9
 
@@ -21,8 +21,7 @@ def is_below_quota(tier: Tier, quota: float = QUOTA) -> bool:
 
 def promote(
     view: StoreView,
-    above: Tier,
-    below: Tier,
+    pair: Pair,
     hottest: Order[FileId],
     quota: float = QUOTA,
     files_max: int = RANGE,
@@ -34,10 +33,10 @@ def promote(
     that fit nowhere are left out.
     """
     draft = Draft[FileId](view)
-    capacity = sum(one.capacity_bytes for one in above)
-    idle = [one for one in above if one.number not in busy]
-    for file in evictable(hottest, below, files_max, busy):
-        if capacity - sum(draft.unused_bytes(one) for one in above) >= quota * capacity:
+    capacity = sum(one.capacity_bytes for one in pair.above)
+    idle = [one for one in pair.above if one.number not in busy]
+    for file in evictable(hottest, pair.below, files_max, busy):
+        if capacity - sum(draft.unused_bytes(one) for one in pair.above) >= quota * capacity:
             break
         target = draft.roomiest(idle, file)
         if target is not None:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Generic
 
 from holdfast.worker.core.tiers.draft import Draft
-from holdfast.worker.core.tiers.view import DirectoryView, FileId, FileView, Location, Move, Order, StoreView
+from holdfast.worker.core.tiers.view import DirectoryView, FileId, FileView, Location, Move, Order, StoreView, Tier
 
-#: Files that one plan looks at, so that the loop thread is not held: some 20 ms. Past it there is no plan.
-LOOKS_MAX = 10_000
+#: Files that are looked at for one way to make room (some 10 µs each), so that no plan holds the loop thread for long.
+LOOKS_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +37,28 @@ def plan_space(
     Both hold already: no move. None: it cannot be done with what may be moved. `coldest` is asked for one directory, or
     for the directories of one tier.
     """
-    mover = Mover(Draft[FileId](view), coldest)
     wanted = tuple(view.within(location))
+    mover: Mover[FileId] | None = Mover(Draft(view), coldest)
     if contiguous_bytes and not any(one.free_bytes >= contiguous_bytes for one in wanted):
-        cheapest = _cheapest(mover, wanted, contiguous_bytes)
-        if cheapest is None or not mover.make_room(cheapest, contiguous_bytes):
-            return None
-    if not _reach_total(mover, wanted, total_bytes):
+        mover = _cheapest(view, wanted, contiguous_bytes, coldest)
+    if mover is None or not _reach_total(mover, wanted, total_bytes):
         return None
     return Plan(tuple(mover.draft.moves), mover.draft.view_after())
 
 
-def _cheapest(mover: Mover[FileId], wanted: tuple[DirectoryView, ...], contiguous_bytes: int) -> DirectoryView | None:
-    """The directory in which room can be made with the fewest bytes moved; the fastest, then first of equals."""
-    costs: list[tuple[int, int]] = []
-    for position, directory in enumerate(wanted):
-        mover.restart()
-        if mover.make_room(directory, contiguous_bytes):
-            costs.append((sum(move.size_bytes for move in mover.draft.moves), position))
-    mover.restart()
-    return wanted[min(costs)[1]] if costs else None
+def _cheapest(view: StoreView, wanted: Tier, contiguous_bytes: int, coldest: Order[FileId]) -> Mover[FileId] | None:
+    """Make room in the directory for which the fewest bytes move; the fastest, then first of equals."""
+    best: Mover[FileId] | None = None
+    for directory in wanted:
+        mover = Mover(Draft[FileId](view), coldest)
+        if mover.make_room(directory, contiguous_bytes) and (
+            best is None or mover.draft.moved_bytes < best.draft.moved_bytes
+        ):
+            best = mover
+    return best
 
 
-def _reach_total(mover: Mover[FileId], wanted: tuple[DirectoryView, ...], total_bytes: int) -> bool:
+def _reach_total(mover: Mover[FileId], wanted: Tier, total_bytes: int) -> bool:
     """Move files out of the location until enough is free in all of it; slower tiers first, coldest first in each.
 
     What moves from one directory of the location to another frees nothing. Slower tiers first, because what leaves a
@@ -89,12 +88,6 @@ class Mover(Generic[FileId]):
         self._looks_left = LOOKS_MAX
         #: by directory the least room that could not be made: more cannot be made either
         self._hopeless: dict[int, int] = {}
-
-    def restart(self) -> None:
-        """Take all moves back, to try another way; what was looked at stays counted per way."""
-        self.draft.back_to(0)
-        self._hopeless.clear()
-        self._looks_left = LOOKS_MAX
 
     def movable(self, numbers: Collection[int]) -> Iterator[FileView[FileId]]:
         """Files of these directories that may be moved, coldest first."""

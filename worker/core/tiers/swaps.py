@@ -10,17 +10,16 @@ Source: the align and swap-restore tasks of Alluxio. Pure. Called by upkeep.py a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic
 
 from holdfast.worker.core.tiers.draft import Draft
 from holdfast.worker.core.tiers.space import LOOKS_MAX
-from holdfast.worker.core.tiers.view import DirectoryView, FileId, FileView, Move, Order, StoreView
+from holdfast.worker.core.tiers.view import FileId, FileView, Heat, Move, Order, Pair, StoreView, Tier
 
 RANGE = 100
-Tier = tuple[DirectoryView, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +47,24 @@ def evictable(files: Order[FileId], tier: Tier, count: int, busy: Collection[int
     return list(islice(found, count))
 
 
-def is_aligned(
-    above: Tier, below: Tier, coldest: Order[FileId], hottest: Order[FileId], score: Callable[[FileId], float]
-) -> bool:
+def is_aligned(pair: Pair, heat: Heat[FileId]) -> bool:
     """Whether nothing above is colder than something below; an empty side is aligned."""
-    cold, hot = evictable(coldest, above, 1), evictable(hottest, below, 1)
-    return not cold or not hot or score(cold[0].file) >= score(hot[0].file)
+    cold, hot = evictable(heat.coldest, pair.above, 1), evictable(heat.hottest, pair.below, 1)
+    return not cold or not hot or heat.score(cold[0].file) >= heat.score(hot[0].file)
 
 
 def align(
-    view: StoreView,
-    above: Tier,
-    below: Tier,
-    coldest: Order[FileId],
-    hottest: Order[FileId],
-    score: Callable[[FileId], float],
-    pairs_max: int = RANGE,
-    busy: Collection[int] = (),
+    view: StoreView, pair: Pair, heat: Heat[FileId], pairs_max: int = RANGE, busy: Collection[int] = ()
 ) -> Alignment[FileId]:
     """Swap the k-th coldest above with the k-th hottest below, while the one above is colder.
 
-    All three orders must be of one annotator. Files in directories that are busy are left out.
+    Files in directories that are busy are left out.
     """
     draft = Draft[FileId](view)
-    pairs = zip(evictable(coldest, above, pairs_max, busy), evictable(hottest, below, pairs_max, busy), strict=False)
-    for cold, hot in pairs:
-        if score(cold.file) >= score(hot.file):
+    above = evictable(heat.coldest, pair.above, pairs_max, busy)
+    below = evictable(heat.hottest, pair.below, pairs_max, busy)
+    for cold, hot in zip(above, below, strict=False):
+        if heat.score(cold.file) >= heat.score(hot.file):
             break
         if not (cold.may_lie_in(view.by_number[hot.directory]) and hot.may_lie_in(view.by_number[cold.directory])):
             continue

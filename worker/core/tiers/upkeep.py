@@ -9,13 +9,12 @@ Source: the tier management tasks of Alluxio. Pure. Called by upkeep's edge.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
 from holdfast.worker.core.tiers.promote import QUOTA, is_below_quota
-from holdfast.worker.core.tiers.swaps import Tier, evictable, is_aligned
-from holdfast.worker.core.tiers.view import FileId, Order, StoreView
+from holdfast.worker.core.tiers.swaps import evictable, is_aligned
+from holdfast.worker.core.tiers.view import FileId, Heat, Pair, StoreView
 
 
 class Kind(Enum):
@@ -31,8 +30,7 @@ class Task:
     """What to do between two adjacent tiers; a restoration concerns all."""
 
     kind: Kind
-    above: Tier
-    below: Tier
+    pair: Pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,20 +42,13 @@ class Wishes:
     quota: float = QUOTA
 
 
-def pick(
-    view: StoreView,
-    wishes: Wishes,
-    restore_first: bool,
-    coldest: Order[FileId],
-    hottest: Order[FileId],
-    score: Callable[[FileId], float],
-) -> Task | None:
+def pick(view: StoreView, wishes: Wishes, restore_first: bool, heat: Heat[FileId]) -> Task | None:
     """Return the next task. `restore_first`: a swap ended without room and the reserve was not restored since."""
-    for above, below in zip(view.tiers, view.tiers[1:], strict=False):
+    for pair in view.pairs:
         if restore_first:
-            return Task(Kind.RESTORE, above, below)
-        if wishes.align and not is_aligned(above, below, coldest, hottest, score):
-            return Task(Kind.ALIGN, above, below)
-        if wishes.promote and is_below_quota(above, wishes.quota) and evictable(hottest, below, 1):
-            return Task(Kind.PROMOTE, above, below)
+            return Task(Kind.RESTORE, pair)
+        if wishes.align and not is_aligned(pair, heat):
+            return Task(Kind.ALIGN, pair)
+        if wishes.promote and is_below_quota(pair.above, wishes.quota) and evictable(heat.hottest, pair.below, 1):
+            return Task(Kind.PROMOTE, pair)
     return None

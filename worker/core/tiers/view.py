@@ -102,6 +102,18 @@ class Location:
 ANYWHERE = Location()
 
 
+#: Directories of one tier.
+Tier = tuple[DirectoryView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two adjacent tiers."""
+
+    above: Tier
+    below: Tier
+
+
 @dataclass(frozen=True)
 class StoreView:
     """All directories that may be used, in any order."""
@@ -109,12 +121,17 @@ class StoreView:
     directories: tuple[DirectoryView, ...]
 
     @cached_property
-    def tiers(self) -> tuple[tuple[DirectoryView, ...], ...]:
+    def tiers(self) -> tuple[Tier, ...]:
         """Directories by number within tiers, the fastest tier first."""
         tiers: dict[int, list[DirectoryView]] = {}
         for directory in sorted(self.directories, key=lambda one: (one.tier, one.number)):
             tiers.setdefault(directory.tier, []).append(directory)
         return tuple(map(tuple, tiers.values()))
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Adjacent tiers, the fastest pair first."""
+        return tuple(map(Pair, self.tiers, self.tiers[1:]))
 
     @cached_property
     def by_number(self) -> dict[int, DirectoryView]:
@@ -125,7 +142,7 @@ class StoreView:
         """Directories of a location, faster tiers first."""
         return (directory for tier in self.tiers for directory in tier if location.holds(directory))
 
-    def below(self, tier: int) -> Iterator[tuple[DirectoryView, ...]]:
+    def below(self, tier: int) -> Iterator[Tier]:
         """The tiers that are slower than `tier`, nearest first."""
         return (directories for directories in self.tiers if directories[0].tier > tier)
 
@@ -169,6 +186,16 @@ class FileView(Generic[FileId]):
 
 #: Files that lie in these directories, coldest first (or hottest first); may be lazy, is asked anew for each look.
 Order = Callable[[Collection[int]], Iterable[FileView[FileId]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Heat(Generic[FileId]):
+    """One annotator's order of the files of all tiers, both ways round."""
+
+    coldest: Order[FileId]
+    hottest: Order[FileId]
+    #: larger is hotter
+    score: Callable[[FileId], float]
 
 
 @dataclass(frozen=True, slots=True)

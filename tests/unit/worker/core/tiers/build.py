@@ -33,9 +33,20 @@ def store(*directories: DirectoryView) -> StoreView:
     return view
 
 
-def file(name: str, where: int, size: int, **flags: bool) -> FileView[str]:
-    """A file, by default evictable."""
-    return FileView(file=name, directory=where, size_bytes=size, **flags)
+def file(
+    name: str,
+    where: int,
+    size: int,
+    *,
+    pinned: bool = False,
+    locked: bool = False,
+    marked: bool = False,
+    media: frozenset[str] | None = None,
+) -> FileView[str]:
+    """A file, by default evictable and at home anywhere."""
+    return FileView(
+        file=name, directory=where, size_bytes=size, pinned=pinned, locked=locked, marked=marked, media=media
+    )
 
 
 def in_order(files: Iterable[FileView[str]]) -> Callable[[Collection[int]], Iterator[FileView[str]]]:
@@ -79,7 +90,8 @@ def replay(
 @st.composite
 def filled_stores(draw: st.DrawFn, with_dfs: bool | None = None) -> tuple[StoreView, tuple[FileView[str], ...]]:
     """Up to three bounded tiers, perhaps a distributed file system, and files with flags that fit into them."""
-    directories, files = [], []
+    directories: list[DirectoryView] = []
+    files: list[FileView[str]] = []
     for tier in draw(st.sets(st.integers(0, 2), min_size=1)):
         for _ in range(draw(st.integers(1, 3))):
             number = len(directories)
@@ -90,12 +102,8 @@ def filled_stores(draw: st.DrawFn, with_dfs: bool | None = None) -> tuple[StoreV
                     left -= size
                     flag = draw(st.sampled_from(["", "", "", "pinned", "locked", "marked"]))
                     media = draw(st.sampled_from([None, None, frozenset(("SSD", "HDD", "DFS"))]))
-                    fact = FileView(file=f"f{len(files)}", directory=number, size_bytes=size, media=media)
-                    files.append(
-                        fact
-                        if not flag
-                        else FileView(file=fact.file, directory=number, size_bytes=size, media=media, **{flag: True})
-                    )
+                    name, state = f"f{len(files)}", {one: one == flag for one in ("pinned", "locked", "marked")}
+                    files.append(file(name, number, size, media=media, **state))
             reserved = draw(st.integers(0, capacity // 3))
             directories.append(directory(number, tier, capacity, left, reserved))
     if draw(st.booleans()) if with_dfs is None else with_dfs:

@@ -42,7 +42,10 @@ def test_the_coldest_leave_first_and_no_more_than_needed() -> None:
 def test_what_is_pinned_locked_or_marked_stays(flag: str) -> None:
     """The next in order goes instead; if nothing is left, there is no plan rather than a removal."""
     view = store(directory(0, 0, 60, 0), directory(1, 1, 100))
-    kept, other = file("a", 0, 30, **{flag: True}), file("b", 0, 30)
+    kept, other = (
+        file("a", 0, 30, pinned=flag == "pinned", locked=flag == "locked", marked=flag == "marked"),
+        file("b", 0, 30),
+    )
     assert planned(view, TOP, 30, 30, kept, other) == [("b", 0, 1)]
     assert planned(view, TOP, 31, 31, kept, other) is None
 
@@ -98,6 +101,14 @@ def test_a_cascade_goes_through_every_tier() -> None:
     assert planned(view, TOP, 10, 10, *files) == [("c", 2, 3), ("b", 1, 2), ("a", 0, 1)]
 
 
+def test_what_was_tried_in_vain_below_is_taken_back() -> None:
+    """The first directory below cannot make room, and must not take the room that the second one needs to do so."""
+    view = store(directory(0, 0, 30, 0), directory(1, 1, 40, 0), directory(2, 1, 40, 0), directory(3, 2, 35))
+    near = file("a", 0, 30, media=frozenset(("MEMORY", "SSD")))
+    files = (near, file("x", 1, 10), file("y", 1, 30, locked=True), file("z", 2, 30))
+    assert planned(view, TOP, 30, 30, *files) == [("z", 2, 3), ("a", 0, 2)]
+
+
 def test_nothing_moves_out_of_the_last_tier() -> None:
     """Nothing is deleted: without a tier below there is no plan."""
     view = store(directory(0, 0, 10), directory(1, 1, 10, 0))
@@ -115,7 +126,7 @@ def test_a_reserve_is_neither_room_for_the_request_nor_for_what_moves() -> None:
 def test_a_file_stays_off_media_where_it_may_not_lie() -> None:
     """What was promised to survive power loss does not go where it would not."""
     view = store(directory(0, 0, 10, 0), directory(1, 1, 10), directory(2, 2, 10))
-    kept = FileView(file="a", directory=0, size_bytes=10, media=frozenset(("HDD",)))
+    kept = file("a", 0, 10, media=frozenset(("HDD",)))
     assert planned(view, TOP, 10, 10, kept) == [("a", 0, 2)]
 
 

@@ -8,23 +8,26 @@ from holdfast.worker.core.tiers.backoff import Backoff, make_backoff
 from holdfast.worker.core.tiers.promote import is_below_quota, promote
 from holdfast.worker.core.tiers.swaps import align, is_aligned, restore
 from holdfast.worker.core.tiers.upkeep import Kind, Wishes, pick
-from holdfast.worker.core.tiers.view import FileView, Order, StoreView
+from holdfast.worker.core.tiers.view import FileView, Heat, Order, StoreView
 from holdfast.worker.core.tiers.watermarks import Marks, Overfull, demotion, keep_unused, overfull
 from tests.unit.worker.core.tiers.build import dfs, directory, file, filled_stores, in_order, replay, steps, store
 
 SECOND_NS = 10**9
 #: The example of the reference: 100, 200 and 1000 bytes with marks of their own.
 MARKS = (Marks(0.9, 0.8), Marks(0.9, 0.7), Marks(0.8, 0.6))
-#: Heat by name: "3b" is hotter than "1a".
-Heat = float
 
 
-def heat(name: str) -> Heat:
+def heat(name: str) -> float:
+    """Heat by name: 3b is hotter than 1a."""
     return float(name.rstrip("abcdefghijklmnopqrstuvwxyz"))
 
 
 def coldest(*files: FileView[str]) -> Order[str]:
     return in_order(sorted(files, key=lambda one: heat(one.file)))
+
+
+def by_heat(*files: FileView[str]) -> Heat[str]:
+    return Heat(coldest(*files), hottest(*files), heat)
 
 
 def hottest(*files: FileView[str]) -> Order[str]:
@@ -127,17 +130,17 @@ def test_no_demotion_breaks_a_bound(
 
 def aligned_by(view: StoreView, *files: FileView[str], pairs: int = 100, busy: tuple[int, ...] = ()):
     """Align the first two tiers; the moves are replayed and checked."""
-    found = align(view, *view.tiers[:2], coldest(*files), hottest(*files), heat, pairs, busy)
+    found = align(view, view.pairs[0], by_heat(*files), pairs, busy)
     replay(view, files, found.moves, with_reserve=True)
     return steps(found.moves), found.out_of_room
 
 
 def test_tiers_are_aligned_if_nothing_above_is_colder_than_something_below() -> None:
     """Equal heat is aligned, and so is an empty side; what cannot move does not count."""
-    above, below = store(directory(0, 0, 100), directory(1, 1, 100)).tiers
+    (pair,) = store(directory(0, 0, 100), directory(1, 1, 100)).pairs
 
     def aligned(*files: FileView[str]) -> bool:
-        return is_aligned(above, below, coldest(*files), hottest(*files), heat)
+        return is_aligned(pair, by_heat(*files))
 
     assert aligned(file("2a", 0, 1), file("2b", 1, 1))
     assert not aligned(file("2a", 0, 1), file("3b", 1, 1), file("9", 0, 1))
@@ -180,7 +183,7 @@ def test_swaps_leave_busy_directories_and_wrong_media_alone() -> None:
         file("1a", 0, 10),
         file("2a", 0, 10),
         file("9b", 1, 10),
-        FileView(file="8b", directory=2, size_bytes=10, media=disks),
+        file("8b", 2, 10, media=disks),
         file("7b", 2, 10),
     )
     assert aligned_by(view, *files, busy=(1,)) == ([("2a", 0, 2), ("7b", 2, 0)], False)
@@ -197,7 +200,7 @@ def test_no_swap_breaks_a_bound(filled: tuple[StoreView, tuple[FileView[str], ..
     scores = {one.file: float(hash_of(one.file)) for one in files}
     order = in_order(sorted(files, key=lambda one: scores[one.file]))
     back = in_order(sorted(files, key=lambda one: -scores[one.file]))
-    found = align(view, *view.tiers[:2], order, back, scores.__getitem__, pairs)
+    found = align(view, view.pairs[0], Heat(order, back, scores.__getitem__), pairs)
     replay(view, files, found.moves, with_reserve=True)
     assert len(found.moves) % 2 == 0
     for one, other in zip(found.moves[::2], found.moves[1::2], strict=True):
@@ -267,20 +270,20 @@ def test_the_hottest_go_up_until_the_quota() -> None:
     """Looked at before each move, so the last one passes it: 85, 95, and no more."""
     view = store(directory(0, 0, 100, 25), directory(1, 1, 100, 50))
     files = [file(f"{number}", 1, 10) for number in range(1, 6)]
-    moves = promote(view, *view.tiers, hottest(*files))
+    moves = promote(view, view.pairs[0], hottest(*files))
     replay(view, files, moves)
     assert steps(moves) == [("5", 1, 0), ("4", 1, 0)]
-    assert steps(promote(view, *view.tiers, hottest(*files), files_max=1)) == [("5", 1, 0)]
-    assert promote(view, *view.tiers, hottest(*files), quota=0.75) == ()
+    assert steps(promote(view, view.pairs[0], hottest(*files), files_max=1)) == [("5", 1, 0)]
+    assert promote(view, view.pairs[0], hottest(*files), quota=0.75) == ()
 
 
 def test_promotion_leaves_out_what_does_not_fit_and_who_is_busy() -> None:
     """It never passes the room of a directory, nor uses its reserve."""
     view = store(directory(0, 0, 100, 40, reserved=20), directory(1, 0, 100, 40), directory(2, 1, 100))
     files = (file("9", 2, 50), file("8", 2, 20), file("7", 2, 40, locked=True), file("6", 2, 5))
-    assert steps(promote(view, *view.tiers, hottest(*files))) == [("8", 2, 1), ("6", 2, 0)]
-    assert steps(promote(view, *view.tiers, hottest(*files), busy=(1,))) == [("8", 2, 0)]
-    assert promote(view, *view.tiers, hottest(*files), busy=(2,)) == ()
+    assert steps(promote(view, view.pairs[0], hottest(*files))) == [("8", 2, 1), ("6", 2, 0)]
+    assert steps(promote(view, view.pairs[0], hottest(*files), busy=(1,))) == [("8", 2, 0)]
+    assert promote(view, view.pairs[0], hottest(*files), busy=(2,)) == ()
 
 
 @settings(max_examples=300)
@@ -288,11 +291,11 @@ def test_promotion_leaves_out_what_does_not_fit_and_who_is_busy() -> None:
 def test_no_promotion_breaks_a_bound(filled: tuple[StoreView, tuple[FileView[str], ...]], quota: float) -> None:
     """Any store: moves replay without the reserve, and go up by one tier."""
     view, files = filled
-    for above, below in zip(view.tiers, view.tiers[1:], strict=False):
-        moves = promote(view, above, below, in_order(files), quota)
+    for pair in view.pairs:
+        moves = promote(view, pair, in_order(files), quota)
         replay(view, files, moves)
-        assert {move.target for move in moves} <= {one.number for one in above}
-        assert {move.source for move in moves} <= {one.number for one in below}
+        assert {move.target for move in moves} <= {one.number for one in pair.above}
+        assert {move.source for move in moves} <= {one.number for one in pair.below}
 
 
 # back-off
@@ -336,34 +339,35 @@ def test_unknown_backoffs_and_streams_that_end_twice_are_refused() -> None:
 # who goes first
 
 
-def picked(view: StoreView, *files: FileView[str], restore_first: bool = False, **wishes: object):
+def picked(view: StoreView, wishes: Wishes, *files: FileView[str], restore_first: bool = False):
     """Kind and tiers of the next task."""
-    task = pick(view, Wishes(**wishes), restore_first, coldest(*files), hottest(*files), heat)
-    return None if task is None else (task.kind, task.above[0].tier, task.below[0].tier)
+    task = pick(view, wishes, restore_first, by_heat(*files))
+    return None if task is None else (task.kind, task.pair.above[0].tier, task.pair.below[0].tier)
 
 
 def test_restoring_goes_before_aligning_before_promoting() -> None:
     """From the fastest pair of tiers down; what is off is never picked."""
-    view = example(50, 100, 500)
+    view, none, both = example(50, 100, 500), Wishes(), Wishes(align=True, promote=True)
     files = (file("1a", 0, 5), file("2b", 1, 5), file("9c", 2, 5))
-    assert picked(view, *files) is None
-    assert picked(view, *files, restore_first=True) == (Kind.RESTORE, 0, 1)
-    assert picked(view, *files, align=True, promote=True) == (Kind.ALIGN, 0, 1)
-    assert picked(view, *files[1:], align=True, promote=True) == (Kind.PROMOTE, 0, 1)
-    assert picked(view, *files[1:], align=True) == (Kind.ALIGN, 1, 2)
-    assert picked(view, *files[2:], align=True, promote=True) == (Kind.PROMOTE, 1, 2)
+    assert picked(view, none, *files) is None
+    assert picked(view, none, *files, restore_first=True) == (Kind.RESTORE, 0, 1)
+    assert picked(view, both, *files, restore_first=True) == (Kind.RESTORE, 0, 1)
+    assert picked(view, both, *files) == (Kind.ALIGN, 0, 1)
+    assert picked(view, both, *files[1:]) == (Kind.PROMOTE, 0, 1)
+    assert picked(view, Wishes(align=True), *files[1:]) == (Kind.ALIGN, 1, 2)
+    assert picked(view, both, *files[2:]) == (Kind.PROMOTE, 1, 2)
 
 
 def test_promotion_needs_room_above_and_something_that_may_move_below() -> None:
     """At the quota, or with everything below pinned, there is nothing to do."""
-    movable, pinned = file("1", 1, 5), file("1", 1, 5, pinned=True)
-    assert picked(example(11, 100, 1000), movable, promote=True) == (Kind.PROMOTE, 0, 1)
-    assert picked(example(10, 100, 1000), movable, promote=True) is None
-    assert picked(example(11, 100, 1000), pinned, promote=True) is None
-    assert picked(example(50, 100, 1000), movable, promote=True, quota=0.5) is None
+    movable, pinned, wishes = file("1", 1, 5), file("1", 1, 5, pinned=True), Wishes(promote=True)
+    assert picked(example(11, 100, 1000), wishes, movable) == (Kind.PROMOTE, 0, 1)
+    assert picked(example(10, 100, 1000), wishes, movable) is None
+    assert picked(example(11, 100, 1000), wishes, pinned) is None
+    assert picked(example(50, 100, 1000), Wishes(promote=True, quota=0.5), movable) is None
     assert is_below_quota(example(11, 0, 0).tiers[0])
 
 
 def test_one_tier_needs_no_upkeep() -> None:
     """There is no pair to look at."""
-    assert picked(store(directory(0, 0, 10)), restore_first=True, align=True, promote=True) is None
+    assert picked(store(directory(0, 0, 10)), Wishes(align=True, promote=True), restore_first=True) is None
