@@ -152,7 +152,6 @@ class WorkerSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-<<<<<<< HEAD
 class DfsSection:
     """The store of the DFS tier: the same on workers, which put sealed files there, and on masters, which clean it."""
 
@@ -190,7 +189,9 @@ class DfsSection:
             raise ConfigError("call_timeout must be at least 1s, connect_timeout more than 0 and at most call_timeout")
         if self.clean_every.ns < 10**8:
             raise ConfigError("clean_every must be at least 100ms; each look costs requests")
-=======
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TiersSection:
     """Which directory of a worker a file goes to, and what moves away; read by workers."""
 
@@ -255,7 +256,6 @@ class TiersSection:
             raise ConfigError("high_watermark and low_watermark must be above 1 together, or no tier ever begins")
         if self.promote and self.promote_quota > self.high_watermark:
             raise ConfigError("promote_quota must be at most high_watermark, or what was moved up is moved down again")
->>>>>>> t6-tiers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,11 +296,8 @@ class Config:
     raft: RaftSection = field(default_factory=RaftSection)
     lease: LeaseSection = field(default_factory=LeaseSection)
     worker: WorkerSection = field(default_factory=WorkerSection)
-<<<<<<< HEAD
     dfs: DfsSection = field(default_factory=DfsSection)
-=======
     tiers: TiersSection = field(default_factory=TiersSection)
->>>>>>> t6-tiers
     faults: FaultsSection = field(default_factory=FaultsSection)
     log: LogSection = field(default_factory=LogSection)
 

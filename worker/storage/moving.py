@@ -179,8 +179,8 @@ class Mover:
         move.ended.set()
 
     def carry_out(self, move: Move) -> None:
-        """Take all steps, in this thread. Raises FullError, OSError, lmdb.Error or HoldfastError; then the file is where
-        it was."""
+        """Take all steps, in this thread. Raises FullError, OSError, lmdb.Error or HoldfastError, and then the file is
+        where it was."""
         path = move.source.root / sealed_path(move.key)
         record = read_data_footer(path, move.key)
         move.epochs = tuple([key for key, _ in record.epochs])

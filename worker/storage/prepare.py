@@ -55,7 +55,7 @@ class StoreSettings:
     tiers: TiersSection = field(default_factory=TiersSection)
     #: makes the worker's part of the DFS, by its uid; None without one
     open_away: Callable[[bytes], Away] | None = None
-    #: room that is kept free in each directory, so that seals and the index never lack it; a tenth of it if that is less
+    #: room kept free in each directory, so that seals and the index never lack it; a tenth of it if that is less
     reserve_bytes: int = 64 << 20
 
 

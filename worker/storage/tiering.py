@@ -95,7 +95,7 @@ class Tiering:
         self._has_memory = MEMORY in everything
         #: there is another place where sealed files may go
         self.follows = dfs or len(set(self._tiers)) > 1
-        reviewer = make_reviewer(settings.reviewer, draw, settings.reviewer_hard_bytes, settings.reviewer_soft_bytes)
+        reviewer = make_reviewer(settings.reviewer, draw, int(settings.reviewer_hard), int(settings.reviewer_soft))
         self._allocator: Allocator = make_allocator(settings.allocator, reviewer)
         memory = [number for number, one in enumerate(directories) if one.tier == MEMORY]
         self._orders = Orders[DataKey](
