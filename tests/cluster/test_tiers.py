@@ -10,6 +10,7 @@ import pytest
 from holdfast.client import Session
 from holdfast.client.cluster import LocalCluster, local_cluster, worker_status
 from holdfast.client.reduce_shuffle import ReduceShuffle
+from holdfast.common.limits import MIB
 from tests.support.reduce_client import Records, contents, push, read, records_of
 from tests.support.tiers import Tiers, watched, within
 from tests.support.waiting import wait_until
@@ -33,7 +34,7 @@ def counters(cluster: LocalCluster) -> dict[str, int]:
 
 
 def push_maps(shuffle: ReduceShuffle, maps: int, records: int = 40) -> tuple[dict[int, Records], list]:
-    """Push some 7 MB a map; return what was pushed and the statuses."""
+    """Push some 3.5 MB a map; return what was pushed and the statuses."""
     data = {map_id: records_of(map_id, records, PARTITIONS, size_max=350_000) for map_id in range(maps)}
     return data, [push(shuffle, map_id, map_id, part) for map_id, part in data.items()]
 
@@ -45,10 +46,10 @@ def test_more_than_memory_and_disk_hold_goes_to_the_dfs(tiers: Tiers, tmp_path: 
     with local_cluster(masters=1, workers=1, dir=tmp_path / "c", settings=tiers.settings) as cluster:
         with Session(cluster.endpoints, app="big") as session, watched([tiers.memory, tiers.disk]) as watch:
             shuffle = session.register_reduce_shuffle(PARTITIONS)
-            data, statuses = push_maps(shuffle, 30)
+            data, statuses = push_maps(shuffle, 60)
             shuffle.commit(statuses)
             expected = contents(data)
-            assert sum(len(record) for records in expected.values() for record in records) > 3 * 64 << 20
+            assert sum(len(payload) for records in expected.values() for _, payload in records) > 3 * 64 * MIB
             assert read(shuffle, range(PARTITIONS)) == expected
             counted = counters(cluster)
             assert counted["files_moved"] > 0
@@ -58,7 +59,7 @@ def test_more_than_memory_and_disk_hold_goes_to_the_dfs(tiers: Tiers, tmp_path: 
             cluster.wait_ready()
             assert read(shuffle, range(PARTITIONS)) == expected
         within(watch, tiers)
-        assert all(most > 8 << 20 for most in watch.most.values()), "every tier was used"
+        assert all(most > 8 * MIB for most in watch.most.values()), "every tier was used"
         cluster.workers[0].stop()
         cluster.workers[0].start()
         wait_until(lambda: not [path for path in tmp_path.rglob("dfs/**/*.p*") if path.is_file()], "space on the DFS")

@@ -9,6 +9,7 @@ opening.py and `verify`; reduce_recovery.py says which epochs are hurt.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Iterator, Mapping
@@ -70,10 +71,27 @@ class Segment:
     unnamed: bool = False
 
 
+def data_end(fd: int) -> int:
+    """Where the last data of an open file ends: its length, unless it ends in a hole. Raises OSError."""
+    end = 0
+    while True:
+        try:
+            end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole from here on
+                return end
+            if error.errno == errno.EINVAL:  # the file system does not know of holes
+                return os.fstat(fd).st_size
+            raise
+
+
 def map_file(path: Path) -> memoryview:
-    """A file as it lies in the page cache, read-only; raises OSError."""
+    """A file as it lies in the page cache, read-only, without a hole at its end; raises OSError.
+
+    Segments begin as one hole. To look into it would take memory for all of it on a memory file system.
+    """
     handle = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    size = os.fstat(handle.fd).st_size
+    size = data_end(handle.fd)
     if not size:
         return memoryview(b"")
     return memoryview(mmap.mmap(handle.fd, size, access=mmap.ACCESS_READ))
