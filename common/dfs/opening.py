@@ -47,17 +47,22 @@ def _s3(fs: Any, section: DfsSection) -> Any:
     }
     if section.access_key:
         options |= {"access_key": section.access_key, "secret_key": _secret(section.secret_key_file)}
-    if section.endpoint:
-        scheme, _, address = section.endpoint.partition("://")
+    endpoint = section.endpoint or _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    if endpoint:
+        scheme, _, address = endpoint.rstrip("/").partition("://")
         options |= {"scheme": scheme, "endpoint_override": address}
-    region = section.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if region or section.endpoint:
+    region = section.region or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
+    if region or endpoint:
         # Servers other than Amazon's ask for some region and take any; without one the library goes and looks for it.
         options["region"] = region or "us-east-1"
     try:
         return fs.S3FileSystem(**options)
     except (OSError, ValueError) as error:
         raise ConfigError(f"[dfs] cannot open S3: {error}") from error
+
+
+def _environment(*names: str) -> str:
+    return next((value for name in names if (value := os.environ.get(name))), "")
 
 
 def _hdfs(url: DfsUrl, section: DfsSection) -> Any:

@@ -47,8 +47,8 @@ Check = Literal["ends", "whole"]
 END_BYTES = 64 * 1024
 #: The least that an upload is given time for.
 _UPLOAD_BYTES_A_SECOND = 1 << 20
-#: What the library raises when a store does not do what it is asked.
-_FAILURES = (OSError, RuntimeError)
+#: What the libraries raise when a store does not do what it is asked, or answers what they cannot read.
+_FAILURES = (OSError, RuntimeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,8 @@ class DfsStore:
 
     def _read_once(self, name: str, offset: int, length: int) -> bytes:
         handle = self._handles.take(name) or self._filesystem.open_input_file(self._at(name))
-        data: bytes = handle.read_at(length, offset)
+        there = max(min(length, handle.size() - offset), 0)
+        data: bytes = handle.read_at(there, offset) if there else b""
         self._handles.give(name, handle)
         return data
 
