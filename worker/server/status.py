@@ -90,6 +90,7 @@ class Status:
             "files_moved": self.store.tiering.counts.files,
             "moved_bytes": self.store.tiering.counts.bytes,
             "moves_failed": self.store.tiering.counts.failed,
+            **(self.store.away.counts() if self.store.away is not None else {}),
         }
 
     def as_dict(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from holdfast.common.dfs.names import TOKEN_DIGITS, file_name, parse, worker_folder
-from holdfast.common.dfs.store import DfsStore
+from holdfast.common.dfs.store import Counts, DfsStore
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import CHUNK_BYTES
@@ -112,6 +112,16 @@ class Away:
     def _let_go(self, length: int) -> None:
         with self._guard:
             self._fetched_bytes -= length
+
+    def counts(self) -> dict[str, int]:
+        """What the store did so far, by name."""
+        counts = self._store.counts if self._store is not None else Counts()
+        return {
+            "dfs_put_bytes": counts.put_bytes,
+            "dfs_read_bytes": counts.read_bytes,
+            "dfs_retries": counts.retries,
+            "dfs_failures": counts.failures,
+        }
 
     @property
     def fetched_bytes(self) -> int:
