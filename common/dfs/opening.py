@@ -37,8 +37,8 @@ def _s3(fs: Any, section: DfsSection) -> Any:
         raise ConfigError("this pyarrow was built without S3: pip install 'holdfast[dfs]' brings one that has it")
     options: dict[str, Any] = {
         "connect_timeout": section.connect_timeout.seconds,
-        # Silence, not the whole request. Half, so that the library tries again before our own deadline.
-        "request_timeout": section.call_timeout.seconds / 2,
+        # Of silence. A share, so that the library has tried again before our own deadline for all of it.
+        "request_timeout": section.call_timeout.seconds / _AWS_TRIES,
         "retry_strategy": fs.AwsStandardS3RetryStrategy(max_attempts=_AWS_TRIES),
         # In the background a whole file may gather in memory, since nothing slows its reader down.
         "background_writes": False,

@@ -19,6 +19,7 @@ All methods block and may be called from any thread. Used by the worker's tiers 
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import secrets
@@ -133,7 +134,14 @@ class DfsStore:
         DfsError; then nothing was stored that anybody knows of.
         """
         size = path.stat().st_size
-        stored = self._attempt(f"store {name}", lambda: self._put_once(name, path, size, check or self._section.verify))
+        tries = itertools.count()
+
+        def once() -> Stored:
+            if next(tries):
+                self._info(names.marker(self._cluster))  # whether it answers at all is known sooner than by an upload
+            return self._put_once(name, path, size, check or self._section.verify)
+
+        stored = self._attempt(f"store {name}", once)
         self.counts.puts += 1
         self.counts.put_bytes += size
         return stored
