@@ -25,7 +25,7 @@ from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, STARTS_KEY, Index
 from holdfast.worker.storage.log_recovery import find_segments, scan_log
 from holdfast.worker.storage.pages import IndexDamagedError, PageCounts
-from holdfast.worker.storage.prepare import Candidate
+from holdfast.worker.storage.prepare import Candidate, StoreSettings
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reconcile import Reconciler, put_aside
 from holdfast.worker.storage.recovery import DirectoryFacts, Opening, Part, decide_opening
@@ -141,8 +141,7 @@ def open_directory(
     pool: Executor,
     writers: OpenFiles,
     starts: Starts,
-    index_bytes_max: int,
-    segment_bytes: int,
+    settings: StoreSettings,
 ) -> StorageDirectory:
     """Open one directory as decided and reconcile its files; adds to its notes. Raises OSError or lmdb.Error."""
     root = found.root
@@ -155,7 +154,7 @@ def open_directory(
             put_aside(disk, root, root / names.INDEX)
         found.index = _NO_INDEX
     disk.make_folder(root / names.INDEX)
-    index = Index(root / names.INDEX, disk, index_bytes_max)
+    index = Index(root / names.INDEX, disk, settings.index_bytes_max)
     if not found.index.identity:
         index.put(META_KEY, identity.encode())
     disk.sync_folder(root)
@@ -173,11 +172,10 @@ def open_directory(
         left = {key: one for key, one in left.items() if not reader.has_epoch(key)}
     if left:
         found.notes.append(f"{root}: {len(left)} epochs of REDUCE partitions were left unsealed by earlier starts")
-    settings = found.candidate.settings
     return StorageDirectory(
         root=root,
-        tier=settings.tier,
-        capacity_bytes=settings.capacity_bytes,
+        tier=found.candidate.settings.tier,
+        capacity_bytes=found.candidate.settings.capacity_bytes,
         identity=identity,
         lock=found.candidate.lock,
         disk=disk,
@@ -190,7 +188,9 @@ def open_directory(
         old_segments=find_segments(root),
         old_logs={number for number, boot in logs.items() if number not in doubtful or boot != starts.boot_id},
         unnamed=any(segment.unnamed for segment in segments),
-        segment_bytes=segment_bytes,
+        segment_bytes=settings.segment_bytes,
+        limits=settings.health,
+        average_ns=settings.average_ns,
     )
 
 
@@ -228,4 +228,4 @@ def record_start(directory: StorageDirectory, disk: Disk, starts: Starts) -> Non
     except (lmdb.Error, OSError) as error:
         if disk.free_bytes(directory.root)[1] > 0:
             raise
-        directory.problem = f"no room for the index: {error}"
+        directory.condition.isolate(f"no room for the index: {error}", counts=False)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.locks import HeldError, acquire
+from holdfast.worker.core.health import SECOND_NS, Limits
 from holdfast.worker.storage import names
 from holdfast.worker.storage.handles import Handle
 
@@ -49,6 +50,10 @@ class StoreSettings:
     segment_bytes: int = 64 << 20
     #: room that is kept free in each file system, so that seals and the index never lack it
     reserve_bytes: int = 64 << 20
+    #: when a directory is isolated, and when it returns
+    health: Limits = Limits()
+    #: window of the mean times of writes and reads
+    average_ns: int = 10 * SECOND_NS
 
 
 @dataclass(slots=True)

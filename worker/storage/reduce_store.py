@@ -66,7 +66,7 @@ class ReduceStore:
     @property
     def full(self) -> bool:
         """A push log cannot be emptied as fast as it grows: take nothing for the moment."""
-        return any(directory.reduce.log.full for directory in self._directories)
+        return any(one.reduce.log.full and not one.problem for one in self._directories)
 
     def begin(self, state: EpochState) -> None:
         """Begin the copy of an epoch; raises OSError."""
@@ -247,7 +247,7 @@ class ReduceStore:
         jobs: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]] = {}
         known: dict[EpochKey, SealedEpoch] = {}
         for directory in self._directories:
-            reduce, gone = directory.reduce, directory.is_gone
+            reduce, gone = directory.reduce, directory.condition.is_gone
             todo = []
             for key in keys:
                 running = reduce.sealing.get(key)
@@ -322,7 +322,8 @@ class ReduceStore:
     def tick(self) -> None:
         """Once a second."""
         for directory in self._directories:
-            directory.reduce.tick()
+            if not directory.condition.hanging:
+                directory.reduce.tick()
 
     def gauges(self) -> dict[str, int]:
         """What goes up and down, by name."""

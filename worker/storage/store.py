@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.common.errors import (
@@ -38,6 +37,7 @@ from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Starts, parse_boot_id
 from holdfast.worker.storage.index import Reader
 from holdfast.worker.storage.map_view import MapViews
+from holdfast.worker.storage.monitor import Monitor
 from holdfast.worker.storage.opening import (
     decide_all,
     examine,
@@ -51,6 +51,7 @@ from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reader import Piece, Plan
 from holdfast.worker.storage.records import encode_key
 from holdfast.worker.storage.reduce_store import ReduceStore
+from holdfast.worker.storage.space import DirectoryStatus, Space
 from holdfast.worker.storage.writer import MapFileWriter
 
 __all__ = [
@@ -68,20 +69,6 @@ __all__ = [
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectoryStatus:
-    """A directory as the masters and people see it."""
-
-    id: bytes
-    path: str
-    tier: str
-    capacity_bytes: int
-    used_bytes: int
-    free_bytes: int
-    healthy: bool
-    problem: str
-
-
 def open_store(pending: Pending) -> Store:
     """See Pending.open."""
     settings, disk = pending.settings, pending.disk or Disk()
@@ -90,7 +77,6 @@ def open_store(pending: Pending) -> Store:
     known = [one.identity for one in found if one.identity is not None]
     uid = known[0].worker_uid if known else secrets.token_bytes(16)
     starts = next_start(found, parse_boot_id(_BOOT_ID.read_text()))
-    pool = ThreadPoolExecutor(settings.sync_threads, "holdfast-sync")
     writers = OpenFiles(settings.open_files_max, os.O_RDWR)
     directories = []
     for one, opening in zip(found, openings, strict=True):
@@ -99,16 +85,16 @@ def open_store(pending: Pending) -> Store:
             opening,
             identity=one.identity or new_identity(settings.cluster_id, settings.worker_name, uid),
             disk=disk,
-            pool=pool,
+            # Its own, so that a disk that hangs holds up no other one.
+            pool=ThreadPoolExecutor(settings.sync_threads, "holdfast-sync"),
             writers=writers,
             starts=starts,
-            index_bytes_max=settings.index_bytes_max,
-            segment_bytes=settings.segment_bytes,
+            settings=settings,
         )
         record_start(directory, disk, starts)
         directories.append(directory)
     notes = tuple(note for one in found for note in one.notes)
-    return Store(settings, disk, directories, pool, uid, starts, notes)
+    return Store(settings, disk, directories, uid, starts, notes)
 
 
 class Store:
@@ -119,7 +105,6 @@ class Store:
         settings: StoreSettings,
         disk: Disk,
         directories: list[StorageDirectory],
-        pool: ThreadPoolExecutor,
         worker_uid: bytes,
         starts: Starts,
         report: tuple[str, ...],
@@ -129,10 +114,9 @@ class Store:
         self.boot_id = str(uuid.UUID(bytes=starts.boot_id))
         #: sentences about what recovery found, worth logging
         self.report = report
-        self._settings = settings
         self._disk = disk
         self._directories = directories
-        self._pool = pool
+        self._space = Space(directories, disk, settings.reserve_bytes)
         self._starts = starts
         self._open_files = OpenFiles(settings.open_files_max)
         #: REDUCE partitions, and those of them that are read by ranges of maps
@@ -150,10 +134,18 @@ class Store:
     def close(self) -> None:
         """Let running seals end and give the directories back."""
         self.views.close()
-        self._pool.shutdown()
         self._open_files.clear()
         for directory in self._directories:
             directory.close()
+
+    def monitor(self, interval_seconds: float) -> Monitor:
+        """What checks the disks of this store, not started yet."""
+        return Monitor(self._directories, self._disk, interval_seconds)
+
+    @property
+    def hanging(self) -> bool:
+        """A disk does not answer: `close` leaves what waits for it alone, and so must whoever ends this process."""
+        return any(directory.condition.hanging for directory in self._directories)
 
     # what is here
 
@@ -167,33 +159,8 @@ class Store:
         return sorted({key for directory in self._directories for key in directory.shuffles()})
 
     def directories(self) -> list[DirectoryStatus]:
-        """The state of every directory; one statvfs each."""
-        return [self._status(directory) for directory in self._directories]
-
-    def _status(self, directory: StorageDirectory) -> DirectoryStatus:
-        problem = directory.look()
-        try:
-            size, free = self._disk.free_bytes(directory.root)
-        except OSError as error:
-            size = free = 0
-            problem = problem or f"cannot be read: {error}"
-        capacity = min(directory.capacity_bytes or size, size)
-        if not problem and capacity <= self._settings.reserve_bytes:
-            problem = (
-                f"has {capacity >> 20} MiB, of which {self._settings.reserve_bytes >> 20} MiB stay free: no file ever "
-                "goes here; use a larger one"
-            )
-        used = directory.used_bytes
-        return DirectoryStatus(
-            id=directory.identity.directory_id,
-            path=str(directory.root),
-            tier=directory.tier,
-            capacity_bytes=capacity,
-            used_bytes=used,
-            free_bytes=max(0, min(free - self._settings.reserve_bytes, capacity - used)),
-            healthy=not problem,
-            problem=problem,
-        )
+        """The state of every directory; a statvfs and a stat for each that does not hang."""
+        return self._space.statuses()
 
     # writing
 
@@ -219,7 +186,7 @@ class Store:
         except OSError as error:
             if is_full(error):
                 raise NoRoomError(f"{key}: {directory.root} is full") from error
-            directory.problem = f"cannot make a file: {error}"
+            directory.condition.broke(error)
             raise RerouteError(f"{key}: {directory.root}: {error}", status=Status.DISK_FAILED) from error
 
     def _choose(self, key: MapFileKey) -> StorageDirectory:
@@ -231,7 +198,7 @@ class Store:
         if not well:
             raise RerouteError(f"{key}: no directory is well: {turns[0].problem}", status=Status.DISK_FAILED)
         for directory in well:
-            if self._status(directory).free_bytes > 0:
+            if self._space.free_bytes(directory) > 0:
                 return directory
         raise NoRoomError(f"{key}: no directory has room beyond its reserve")
 
@@ -283,23 +250,8 @@ class Store:
     def rooms(self, reserve_share: float, reserve_bytes: int) -> list[int]:
         """For each directory how many bytes REDUCE partitions may grow there: it is well, and beyond what the log has
         yet to write elsewhere the smaller of `reserve_bytes` and that share of its capacity stays free. 0: none. A
-        statvfs and a stat each."""
-        return [self._room(directory, reserve_share, reserve_bytes) for directory in self._directories]
-
-    def _room(self, directory: StorageDirectory, share: float, reserve: int) -> int:
-        if directory.look():
-            return 0
-        try:
-            size, free = self._disk.free_bytes(directory.root)
-        except OSError as error:
-            directory.problem = f"cannot be read: {error}"
-            return 0
-        capacity = min(directory.capacity_bytes or size, size)
-        used, pending = directory.used_bytes, directory.reduce.pending_bytes
-        limit = directory.capacity_bytes
-        directory.room.left_bytes = max(0, limit - used - pending) if limit else None
-        room = min(free, capacity - used) - pending
-        return max(0, room - min(reserve, int(share * capacity)))
+        statvfs and a stat each; directories on one file system share its room."""
+        return self._space.rooms(reserve_share, reserve_bytes)
 
     # reading
 
@@ -359,7 +311,9 @@ class Store:
         """
         count = 0
         for key in keys:
-            here = [directory for directory in self._directories if key in directory.shuffles()]
+            # One that hangs is asked about again.
+            usable = [directory for directory in self._directories if not directory.condition.hanging]
+            here = [directory for directory in usable if key in directory.shuffles()]
             for directory in here:
                 wait([job.future for name, job in list(directory.tables.sealing.items()) if name.shuffle == key])
                 wait([job.future for job in list(directory.jobs) if job.shuffle == key])
