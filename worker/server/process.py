@@ -202,7 +202,7 @@ def _leave() -> None:
 
 
 async def _finish(status: Status) -> bool:
-    """Take nothing new, let seals on their way end, say good-bye to all connections; False if a disk does not answer."""
+    """Take nothing new, let seals on their way end, say good-bye to everybody; False if a disk does not answer."""
     ending = RetryError("this worker is ending")
     status.data.accept(False, str(ending))
     status.frames.stop_accepting()

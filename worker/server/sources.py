@@ -16,6 +16,7 @@ from holdfast.common.errors import CorruptError, DataLostError
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.limits import KIB
 from holdfast.common.messages import DataFlag, StreamData
+from holdfast.common.net.frames import Times
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
 from holdfast.worker.core.cut import Cutter
 from holdfast.worker.storage.handles import Handle, OpenFiles
@@ -42,6 +43,8 @@ class Sending(NamedTuple):
     #: (offset, length); one, unless it was cut for a range of maps
     ranges: Sequence[tuple[int, int]]
     size: int
+    #: how long reads from where it lies take
+    fetches: Times | None
 
 
 class Source(Protocol):
@@ -94,7 +97,7 @@ class MapSource:
             stream=stream, sequence=self._sequence, file=piece.file, region=piece.region, flags=flags, runs=runs
         )
         self._sequence += 1
-        return Sending(data.encode(), piece.fileno, piece, [(offset, size)], size)
+        return Sending(data.encode(), piece.fileno, piece, [(offset, size)], size, piece.fetches)
 
     def end(self, stream: int) -> bytes:
         return StreamData(stream=stream, sequence=0, file=0, region=0, flags=DataFlag.END, runs=[]).encode()
@@ -118,6 +121,7 @@ class _Chunk(NamedTuple):
     handle: Handle
     ranges: list[tuple[int, int]]
     size: int
+    fetches: Times | None
 
 
 class ChunkSearch:
@@ -151,7 +155,7 @@ class ChunkSearch:
             for number, row in rows:
                 handle = self._open(place, number, row)
                 if self._is_whole(row):
-                    yield _Chunk(file, number, handle, [(row.offset, row.length)], row.length)
+                    yield _Chunk(file, number, handle, [(row.offset, row.length)], row.length, place.fetches)
                     continue
                 some: list[tuple[int, int]] = []
                 if view is not None:
@@ -164,7 +168,7 @@ class ChunkSearch:
                         yield None
                 if some:
                     ranges = [(row.offset + start, length) for start, length in some]
-                    yield _Chunk(file, number, handle, ranges, sum([length for _, length in ranges]))
+                    yield _Chunk(file, number, handle, ranges, sum([length for _, length in ranges]), place.fetches)
             if not rows:
                 yield None
 
@@ -268,7 +272,7 @@ class ChunkSource:
             stream=stream, sequence=self._sequence, file=chunk.file, chunk=chunk.chunk, flags=flags, left_bytes=rest
         )
         self._sequence += 1
-        return Sending(data.encode(), chunk.handle.fd, chunk.handle, ranges, size)
+        return Sending(data.encode(), chunk.handle.fd, chunk.handle, ranges, size, chunk.fetches)
 
     def end(self, stream: int) -> bytes:
         return ChunksData(stream=stream, sequence=0, file=0, chunk=0, flags=ChunkFlag.END).encode()

@@ -10,6 +10,7 @@ import weakref
 from dataclasses import dataclass
 
 from holdfast.common.errors import RetryError, Status
+from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.reduce_records import EpochRecord
 
@@ -26,6 +27,8 @@ class SealedPlace:
     key: EpochKey
     record: EpochRecord
     path: str
+    #: how long reads from its directory take
+    fetches: WindowMean | None = None
 
     @property
     def rows(self) -> int:
@@ -41,7 +44,7 @@ class Places:
         #: their weight
         self.rows = 0
 
-    def share(self, key: EpochKey, record: EpochRecord, path: str) -> SealedPlace:
+    def share(self, key: EpochKey, record: EpochRecord, path: str, fetches: WindowMean | None = None) -> SealedPlace:
         """Return the place of an epoch, the one that is held already if there is one.
 
         Raises RetryError BUSY if too much is held.
@@ -50,7 +53,7 @@ class Places:
         place = known() if known is not None else None
         if place is not None and place.record == record and place.path == path:
             return place
-        place = SealedPlace(key, record, path)
+        place = SealedPlace(key, record, path, fetches)
         if self.rows + place.rows > ROWS_MAX:
             why = f"the open streams of this worker read {self.rows} chunks; try again when some have ended"
             raise RetryError(why, status=Status.BUSY)

@@ -307,7 +307,8 @@ class ReduceStore:
             if record is None:
                 continue
             if record.status == Status.OK:
-                return self.places.share(key, record, f"{directory.root_text}/{sealed_path(record.place(key))}")
+                path = f"{directory.root_text}/{sealed_path(record.place(key))}"
+                return self.places.share(key, record, path, directory.fetches)
             if record.status == Status.DATA_LOST:
                 raise DataLostError(f"{key} cannot be vouched for here")
             if record.status == Status.FAILED_COPY:
