@@ -183,8 +183,8 @@ async def _tick(status: Status, monitor: Monitor) -> None:
     kept, writing = KeptStanding.of(status.standing), None
     while True:
         await asyncio.sleep(TICK_SECONDS)
-        monitor.look()
         status.data.tick()
+        monitor.look()  # behind what splits epochs: those of a directory that was isolated are split before it returns
         status.pool.trim()
         now = KeptStanding.of(status.standing)
         if now != kept and (writing is None or writing.done()):

@@ -35,6 +35,8 @@ class Condition:
         self.problem = ""
         #: a probe of its device does not end: whatever waits for the disk is left alone
         self.hanging = False
+        #: the same, or it may yet come to that: nobody asks it anything on the loop
+        self.silent = False
         #: size and free bytes of the file system when somebody last looked
         self.space = (0, 0)
         self.health = Health(limits)
@@ -64,7 +66,7 @@ class Condition:
     @property
     def is_gone(self) -> bool:
         """The directory, or what says whose it is, is not there any more. One stat."""
-        if not self.hanging:
+        if not self.silent:
             self._gone = not self._identity_path.exists()
         return self._gone
 

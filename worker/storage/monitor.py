@@ -38,6 +38,8 @@ PROBE_BYTES = 4_096
 RESULTS_MAX = 64
 #: A probe that is under way when the monitor ends gets this long, if it does not hang already.
 STOP_SECONDS_MAX = 2.0
+#: While a probe has been under way for so long, nothing is asked of its device on the loop: it may be about to hang.
+SILENT_NS = 1_000_000_000
 
 
 class Result(NamedTuple):
@@ -176,6 +178,7 @@ class Monitor:
                     health.probe_runs(now_ns, since_ns)
                 health.tick(now_ns)
                 self._act(directory)
+                directory.condition.silent = directory.condition.hanging or 0 < since_ns < now_ns - SILENT_NS
 
     @staticmethod
     def _take(result: Result) -> None:

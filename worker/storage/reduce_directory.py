@@ -290,7 +290,7 @@ class ReduceDirectory:
     def _lose(self, segment: Segment, error: OSError) -> None:
         """What is in a segment that cannot be synced may be lost: give up every copy that needs it."""
         for key, copy in list(self.copies.items()):
-            if any(position >> SEGMENT_SHIFT == segment.number for position in copy.pending.positions[:]):
+            if copy.needs(segment.number):
                 self.give_up(key, error)
 
     # sealing

@@ -224,14 +224,16 @@ class ReduceStore:
             if state is not None:
                 found = rounds.setdefault(state.directory, Round(set(), set()))
                 copy = _copy(state)
-                found.segments.update(self._unsynced_segments(state.directory))
+                found.segments.update(self._unsynced_segments(state.directory, copy))
                 if copy.file_bytes:
                     found.copies.add(copy)
         return [self._directories[number].reduce.sync(found) for number, found in rounds.items()]
 
-    def _unsynced_segments(self, directory: int) -> Iterator[Segment]:
+    def _unsynced_segments(self, directory: int, copy: PartitionCopy) -> Iterator[Segment]:
+        """What is to be synced; of segments that failed only what this copy needs, which fails it. Others were given up
+        when it failed, and what came since lies elsewhere."""
         for segment in self._directories[directory].reduce.log.segments.values():
-            if segment.synced < segment.end:
+            if segment.synced < segment.end and (not segment.failed or copy.needs(segment.number)):
                 yield segment
 
     # sealing

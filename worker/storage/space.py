@@ -1,8 +1,8 @@
 """The room in the directories of a worker, and their state as masters and people see it.
 
 Rules: directories on one file system have one room between them: its reserve is taken once, and what is left is divided
-among those that are well, so that nothing is promised twice. A directory that hangs is not asked; what was last known
-of it stands. A statvfs and a stat for each of the others. Loop thread only. Called by store.py.
+among those that are well, so that nothing is promised twice. A directory that is silent is not asked; what was last
+known of it stands. A statvfs and a stat for each of the others. Loop thread only. Called by store.py.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Space:
     def _ask(self, directory: StorageDirectory) -> tuple[int, int]:
         """Size and free bytes of its file system; (0, 0) if that cannot be told, which isolates it."""
         condition = directory.condition
-        if not condition.hanging:
+        if not condition.silent:
             try:
                 condition.space = self._disk.free_bytes(directory.root)
             except OSError as error:
