@@ -184,11 +184,12 @@ class FaultsSection:
         "EIO", "How they fail; ENOSPC spares syncs, EROFS spares nothing that changes the disk."
     )
     disk_error_after: Size = size("0", "Bytes that are written before any fails; with ENOSPC what the disk holds.")
+    disk_error_count: int = setting(0, "Failures after which the disk is well again; 0: it stays as it is.")
     clock_offset: SignedDuration = setting(SignedDuration(Duration(0)), "Added to the clock; may be negative.")
 
     def __post_init__(self) -> None:
         asked = self.disk_delay.ns or self.disk_rate or self.disk_error_rate or self.disk_error_after
-        asked = asked or self.disk_error != "EIO" or self.clock_offset.ns
+        asked = asked or self.disk_error_count or self.disk_error != "EIO" or self.clock_offset.ns
         if asked and not self.enabled:
             raise ConfigError("asks for faults, but enabled is false: set it to true, or take the faults out")
 

@@ -67,6 +67,8 @@ def probe(directory: StorageDirectory, disk: Disk, *, thorough: bool) -> tuple[O
             directory.try_index()
     except NoRoomError as error:
         return Outcome.FULL, str(error)
+    except FileNotFoundError:  # it went this moment
+        return Outcome.GONE, GONE
     except OSError as error:
         return (Outcome.FULL, str(error)) if is_full(error) else (Outcome.FAILED, f"writing failed: {error}")
     except lmdb.Error as error:
@@ -123,15 +125,14 @@ class _Device:
                 return
             thorough = bool(directory.problem)
             began_ns = self.since_ns = time.monotonic_ns()
-            outcome, why, space = Outcome.FAILED, "", None
+            space = None
             try:
                 outcome, why = probe(directory, self._disk, thorough=thorough)
-                space = self._disk.free_bytes(directory.root)
-            except OSError as error:
-                outcome, why = Outcome.FAILED, f"cannot be read: {error}"
+                with suppress(OSError):  # Space tells of it, if it is not gone altogether
+                    space = self._disk.free_bytes(directory.root)
             except Exception as error:  # noqa: BLE001 - whatever it is, logged, and the others are to be tried
                 _log.exception("unforeseen", extra={"directory": directory.root_text})
-                why = f"cannot be checked: {error}"
+                outcome, why = Outcome.FAILED, f"cannot be checked: {error}"
             ended_ns = time.monotonic_ns()
             self.results.append(Result(directory, outcome, why, ended_ns, ended_ns - began_ns, thorough, space))
             self.since_ns = 0
