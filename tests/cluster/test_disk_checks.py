@@ -20,8 +20,11 @@ from tests.support.waiting import wait_until
 
 SECONDS_MAX = 60.0
 #: Quick checks, so that what takes half a minute by default is over in a second.
-CHECKS = {"interval": "200ms", "error_window": "1s", "good_probes": 2}
-SETTINGS = {"worker": {"disk_reserve": "1MiB", "return_grace": "5s"}, "disk_check": CHECKS}
+CHECKS: dict[str, object] = {"interval": "200ms", "error_window": "1s", "good_probes": 2}
+SETTINGS: dict[str, dict[str, object]] = {
+    "worker": {"disk_reserve": "1MiB", "return_grace": "5s"},
+    "disk_check": CHECKS,
+}
 
 
 def told(cluster: LocalCluster, worker: int = 0) -> dict[str, Any]:

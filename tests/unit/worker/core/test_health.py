@@ -20,6 +20,16 @@ def good(health: Health, *seconds: int) -> None:
         health.probe_ended(second * S, S, Outcome.GOOD)
 
 
+def state(health: Health) -> State:
+    """What it is now."""
+    return health.state
+
+
+def may_return(health: Health) -> bool:
+    """Whether it may return now."""
+    return health.may_return
+
+
 # One story a test.
 
 
@@ -27,27 +37,27 @@ def test_one_error_is_suspect_and_returns_after_good_probes() -> None:
     """After one error nothing new goes there until three probes in a row were good."""
     health = Health(LIMITS)
     health.failed(100 * S)
-    assert (health.state, health.errors(100 * S)) == (State.SUSPECT, 1)
+    assert (state(health), health.errors(100 * S)) == (State.SUSPECT, 1)
     good(health, 110, 120)
-    assert not health.may_return
+    assert not may_return(health)
     good(health, 130)
-    assert health.may_return
+    assert may_return(health)
     health.returned()
-    assert health.state is State.WELL
+    assert state(health) is State.WELL
 
 
 def test_row_33_errors_within_the_window_are_promoted_once() -> None:
     """The third error within a minute makes it critical, whatever probes say; a minute without one ends that."""
     health = Health(LIMITS)
     for second in (100, 110, 120):
-        assert health.state is not State.CRITICAL
+        assert state(health) is not State.CRITICAL
         health.failed(second * S)
-    assert health.state is State.CRITICAL
+    assert state(health) is State.CRITICAL
     good(health, 130, 140, 150)
     health.tick(179 * S)
-    assert (health.state, health.may_return) == (State.CRITICAL, False)
+    assert (state(health), may_return(health)) == (State.CRITICAL, False)
     health.tick(180 * S)
-    assert (health.state, health.may_return) == (State.SUSPECT, True)
+    assert (state(health), may_return(health)) == (State.SUSPECT, True)
 
 
 def test_errors_far_apart_are_not_promoted() -> None:
@@ -55,7 +65,7 @@ def test_errors_far_apart_are_not_promoted() -> None:
     health = Health(LIMITS)
     for second in (0, 59, 61, 119, 121):
         health.failed(second * S)
-        assert health.state is State.SUSPECT
+        assert state(health) is State.SUSPECT
 
 
 def test_a_disk_that_fails_again_after_each_return_is_promoted() -> None:
@@ -66,49 +76,49 @@ def test_a_disk_that_fails_again_after_each_return_is_promoted() -> None:
         good(health, second + 2)
         health.returned()
     health.failed(20 * S)
-    assert health.state is State.CRITICAL
+    assert state(health) is State.CRITICAL
 
 
 def test_row_33_a_probe_that_does_not_end_hangs_until_it_ends() -> None:
     """After its time the directory hangs; when the probe ends it is suspect, and returns like any other."""
     health = Health(LIMITS)
     health.probe_runs(29 * S, 0)
-    assert health.state is State.WELL
+    assert state(health) is State.WELL
     health.probe_runs(30 * S, 0)
-    assert health.state is State.HANGING
+    assert state(health) is State.HANGING
     health.probe_ended(45 * S, 45 * S, Outcome.GOOD)
-    assert (health.state, health.errors(45 * S)) == (State.SUSPECT, 0)
+    assert (state(health), health.errors(45 * S)) == (State.SUSPECT, 0)
     good(health, 50, 60)
-    assert not health.may_return
+    assert not may_return(health)
     good(health, 70)
-    assert health.may_return
+    assert may_return(health)
 
 
 def test_a_probe_that_ended_late_counts_though_nobody_saw_it_run() -> None:
     """What took too long isolates also if it was only seen when it had ended."""
     health = Health(LIMITS)
     health.probe_ended(40 * S, 31 * S, Outcome.GOOD)
-    assert health.state is State.SUSPECT
+    assert state(health) is State.SUSPECT
 
 
 def test_a_full_disk_is_no_error_and_no_proof() -> None:
     """No room: a directory that is well stays so, one that is isolated does not return by it, nor loses what it has."""
     health = Health(LIMITS)
     health.probe_ended(10 * S, S, Outcome.FULL)
-    assert health.state is State.WELL
+    assert state(health) is State.WELL
     health.failed(20 * S)
     good(health, 30, 40)
     health.probe_ended(50 * S, S, Outcome.FULL)
-    assert not health.may_return
+    assert not may_return(health)
     good(health, 60)
-    assert health.may_return
+    assert may_return(health)
 
 
 def test_other_bytes_are_critical_at_once() -> None:
     """A disk that gives back what was not written is not to be trusted, once is enough."""
     health = Health(LIMITS)
     health.probe_ended(10 * S, S, Outcome.WRONG)
-    assert health.state is State.CRITICAL
+    assert state(health) is State.CRITICAL
 
 
 def test_a_directory_that_went_says_nothing_against_the_disk() -> None:
@@ -116,9 +126,9 @@ def test_a_directory_that_went_says_nothing_against_the_disk() -> None:
     health = Health(LIMITS)
     for second in range(10, 70, 10):
         health.probe_ended(second * S, S, Outcome.GONE)
-    assert (health.state, health.errors(70 * S)) == (State.SUSPECT, 0)
+    assert (state(health), health.errors(70 * S)) == (State.SUSPECT, 0)
     good(health, 70, 80, 90)
-    assert health.may_return
+    assert may_return(health)
 
 
 def test_a_probe_that_began_before_the_error_proves_nothing() -> None:
@@ -126,11 +136,11 @@ def test_a_probe_that_began_before_the_error_proves_nothing() -> None:
     health = Health(Limits(probes_to_return=1))
     health.failed(10 * S)
     health.probe_ended(11 * S, 2 * S, Outcome.GOOD)
-    assert not health.may_return
+    assert not may_return(health)
     health.probe_ended(13 * S, 2 * S, Outcome.GOOD, thorough=False)
-    assert not health.may_return
+    assert not may_return(health)
     health.probe_ended(15 * S, 2 * S, Outcome.GOOD)
-    assert health.may_return
+    assert may_return(health)
 
 
 def test_errors_are_bounded() -> None:
@@ -184,7 +194,7 @@ class HealthStories(RuleBasedStateMachine):
         """A probe is under way for so long."""
         self.health.probe_runs(self.now, self.now - seconds * S)
         if seconds >= 30:
-            assert self.health.state is State.HANGING
+            assert state(self.health) is State.HANGING
             self.events.append((self.now, self.now, "bad"))
 
     @precondition(lambda self: self.health.may_return)
@@ -197,7 +207,7 @@ class HealthStories(RuleBasedStateMachine):
         assert len(proofs) >= self.limits.probes_to_return
         self.health.returned()
         self.events.clear()
-        assert self.health.state is State.WELL
+        assert state(self.health) is State.WELL
 
     @invariant()
     def holds(self) -> None:

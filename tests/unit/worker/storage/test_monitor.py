@@ -276,7 +276,11 @@ def begin_checks(world: Checked) -> Callable[[list[str]], None]:
     world.monitor.start()
 
     def wait_for(states: list[str]) -> None:
-        wait_until(lambda: (world.look(), world.states() == states)[1], f"{states}")
+        def reached() -> bool:
+            world.look()
+            return world.states() == states
+
+        wait_until(reached, f"{states}")
 
     return wait_for
 
