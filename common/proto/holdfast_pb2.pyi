@@ -315,7 +315,7 @@ class UnregisterShuffleReply(_message.Message):
     def __init__(self, dropped: _Optional[int] = ...) -> None: ...
 
 class Directory(_message.Message):
-    __slots__ = ("id", "path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem", "full")
+    __slots__ = ("id", "path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem", "full", "device", "state", "errors", "flush_us", "fetch_us")
     ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
@@ -325,6 +325,11 @@ class Directory(_message.Message):
     HEALTHY_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     FULL_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_US_FIELD_NUMBER: _ClassVar[int]
+    FETCH_US_FIELD_NUMBER: _ClassVar[int]
     id: bytes
     path: str
     tier: str
@@ -334,7 +339,12 @@ class Directory(_message.Message):
     healthy: bool
     problem: str
     full: str
-    def __init__(self, id: _Optional[bytes] = ..., path: _Optional[str] = ..., tier: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., problem: _Optional[str] = ..., full: _Optional[str] = ...) -> None: ...
+    device: int
+    state: str
+    errors: int
+    flush_us: int
+    fetch_us: int
+    def __init__(self, id: _Optional[bytes] = ..., path: _Optional[str] = ..., tier: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., problem: _Optional[str] = ..., full: _Optional[str] = ..., device: _Optional[int] = ..., state: _Optional[str] = ..., errors: _Optional[int] = ..., flush_us: _Optional[int] = ..., fetch_us: _Optional[int] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
     __slots__ = ("call", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "raft_index")

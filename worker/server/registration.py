@@ -126,6 +126,11 @@ class Registration:
                 healthy=found.healthy,
                 problem=found.problem,
                 full=full,
+                device=found.device,
+                state=found.state,
+                errors=found.errors,
+                flush_us=found.flush_us,
+                fetch_us=found.fetch_us,
             )
             for found, full in zip(self._store.directories(), self._server.pushes.full(), strict=True)
         ]

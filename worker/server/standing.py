@@ -15,6 +15,7 @@ from pathlib import Path
 
 from holdfast.common.checksum import crc32c
 from holdfast.common.ids import NO_WORKER, Incarnation, RaftIndex, WorkerId
+from holdfast.worker.core.health import State
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.store import Store
 
@@ -70,8 +71,8 @@ class Standing:
 
 
 def directory_paths(store: Store) -> list[Path]:
-    """Where a worker keeps its standing."""
-    return [Path(directory.path) for directory in store.directories()]
+    """Where a worker keeps its standing: in all directories but those that hang, which would hold it up."""
+    return [Path(found.path) for found in store.directories() if found.state != State.HANGING.value]
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,11 @@ class Status:
                     "free_bytes": found.free_bytes,
                     "healthy": found.healthy,
                     "problem": found.problem,
+                    "device": found.device,
+                    "state": found.state,
+                    "errors": found.errors,
+                    "flush_us": found.flush_us,
+                    "fetch_us": found.fetch_us,
                 }
                 for found in self.store.directories()
             ],

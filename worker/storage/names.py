@@ -3,6 +3,7 @@
     identity                                     whose directory this is, written once
     starts                                       the incarnation counter, replaced at every start
     lock                                         held by the process that uses the directory
+    probe                                        what the check of the disk writes, reads back and removes
     index/data.mdb, index/lock.mdb               the LMDB environment
     data/<instance hex>/<shuffle>-<generation>/  one folder for each shuffle generation
         m-<map>-<attempt>-<epoch>.map            a sealed map file
@@ -23,6 +24,7 @@ import re
 IDENTITY = "identity"
 STARTS = "starts"
 LOCK = "lock"
+PROBE = "probe"
 INDEX = "index"
 INDEX_DATA = "index/data.mdb"
 DATA = "data"

@@ -22,6 +22,7 @@ from holdfast.worker.storage.reduce_records import RECORD_BYTES, RECORD_MAGIC, R
 from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
 from holdfast.worker.storage.verify import Severity, verify_directory
 from tests.support.reduce_data import Made, Writer, names, shuffle_of
+from tests.support.storage_data import rooms_of
 
 SHUFFLE = shuffle_of()
 
@@ -164,11 +165,6 @@ class World:
     def log_is_empty(self) -> bool:
         """Nothing is in the log but the head of one segment."""
         return [len(path.read_bytes().rstrip(b"\0")) <= RECORDS_AT for path in self.files("*.push")] == [True]
-
-
-def rooms(world: World) -> list[int]:
-    """What REDUCE partitions may grow in each directory."""
-    return [space.room if space is not None else 0 for space in world.store.look(0.1, 0)]
 
 
 @pytest.fixture
@@ -540,14 +536,14 @@ def test_a_directory_that_vanished_vouches_for_nothing(world: World, tmp_path: P
     no room, and its status says so."""
     writer = Writer(SHUFFLE)
     fill(world, writer)
-    assert rooms(world)[0] > 0
+    assert rooms_of(world.store, 0.1, 0)[0] > 0
     assert world.seal([(0, 0)], final=False)[0].status == Status.OK
     shutil.rmtree(world.root / "0")
     if emptied:
         (world.root / "0").mkdir()
     assert world.seal([(0, 0)], final=False)[0].status == Status.DATA_LOST
     assert world.seal([(1, 0)], final=False)[0].status == Status.FAILED_COPY
-    assert rooms(world) == [0]
+    assert rooms_of(world.store, 0.1, 0) == [0]
     (directory,) = world.store.directories()
     assert not directory.healthy
 
