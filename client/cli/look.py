@@ -141,7 +141,7 @@ def workers(masters: str, as_json: bool) -> int:
 def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
     texts = ("name", "host", "rack", "data_address", "http_address", "state", "version")
     numbers = ("worker", "incarnation", "last_seen_ms", "memory_bytes", "files")
-    disk_keys = ("path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem")
+    disk_keys = ("path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem", "full")
     return {
         **{key: getattr(worker, key) for key in (*numbers, *texts)},
         "directories": [{key: getattr(disk, key) for key in disk_keys} for disk in worker.directories],
@@ -170,6 +170,8 @@ def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
         for disk in one["directories"]:
             if not disk["healthy"]:
                 screen.print(f"[bold red]problem[/]: {one['name']} {disk['path']}: {disk['problem']}")
+            elif disk["full"]:
+                screen.print(f"full: {one['name']} {disk['path']}: {disk['full']}")
 
 
 @click.command()

@@ -111,8 +111,9 @@ class Status:
                     "free_bytes": found.free_bytes,
                     "healthy": found.healthy,
                     "problem": found.problem,
+                    "full": full,
                 }
-                for found in self.store.directories()
+                for found, full in zip(self.store.directories(), self.data.pushes.full(), strict=True)
             ],
             **self.gauges(),
             "counters": self.totals(),
