@@ -196,12 +196,13 @@ def shuffles(instance: str, limit: int, masters: str, as_json: bool) -> None:
 
 def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
     keys = ("application", "user", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why")
+    held = ("application_bytes", "application_files")
     return {
         "instance": shuffle.key.instance.hex(),
         "shuffle": shuffle.key.shuffle,
         "generation": shuffle.key.generation,
         "kind": pb.PartitionKind.Name(shuffle.kind).removeprefix("PARTITION_KIND_").lower(),
-        **{key: getattr(shuffle, key) for key in keys},
+        **{key: getattr(shuffle, key) for key in (*keys, *held)},
     }
 
 

@@ -16,6 +16,7 @@ import lmdb
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.messages import Ack, FileTotals, MapSealed
+from holdfast.worker.core.usage import Held
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import ShuffleSum
 from holdfast.worker.storage.disk import Disk
@@ -241,6 +242,12 @@ class StorageDirectory:
             open_bytes = sum(writer.size_bytes for writer in self.tables.writers.values())
             sealed_bytes = sum(total.size_bytes for total in self.tables.sealed.values())
         return open_bytes + sealed_bytes + self.reduce.used_bytes
+
+    def held(self) -> list[tuple[ShuffleKey, Held]]:
+        """What each shuffle has in sealed files and in map files that are being written."""
+        with self._guard:
+            sealed = [(key, Held(total.size_bytes, total.files)) for key, total in self.tables.sealed.items()]
+            return sealed + [(key.shuffle, Held(writer.size_bytes, 1)) for key, writer in self.tables.writers.items()]
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
