@@ -289,6 +289,31 @@ class DiskCheckSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UserQuota:
+    """What one user may hold, instead of what all may."""
+
+    user: str = required("The user's name, as the application gave it.")
+    bytes: Size = size("0", "Bytes, second copies counted; 0 is no bound.")
+    files: int = setting(0, "Files; 0 is no bound.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaSection:
+    """What may be held on the workers: who has that much gets no new shuffle. Read by masters, the same on all."""
+
+    application_bytes: Size = size("0", "Of one application, second copies counted; 0 is no bound.")
+    application_files: int = setting(0, "Of one application, open and sealed; 0 is no bound.")
+    user_bytes: Size = size("0", "Of all applications of one user; 0 is no bound.")
+    user_files: int = setting(0, "Of all applications of one user; 0 is no bound.")
+    users: tuple[UserQuota, ...] = setting((), "Users who may have more, or less.")
+
+    def __post_init__(self) -> None:
+        names = [each.user for each in self.users]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"names a user twice: {', '.join(sorted(names))}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FaultsSection:
     """Faults made on purpose, for drills. Shown in status."""
 
@@ -330,6 +355,7 @@ class Config:
     dfs: DfsSection = field(default_factory=DfsSection)
     tiers: TiersSection = field(default_factory=TiersSection)
     disk_check: DiskCheckSection = field(default_factory=DiskCheckSection)
+    quota: QuotaSection = field(default_factory=QuotaSection)
     faults: FaultsSection = field(default_factory=FaultsSection)
     log: LogSection = field(default_factory=LogSection)
 

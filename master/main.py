@@ -123,7 +123,7 @@ class Server:
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
         self._masters = Masters(config)
-        registry = Registry(self._leader)
+        self._registry = registry = Registry(self._leader)
         locations = Locations()
         self._sealing = Sealing(self._leader, locations)
         self._reviver = Reviver(self._leader, registry, locations, self._sealing)
@@ -243,6 +243,11 @@ class Server:
         yield "holdfast_master_shuffles", "Shuffle generations", shuffles
         yield "holdfast_master_array_bytes", "Bytes of assignments, moves, winners and manifests", array_bytes
         yield "holdfast_master_answers", "Answered calls remembered", answers
+        yield (
+            "holdfast_master_quota_refusals",
+            "Shuffles refused because a quota was used up",
+            self._registry.quotas.refused,
+        )
         yield from self._reduce_gauges()
 
     def _reduce_gauges(self) -> Iterable[tuple[str, str, float]]:

@@ -139,7 +139,7 @@ def workers(masters: str, as_json: bool) -> int:
 
 
 _DISK_KEYS = (
-    *("path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem"),
+    *("path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem", "full"),
     *("device", "state", "errors", "flush_us", "fetch_us"),
 )
 
@@ -177,6 +177,8 @@ def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
         for disk in one["directories"]:
             if not disk["healthy"]:
                 screen.print(f"[bold red]problem[/]: {one['name']} {disk['path']}: {disk['problem']}")
+            elif disk["full"]:
+                screen.print(f"full: {one['name']} {disk['path']}: {disk['full']}")
 
 
 def _disk_row(worker: str, disk: dict[str, Any]) -> tuple[object, ...]:
@@ -207,12 +209,13 @@ def shuffles(instance: str, limit: int, masters: str, as_json: bool) -> None:
 
 def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
     keys = ("application", "user", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why")
+    held = ("application_bytes", "application_files")
     return {
         "instance": shuffle.key.instance.hex(),
         "shuffle": shuffle.key.shuffle,
         "generation": shuffle.key.generation,
         "kind": pb.PartitionKind.Name(shuffle.kind).removeprefix("PARTITION_KIND_").lower(),
-        **{key: getattr(shuffle, key) for key in keys},
+        **{key: getattr(shuffle, key) for key in (*keys, *held)},
     }
 
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3000)]
 MEMORY_FOLDER = Path("/dev/shm")
 MEMORY_MIB, DISK_MIB = 256, 512
 SCALE = os.environ.get("HOLDFAST_BIG_SCALE", "1")
-KILLS = int(os.environ.get("HOLDFAST_TIERS_KILLS", "100"))
+KILLS = int(os.environ.get("HOLDFAST_KILLS_OF_MOVES", "100"))
 AWAY_SECONDS = 10.0
 MODULE = "plugin_memory_job"
 

@@ -123,8 +123,9 @@ class Status:
                     "errors": found.errors,
                     "flush_us": found.flush_us,
                     "fetch_us": found.fetch_us,
+                    "full": full,
                 }
-                for found in self.store.directories()
+                for found, full in zip(self.store.directories(), self.data.pushes.full(), strict=True)
             ],
             **self.gauges(),
             "counters": self.totals(),

@@ -7,6 +7,7 @@ the loop thread and in the sealer's threads, so they are guarded by one lock.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from holdfast.common.errors import CorruptError
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.messages import Ack, FileTotals, MapSealed
 from holdfast.worker.core.health import Limits, WindowMean
+from holdfast.worker.core.usage import Held
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import ShuffleSum
 from holdfast.worker.storage.condition import Condition
@@ -50,6 +52,8 @@ class Tables:
     failed_epochs: set[EpochKey] = field(default_factory=set)
     #: files on the DFS whose epochs are in the index here, with the tokens of their names
     away: dict[ShuffleKey, dict[DataKey, bytes]] = field(default_factory=dict)
+    #: their bytes
+    away_bytes: Counter[ShuffleKey] = field(default_factory=Counter)
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
@@ -241,10 +245,11 @@ class StorageDirectory:
         """Bring the names in them to the disk; raises OSError."""
         self._folders.sync(folders)
 
-    def note_away(self, key: DataKey, token: bytes) -> None:
+    def note_away(self, key: DataKey, token: bytes, size_bytes: int) -> None:
         """A file whose epochs are in the index here is on the DFS."""
         with self._guard:
             self.tables.away.setdefault(key.shuffle, {})[key] = token
+            self.tables.away_bytes[key.shuffle] += size_bytes
             self.tables.sealed.setdefault(key.shuffle, ShuffleSum())
 
     def away_files(self, shuffle: ShuffleKey) -> dict[DataKey, bytes]:
@@ -278,6 +283,17 @@ class StorageDirectory:
             sealed_bytes = sum(total.size_bytes for total in self.tables.sealed.values())
             left_bytes = sum(self._leftover_bytes.values())
         return open_bytes + sealing_bytes + sealed_bytes + left_bytes + self.coming_bytes + self.reduce.used_bytes
+
+    def held(self) -> list[tuple[ShuffleKey, Held]]:
+        """What each shuffle has in sealed files, here and on the DFS, and in map files that are being written."""
+        with self._guard:
+            sealed = [(key, Held(total.size_bytes, total.files)) for key, total in self.tables.sealed.items()]
+            away = [(key, Held(self.tables.away_bytes[key], len(files))) for key, files in self.tables.away.items()]
+            return (
+                sealed
+                + away
+                + [(key.shuffle, Held(writer.size_bytes, 1)) for key, writer in self.tables.writers.items()]
+            )
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
@@ -341,6 +357,7 @@ class StorageDirectory:
             self.tables.failed = {name for name in self.tables.failed if name.shuffle != key}
             self.tables.sealed.pop(key, None)
             self.tables.away.pop(key, None)
+            self.tables.away_bytes.pop(key, None)
             self.reduce.drop(key)
             for job in self.jobs:
                 job.dropped = job.dropped or job.shuffle == key

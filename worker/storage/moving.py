@@ -215,7 +215,7 @@ class Mover:
             move.home.index.set_away(record, move.token)
         else:
             move.home.index.put_items(data_items(record, move.token))
-        move.home.note_away(record.key, move.token)
+        move.home.note_away(record.key, move.token, record.file_bytes)
 
 
 def _copy(disk: Disk, path: Path, move: Move, record: DataRecord) -> None:

@@ -16,7 +16,7 @@ import os
 import random
 import secrets
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from functools import partial
@@ -33,6 +33,7 @@ from holdfast.common.errors import (
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, ShuffleKey
 from holdfast.common.messages import Ack, FileTotals, MapSealed
 from holdfast.worker.core.space import Space
+from holdfast.worker.core.usage import Held
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.directory import StorageDirectory
@@ -197,6 +198,11 @@ class Store:
     def shuffles(self) -> list[ShuffleKey]:
         """Every shuffle of which anything is here: what to ask the masters about."""
         return sorted({key for directory in self._directories for key in directory.shuffles()})
+
+    def held(self) -> Iterator[tuple[ShuffleKey, Held]]:
+        """Yield what each shuffle has sealed, and of MAP partitions open, in each directory."""
+        for directory in self._directories:
+            yield from directory.held()
 
     def directories(self) -> list[DirectoryStatus]:
         """The state of every directory; a statvfs and a stat for each that does not hang."""
