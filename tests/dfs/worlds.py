@@ -186,5 +186,5 @@ def answers(port: int) -> bool:
 
 def make_world(kind: str, processes: Processes, directory: Path) -> World:
     """Start a store."""
-    kinds: dict[str, type[Local] | type[S3] | type[Hdfs]] = {"local": Local, "s3": S3, "hdfs": Hdfs}
+    kinds: dict[str, type[Local | S3 | Hdfs]] = {"local": Local, "s3": S3, "hdfs": Hdfs}
     return kinds[kind](processes, directory)
