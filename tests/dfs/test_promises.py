@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.dfs import names
-from holdfast.common.dfs import store as module
 from holdfast.common.dfs.store import END_BYTES, DfsStore
+from holdfast.common.dfs.uploads import upload
 from holdfast.common.errors import CorruptError, DfsError
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 from tests.dfs.worlds import World
@@ -147,9 +147,9 @@ def test_an_upload_that_does_not_read_back_right_is_an_error(
     data = bytearray(write(tmp_path / "file", 3 * MIB))
     data[flipped] ^= 1
     (tmp_path / "other").write_bytes(data[:kept])
-    real = module.upload
     monkeypatch.setattr(
-        module, "upload", lambda kind, files, source, *more: real(kind, files, tmp_path / "other", *more)
+        "holdfast.common.dfs.store.upload",
+        lambda kind, fs, source, *more: upload(kind, fs, tmp_path / "other", *more),
     )
     with pytest.raises(DfsError, match="read back"):
         store.put(name_in(cluster), tmp_path / "file", check=check)

@@ -171,7 +171,7 @@ class Hdfs(World):
         manager = ["org.apache.hadoop.test.MiniDFSClusterManager", *more, "-datanodes", "1", "-nnport", str(self.port)]
         written = ["-writeConfig", str(self.directory / "conf.xml"), "-writeDetails", str(details)]
         self.server = self.processes.start("hdfs", ["java", *options, "-cp", f"{jars}/*", *manager, *written])
-        text = wait_until(lambda: details.is_file() and details.read_text(), "HDFS to be ready", 60)
+        text = wait_until(lambda: details.read_text() if details.is_file() else "", "HDFS to be ready", 60)
         self.port = json.loads(text)["namenode_port"]
 
     def uploading(self, name: str, stored: list[str]) -> bool:
@@ -186,4 +186,5 @@ def answers(port: int) -> bool:
 
 def make_world(kind: str, processes: Processes, directory: Path) -> World:
     """Start a store."""
-    return {"local": Local, "s3": S3, "hdfs": Hdfs}[kind](processes, directory)
+    kinds: dict[str, type[Local | S3 | Hdfs]] = {"local": Local, "s3": S3, "hdfs": Hdfs}
+    return kinds[kind](processes, directory)

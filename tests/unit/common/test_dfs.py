@@ -2,6 +2,7 @@
 
 import errno
 import threading
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -206,10 +207,13 @@ def test_calls_give_results_and_errors():
     def panic() -> None:
         raise Panic("past the end")
 
+    def refuse() -> None:
+        raise KeyError("x")
+
     calls = Calls()
-    assert [calls.run(lambda at=at: at * 2, 10) for at in range(50)] == [2 * at for at in range(50)]
+    assert [calls.run(partial(pow, at, 2), 10) for at in range(50)] == [at**2 for at in range(50)]
     with pytest.raises(KeyError):
-        calls.run(lambda: {}["x"], 10)
+        calls.run(refuse, 10)
     with pytest.raises(RuntimeError, match="past the end"):
         calls.run(panic, 10)
     calls.close()
@@ -235,9 +239,13 @@ def test_closing_ends_who_waits():
     gate, entered, calls = threading.Event(), threading.Event(), Calls()
     seen: list[BaseException] = []
 
+    def hang() -> None:
+        entered.set()
+        gate.wait()
+
     def wait() -> None:
         try:
-            calls.run(lambda: (entered.set(), gate.wait()), 600)
+            calls.run(hang, 600)
         except ClosedError as error:
             seen.append(error)
 
