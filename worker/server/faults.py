@@ -83,7 +83,10 @@ class Faults:
             return
         if self._written + size <= self.error_after:
             self._written += size
-        elif self._random.random() < self.error_rate:
+            return
+        if self.error != errno.ENOSPC:  # what is full takes what still fits; what broke, broke for small writes too
+            self._written = self.error_after
+        if self._random.random() < self.error_rate:
             self._failed += 1
             raise OSError(self.error, f"{os.strerror(self.error)} (asked for by [faults])")
 
