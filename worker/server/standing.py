@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.store import Store
 
 _log = logging.getLogger(__name__)
+
+#: One for each directory, of which a process has a few.
+_WRITING: dict[Path, threading.Lock] = {}
 
 #: Name of the file; the other names in a storage directory are in storage/layout.py.
 STANDING = "standing"
@@ -126,6 +130,8 @@ class KeptStanding:
         """Put it into every directory, synced. Blocks; one directory that fails does not keep the others from it."""
         for directory in directories:
             try:
-                Disk().replace(directory / STANDING, self.encode())
+                # A registration and the tick of a second may write at the same time.
+                with _WRITING.setdefault(directory, threading.Lock()):
+                    Disk().replace(directory / STANDING, self.encode())
             except OSError as error:
                 _log.warning("cannot be written", extra={"path": directory / STANDING, "why": error.strerror})
