@@ -130,8 +130,9 @@ class DfsStore:
         """Store the local file `path`; `name` is one of names.file_name, to which a token is added.
 
         Read back before this returns: "ends" is the length and the first and last 64 KiB, "whole" every byte; without
-        `check` it is as `[dfs] verify` says. The file must not change meanwhile. Raises OSError of the local file,
-        DfsError; then nothing was stored that anybody knows of.
+        `check` it is as `[dfs] verify` says. The file must not change meanwhile. Raises OSError for a local file that
+        is not there, DfsError for all else, a local file that fails while it is read included; then nothing was
+        stored that anybody knows of.
         """
         size = path.stat().st_size
         tries = itertools.count()
