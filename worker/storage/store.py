@@ -294,7 +294,7 @@ class Store:
         spaces = [self._space(directory, reserve_share, reserve_bytes) for directory in self._directories]
         return [space.room if space is not None else 0 for space in spaces]
 
-    def full(self, reserve_share: float, reserve_bytes: int, least: int) -> list[str]:
+    def limits_met(self, reserve_share: float, reserve_bytes: int, least: int) -> list[str]:
         """For each directory which limit leaves less than `least` bytes of that room, for people; "" if none does, or
         the directory is not well. Costs what `rooms` does."""
         spaces = [self._space(directory, reserve_share, reserve_bytes) for directory in self._directories]
