@@ -10,7 +10,7 @@ product.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import SealedEpoch
 from holdfast.worker.core.reduce import Decision, EpochState
+from holdfast.worker.core.usage import Held
 from holdfast.worker.server.standing import KeptStanding
 from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.reduce_recovery import Left, is_cut
@@ -149,6 +150,16 @@ class Store:
 
     def rooms(self, share: float, reserve: int) -> list[int]:
         return [0 if self.disk.full else 1 << 40]
+
+    def limits_met(self, share: float, reserve: int, least: int) -> list[str]:
+        return ["the disk is full" if self.disk.full else ""]
+
+    def held(self) -> Iterator[tuple[ShuffleKey, Held]]:
+        """What is sealed; what is open core/reduce.py counts."""
+        return ((key.shuffle, Held(sealed.answer.size_bytes, 1)) for key, sealed in self.disk.index.items())
+
+    def has_file(self, state: EpochState) -> bool:
+        return state.copy is not None
 
     def past(self, shuffle: ShuffleKey) -> tuple[bool, list[tuple[int, int]]]:
         disk = self.disk

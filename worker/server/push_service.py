@@ -377,7 +377,7 @@ class PushService:
 
     def full(self) -> list[str]:
         """For each directory which limit keeps epochs from growing there, for people; "" while they may."""
-        told = self._store.full(DISK_RESERVE_SHARE, self._disk_reserve, ROOM_BYTES_MIN)
+        told = self._store.limits_met(DISK_RESERVE_SHARE, self._disk_reserve, ROOM_BYTES_MIN)
         if self.reduce.epochs >= EPOCHS_MAX:
             return [why or f"{EPOCHS_MAX} epochs are open on this worker" for why in told]
         return told
@@ -386,7 +386,7 @@ class PushService:
         """Yield what each shuffle has in epochs that are not sealed; one that is in the log only has no file."""
         for key, shuffle in self.reduce.shuffles.items():
             states = shuffle.epochs.values()
-            files = sum(state.copy is not None and state.copy.file_bytes > 0 for state in states)
+            files = sum(map(self._store.reduce.has_file, states))
             yield key, Held(sum(state.size_bytes for state in states), files)
 
     def forget(self, shuffle: ShuffleKey) -> None:

@@ -90,6 +90,11 @@ class ReduceStore:
             raise
         state.copy, state.positions, state.sizes = copy, copy.pending.positions, copy.pending.sizes
 
+    @staticmethod
+    def has_file(state: EpochState) -> bool:
+        """Whether anything of an epoch that is not sealed is outside the log."""
+        return state.copy is not None and state.copy.file_bytes > 0
+
     def append(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
         """Write what was taken of a frame; `rows` are its entries as they came. Returns (index, status) of failures."""
         entries, states = decision.push.entries, decision.states

@@ -303,7 +303,7 @@ class Store:
         self.tiering.look(spaces)
         return spaces
 
-    def full(self, reserve_share: float, reserve_bytes: int, least: int) -> list[str]:
+    def limits_met(self, reserve_share: float, reserve_bytes: int, least: int) -> list[str]:
         """For each directory which limit leaves less than `least` bytes of that room, for people; "" if none does, or
         the directory is not well. Costs what `look` does."""
         spaces = self._rooms.spaces(reserve_share, reserve_bytes)
