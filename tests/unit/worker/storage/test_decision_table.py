@@ -15,7 +15,7 @@ from holdfast.worker.core.space import Space
 from holdfast.worker.storage.away import Away
 from holdfast.worker.storage.prepare import StoreSettings
 from tests.support.reduce_data import Writer, names
-from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World
+from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
 DOCS = Path(__file__).parents[4] / "docs" / "storage.md"
 HEADER = "| In cache | Cache room | Disk room | DFS room | Over | Rule | A batch goes | Files of MEMORY move |"

@@ -25,7 +25,7 @@ from tests.support.map_data import file_key, shuffle_key
 from tests.support.reduce_data import Writer
 from tests.support.storage_data import rooms_of
 from tests.support.waiting import wait_until
-from tests.unit.worker.storage.test_reduce_store import SHUFFLE, FaultyDisk, World
+from tests.unit.worker.storage.reduce_world import SHUFFLE, FaultyDisk, World
 
 LIMITS = Limits(probes_to_return=2, errors_max=100)
 BOTH = [(partition, 0) for partition in range(2)]

@@ -12,7 +12,7 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.worker.storage.store import Store
 from tests.support.reduce_data import Writer, shuffle_of
-from tests.unit.worker.storage.test_reduce_store import World
+from tests.unit.worker.storage.reduce_world import World
 
 SHUFFLES = 40
 PARTITIONS = 8

@@ -11,7 +11,7 @@ from holdfast.common.messages import Ack
 from holdfast.worker.core.space import Space
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
 from tests.support.reduce_data import Writer, names
-from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World
+from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
 SHARE = 0.1
 
