@@ -102,7 +102,8 @@ def test_the_store_is_away_for_a_while(tiers: Tiers, world: World, expected: str
     with running(tiers, tmp_path) as (cluster, started):
         wait_until(lambda: counters(cluster).get("dfs_put_bytes", 0) > 0, "the first file in the store", 300)
         go_away()
-        time.sleep(AWAY_SECONDS)  # that is the length of the disturbance, not something that is waited for
+        gone_at = time.monotonic()
+        wait_until(lambda: time.monotonic() - gone_at > AWAY_SECONDS, "the end of the disturbance", 2 * AWAY_SECONDS)
         come_back()
         assert started.step() == expected
 
