@@ -41,7 +41,7 @@ def fill(session: Session, size_kib: int) -> ReduceShuffle:
 
 
 def told(session: Session) -> pb.ShuffleInfo:
-    """What the masters list of the only shuffle of an application."""
+    """What the masters list of the first shuffle of an application."""
 
     async def ask() -> pb.ListShufflesReply:
         async with ControlClient(session.ticket.endpoints) as client:
@@ -50,6 +50,11 @@ def told(session: Session) -> pb.ShuffleInfo:
             return reply
 
     return asyncio.run(ask()).shuffles[0]
+
+
+def wait_for_heartbeats(session: Session, size_kib: int) -> None:
+    """Wait until the leader has heard from all workers that the application holds so much."""
+    wait_until(lambda: told(session).application_bytes >= size_kib * KIB, "the heartbeats that tell it")
 
 
 def refusal(session: Session) -> str:
@@ -71,6 +76,7 @@ def test_row_42_an_application_that_holds_too_much_gets_no_new_shuffle(shared: L
     with Session(shared.endpoints, app="greedy", user="bob") as session, Session(shared.endpoints, app="b") as other:
         fill(session, 500)
         large = fill(session, 3_000)
+        wait_for_heartbeats(session, 3_500)
         told = refusal(session)
         assert told.startswith('application "greedy" holds 3.')
         assert f"of 3.0 MiB that an application may have, largest: shuffle {large.key.shuffle} with 2.9 MiB" in told
@@ -104,6 +110,7 @@ def test_row_42_a_user_with_too_much_is_told_the_largest_application(shared: Loc
     ):
         for session, size in ((nightly, 2_500), (adhoc, 2_000), (load, 2_500), (merge, 2_000)):
             fill(session, size)
+            wait_for_heartbeats(session, size)
         for session in (nightly, adhoc):
             told = refusal(session)
             assert told.startswith('user "ann" holds 4.4 MiB of 4.0 MiB that this user may have, in 2 applications')
@@ -116,7 +123,7 @@ def test_an_application_has_a_user(shared: LocalCluster, user: str | None) -> No
     """The one who was named, or who runs the process; masters tell it, and what the application holds."""
     with Session(shared.endpoints, app="owned", user=user) as session:
         fill(session, 500)
-        info = wait_until(lambda: told(session) if told(session).application_files else None, "a heartbeat")
-        assert info is not None
+        wait_for_heartbeats(session, 500)
+        info = told(session)
         assert info.user == (user or getpass.getuser())
-        assert info.application_bytes > 500 * KIB
+        assert info.application_files == 2
