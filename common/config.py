@@ -234,7 +234,6 @@ class TiersSection:
         "directory", "Swaps and promotions keep away from directories in use, or (any) wait while any is."
     )
     cooldown: Duration = duration("10s", "How long after a stream a directory still counts as in use.")
-    check_interval: Duration = duration("1s", "How often watermarks are looked at; a look costs no disk access.")
 
     def __post_init__(self) -> None:
         if sorted(self.order) != ["DFS", "HDD", "MEMORY", "SSD"] or self.order[-1] != "DFS":
@@ -248,8 +247,6 @@ class TiersSection:
         self._check_watermarks()
         if self.range < 1:
             raise ConfigError("range must be 1 or more, or nothing ever moves")
-        if not self.check_interval.ns:
-            raise ConfigError('check_interval must be above 0, such as "1s"')
 
     def _check_watermarks(self) -> None:
         if not 0 < self.low_watermark < self.high_watermark:

@@ -22,6 +22,7 @@ from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import SealedEpoch
 from holdfast.worker.core.reduce import Decision, EpochState
+from holdfast.worker.core.space import Space
 from holdfast.worker.core.usage import Held
 from holdfast.worker.server.standing import KeptStanding
 from holdfast.worker.storage.reduce_layout import EpochKey
@@ -145,11 +146,20 @@ class Store:
         self.sealing: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]] = {}
         self._mine: dict[EpochKey, Pile] = {}
         self.speed = 0.01
+        self.away = None
+        #: one directory, and nowhere to move to; its `choose` and `step`
+        self.tiering = self
 
     # writing
 
-    def rooms(self, share: float, reserve: int) -> list[int]:
-        return [0 if self.disk.full else 1 << 40]
+    def choose(self, hint: int, ack: Ack) -> int | None:
+        return None if self.disk.full else 0
+
+    def step(self, now: float) -> list[tuple[int, int]]:
+        return []
+
+    def look(self, share: float, reserve: int) -> list[Space | None]:
+        return [Space(0, 1 << 41, 0 if self.disk.full else 1 << 40, 0, 0, 0, share)]
 
     def limits_met(self, share: float, reserve: int, least: int) -> list[str]:
         return ["the disk is full" if self.disk.full else ""]

@@ -199,3 +199,24 @@ def test_one_tier_keeps_no_books(worlds: list[World], tmp_path: Path) -> None:
     world.seal([(0, 0)])
     assert not world.store.tiering.follows
     assert not len(world.store.tiering._orders.disk)
+
+
+def test_who_finds_no_room_has_some_made(worlds: list[World], tmp_path: Path) -> None:
+    """No directory has room for a new epoch and none is past its mark: what makes room with the fewest bytes moves, and
+    the next one that asks finds it; asked again before the next look nothing more is planned."""
+    world = small_world(tmp_path / "small")
+    worlds.append(world)
+    writer = Writer(SHUFFLE)
+    for partition, size in {0: 3 * MIB, 1: 2 * MIB}.items():
+        world.store.tiering.look([open_space(), FULL])
+        push_some(world, writer, partition, size)
+        world.seal([(partition, 0)], final=False)
+    almost = [open_space(10 * MIB), open_space(50 * MIB)]
+    world.store.tiering._media[Ack.WRITTEN] = frozenset({"MEMORY"})  # the disk is no place for the epoch itself
+    assert chosen(world, almost) is None
+    assert world.store.tiering.choose(0, Ack.WRITTEN) is None
+    while world.store.mover.busy:
+        pass
+    assert len(sealed_in(world, 1)) == 1
+    world.store.tiering.step(1.0)
+    assert chosen(world, [open_space(20 * MIB), open_space(50 * MIB)]) == 0
