@@ -2,6 +2,7 @@
 
     identity                                     whose directory this is, written once
     starts                                       the incarnation counter, replaced at every start
+    dfs                                          which DFS this worker has used, see away_note.py
     lock                                         held by the process that uses the directory
     index/data.mdb, index/lock.mdb               the LMDB environment
     data/<instance hex>/<shuffle>-<generation>/  one folder for each shuffle generation
@@ -23,6 +24,7 @@ import re
 IDENTITY = "identity"
 STARTS = "starts"
 LOCK = "lock"
+DFS = "dfs"
 INDEX = "index"
 INDEX_DATA = "index/data.mdb"
 DATA = "data"

@@ -17,6 +17,7 @@ import lmdb
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.worker.storage import names
+from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.check import DataReport, IndexReport, decode_data, decode_index
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk, bytes_on_disk
@@ -146,6 +147,7 @@ def open_directory(
     pool: Executor,
     writers: OpenFiles,
     starts: Starts,
+    dfs: DfsNotes,
     index_bytes_max: int,
     segment_bytes: int,
 ) -> StorageDirectory:
@@ -162,6 +164,7 @@ def open_directory(
     disk.make_folder(root / names.INDEX)
     index = Index(root / names.INDEX, disk, index_bytes_max)
     if not found.index.identity:
+        dfs.lost_index(root)
         index.put(META_KEY, identity.encode())
     disk.sync_folder(root)
     reconciler = Reconciler(root, disk, index, found.data, found.index)

@@ -105,6 +105,11 @@ class ReduceSealer:
         else:
             job.future.set_result({key: record.answer(key) for key, record in job.records.items()})
 
+    def forget(self, shuffle: ShuffleKey) -> None:
+        """A shuffle is gone."""
+        for key in [key for key in list(self._finished) if key.shuffle == shuffle]:
+            self._finished.pop(key, None)
+
     def _run(self, job: ReduceSealJob) -> None:
         for key in job.failed:
             self._give_up(job, key, None)

@@ -21,7 +21,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from holdfast.common.checksum import crc32c
-from holdfast.common.errors import CorruptError, DataLostError, RerouteError, Status
+from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, RetryError, Status
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.limits import KIB
 from holdfast.common.messages import Ack
@@ -62,6 +62,8 @@ class ReduceStore:
         #: told of files that were sealed, and of those that are read
         self.on_sealed: Callable[[StorageDirectory, Sequence[DataRecord]], None] = lambda *_: None
         self.on_read: Callable[[DataKey], None] = lambda _: None
+        #: why something that is not known here may be there all the same; "" if it is not
+        self.not_known_yet: Callable[[], str] = lambda: ""
         #: bytes written straight into partition files, and into the log
         self.direct_bytes = 0
         self.log_bytes = 0
@@ -271,7 +273,8 @@ class ReduceStore:
                     todo.append(key)
             if todo or final:
                 self._start(directory, shuffle, final, todo, jobs)
-        unknown = _lost if any(one.reduce.unnamed for one in self._directories) else _unknown
+        unnamed = any(one.reduce.unnamed for one in self._directories)
+        unknown = _lost if unnamed or self.not_known_yet() else _unknown
         return [(key, jobs.get(key) or known.get(key) or unknown(key)) for key in keys]
 
     def _start(
@@ -342,8 +345,11 @@ class ReduceStore:
             )
         return self._away.name_of(file, token)
 
-    def _missing(self, key: EpochKey) -> RerouteError:
-        return not_sealed(key) if any(one.reduce.has(key) for one in self._directories) else unknown_file(key)
+    def _missing(self, key: EpochKey) -> HoldfastError:
+        if any(one.reduce.has(key) for one in self._directories):
+            return not_sealed(key)
+        why = self.not_known_yet()
+        return RetryError(f"{key}: {why}", status=Status.BUSY) if why else unknown_file(key)
 
     def relocate(self, move: Move) -> None:
         """A file that moved is complete where it is now: whoever opens it next opens it there."""
