@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import lmdb
 
+from holdfast.common.dfs.names import shuffle_folder
 from holdfast.common.errors import HoldfastError, Status
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.limits import KIB
@@ -30,7 +31,7 @@ from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_path
 from holdfast.worker.storage.verify import verify_directory
 from tests.support.reduce_data import Made, Writer, shuffle_of
 from tests.support.storage_faults import KilledError
-from tests.support.storage_world import CAPACITIES, StoryWorld
+from tests.support.storage_world import CAPACITIES, CLUSTER, StoryWorld
 
 PARTITIONS = 4
 SHUFFLES_MAX = 3
@@ -122,6 +123,8 @@ class Story:
         self.made = 0
         #: something went wrong with a disk in this start: its books need not fit until the next one
         self.hurt: set[int] = set()
+        #: folders of what was deleted while the DFS was gone: after another start that is for the leading master
+        self.left_to_master: set[str] = set()
         #: answers that are not OK went with an index
         self.lost_index = False
         self.world.start()
@@ -455,6 +458,8 @@ class Story:
             assert key in self.world.store.shuffles(), f"{self.at}: nobody will ask about {key} again"
 
     def _mark_forgotten(self, shuffle: ModelShuffle) -> None:
+        if not self.world.dfs_is_there:
+            self.left_to_master.add(shuffle_folder(CLUSTER, shuffle.key))
         self.shuffles.remove(shuffle)
         self.forgotten.append(shuffle.key)
         self.held = [(epoch, place) for epoch, place in self.held if epoch.key.shuffle != shuffle.key]
@@ -585,7 +590,8 @@ class Story:
             self.world.core.forget(shuffle.key)
             self.world.store.forget([shuffle.key])
         self.check()
-        left = [path for path in self.world.url.rglob("*.????????") if path.is_file()]
+        left = [path.relative_to(self.world.url) for path in self.world.url.rglob("*.????????") if path.is_file()]
+        left = [path for path in left if str(path.parent.parent) not in self.left_to_master]
         assert not left, f"on the DFS is left: {left}"
         self.world.end()
 

@@ -207,10 +207,11 @@ class StoryWorld:
 
     def _sync(self, decision: Decision) -> dict[int, int]:
         failures: dict[int, int] = {}
-        for future in self.store.reduce.sync(decision):
+        directories = dict.fromkeys([state.directory for state in decision.states if state is not None])
+        for directory, future in zip(directories, self.store.reduce.sync(decision), strict=True):
             if future.exception(10) is not None:
                 for index, state in enumerate(decision.states):
-                    if state is not None:
+                    if state is not None and state.directory == directory:
                         self._give_up(state)
                         failures[index] = Status.FAILED_COPY
         return failures

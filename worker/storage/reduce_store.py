@@ -231,7 +231,8 @@ class ReduceStore:
         return told
 
     def sync(self, decision: Decision) -> list[Future[None]]:
-        """Bring everything that was taken of a frame to the disk: what SYNCED waits for."""
+        """Bring everything that was taken of a frame to the disk: what SYNCED waits for. One future for each directory,
+        in the order in which they come among the states of the decision."""
         rounds: dict[int, Round] = {}
         for state in decision.states:
             if state is not None:
