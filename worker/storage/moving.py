@@ -298,6 +298,7 @@ def _copy(disk: Disk, path: Path, move: Move, target: StorageDirectory, record: 
     limit = target.capacity_bytes
     if limit and target.used_bytes - target.coming_bytes + move.size_bytes > limit:
         raise FullError
+    target.count_sealed(move.key.shuffle, [])  # so that its folder goes with the shuffle, whatever becomes of this
     try:
         target.make_folder(folder)
         _copy_bytes(disk, path, new, move)
