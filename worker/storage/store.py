@@ -182,6 +182,7 @@ class Store:
         """Where an index was lost that had files on the DFS: look for them, first of all. Returns what to log."""
         if not dfs.to_search:
             return ()
+        self.reduce.old = frozenset(self.shuffles())
         if self.away is None:
             urls = ", ".join(sorted(dfs.urls))
             told = f"an index was lost, and what it had on the DFS {urls} cannot be looked for: set [dfs] url as it was"
