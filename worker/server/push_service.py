@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast.common.batch import HEADER_BYTES
 from holdfast.common.checksum import crc32c
@@ -270,15 +271,18 @@ class PushService:
     # What an answer waits for.
 
     def _sync(self, push: _Push) -> None:
-        for future in self._store.reduce.sync(push.decision):
+        directories = dict.fromkeys([state.directory for state in push.decision.states if state is not None])
+        for directory, future in zip(directories, self._store.reduce.sync(push.decision), strict=True):
             push.waits += 1
-            asyncio.wrap_future(future).add_done_callback(lambda done: self._synced(push, done))
+            synced = partial(self._synced, push, directory)
+            asyncio.wrap_future(future).add_done_callback(synced)
 
-    def _synced(self, push: _Push, done: asyncio.Future[None]) -> None:
+    def _synced(self, push: _Push, directory: int, done: asyncio.Future[None]) -> None:
+        """A directory's part of a push is on its disk; if it is not, its copies are given up, and no others."""
         if done.cancelled() or done.exception() is not None:
             error = OSError(f"a sync failed: {None if done.cancelled() else done.exception()}")
             for index, state in enumerate(push.decision.states):
-                if state is not None:
+                if state is not None and state.directory == directory:
                     if state.life is not Life.FAILED:
                         self._store.reduce.give_up(state, error)
                     self._fail(push, index, Status.FAILED_COPY)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.errors import HoldfastError, NoRoomError, Status
 from holdfast.common.ids import Generation, Incarnation, Instance, RaftIndex, ShuffleId, ShuffleKey, WorkerId
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.core.forgetting import batches, judge
@@ -244,7 +244,7 @@ class Registration:
         try:
             shuffles = await asyncio.to_thread(self._store.forget, dropped)
             leftovers = await asyncio.to_thread(self._store.remove_leftovers, asked)
-        except (OSError, lmdb.Error) as error:
+        except (OSError, NoRoomError, lmdb.Error) as error:
             _log.error("deleting failed; the rest is found again", extra={"why": str(error)})
             return
         self._counters.shuffles_forgotten += shuffles

@@ -8,21 +8,37 @@ server/sources.py.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
-from holdfast.common.dfs.names import TOKEN_DIGITS, file_name, parse, worker_folder
+from holdfast.common.dfs.names import (
+    TOKEN_DIGITS,
+    cluster_folder,
+    file_name,
+    parse,
+    parse_instance,
+    parse_shuffle,
+    worker_folder,
+)
 from holdfast.common.dfs.store import Counts, DfsStore
-from holdfast.common.errors import CorruptError
+from holdfast.common.errors import CorruptError, HoldfastError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import CHUNK_BYTES
+from holdfast.worker.storage.away_note import DfsNotes
+from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.layout import Kind
+from holdfast.worker.storage.records import TRAILER
 from holdfast.worker.storage.reduce_layout import DataKey, parse_name, sealed_name
-from holdfast.worker.storage.reduce_records import DataRecord
+from holdfast.worker.storage.reduce_records import DataRecord, data_footer_bytes, decode_data_footer
+
+_log = logging.getLogger(__name__)
 
 #: Chunks of all readers that are in memory or on their way.
 FETCHED_BYTES_MAX = 16 * CHUNK_BYTES
@@ -47,6 +63,12 @@ class Away:
         self._store: DfsStore | None = None
         #: files are known to be there: a store without them is another one
         self.has_files = False
+        #: what the directories say of it; set when they are open
+        self.notes = DfsNotes(Disk(), ())
+        #: shuffles of which something may be there that no index knows: a file whose move was cut short
+        self._touched: set[ShuffleKey] = set()
+        #: deleted shuffles whose files are still to be removed, oldest first
+        self._dropped: dict[ShuffleKey, None] = {}
         self._cluster_id = cluster_id
         self._worker_uid = worker_uid
         self._pool = ThreadPoolExecutor(FETCH_THREADS, "holdfast-fetch")
@@ -56,13 +78,19 @@ class Away:
 
     # files
 
+    def touched(self, shuffles: Iterable[ShuffleKey]) -> None:
+        """Earlier starts had these shuffles, and a file of them may be there whose move was cut short."""
+        with self._guard:
+            self._touched.update(shuffles)
+
     @property
     def store(self) -> DfsStore:
         """The store, opened and seen to be this cluster's. Raises ConfigError or DfsError; blocks."""
         with self._opening:
             if self._store is None:
                 store = self._open_store()
-                store.claim(may_create=not self.has_files)
+                known = self.has_files or self.notes.to_search or store.shown in self.notes.urls
+                store.claim(may_create=not known)
                 self._store = store
         return self._store
 
@@ -73,22 +101,65 @@ class Away:
     def put(self, record: DataRecord, path: Path) -> bytes:
         """Bring a sealed file there, complete and checked when this returns; return the token that its name ends in.
         Raises OSError or HoldfastError."""
+        with self._guard:
+            self._touched.add(record.key.shuffle)
+        self.notes.use(self.store.shown)
         stored = self.store.put(file_name(self._cluster_id, record.key.shuffle, self._worker_uid, path.name), path)
         if stored.size_bytes != record.file_bytes:
             raise CorruptError(f"{path} has {record.file_bytes} bytes, {stored.size_bytes} were stored")
         return bytes.fromhex(stored.name[-TOKEN_DIGITS:])
 
-    def remove(self, shuffle: ShuffleKey) -> None:
-        """Remove all files of a shuffle. Raises OSError or HoldfastError."""
-        self.store.remove_folder(worker_folder(self._cluster_id, shuffle, self._worker_uid))
+    def discard(self, key: DataKey, token: bytes) -> None:
+        """Remove a file that nobody was told of, if that can be done; else it goes with its shuffle."""
+        with suppress(OSError, HoldfastError):
+            self.store.remove(self.name_of(key, token))
+
+    def drop(self, shuffle: ShuffleKey, *, sure: bool) -> None:
+        """A shuffle is being deleted, of which files are here (`sure`), or may be: `remove_dropped` removes them."""
+        with self._guard:
+            if sure or shuffle in self._touched:
+                self._dropped[shuffle] = None
+
+    def remove_dropped(self) -> None:
+        """Remove the files of dropped shuffles. If the store fails, the rest is tried again the next time; what a start
+        comes between is removed by the leading master, with all of its application."""
+        for shuffle in list(self._dropped):
+            try:
+                self.store.remove_folder(worker_folder(self._cluster_id, shuffle, self._worker_uid))
+            except (OSError, HoldfastError) as error:
+                _log.warning("files stay on the DFS for now", extra={"shuffle": str(shuffle), "why": str(error)})
+                return
+            with self._guard:
+                self._touched.discard(shuffle)
+                del self._dropped[shuffle]
 
     def files(self) -> Iterator[tuple[DataKey, bytes, int]]:
         """Every file of this worker: key, token and length. Raises OSError or HoldfastError."""
-        for name, size in self.store.list(self._cluster_id):
+        cluster = cluster_folder(self._cluster_id)
+        for folder in self.store.folders(cluster):
+            instance = parse_instance(folder)
+            for below in self.store.folders(f"{cluster}/{folder}") if instance is not None else ():
+                shuffle = parse_shuffle(instance, below) if instance is not None else None
+                if shuffle is not None:
+                    yield from self._files_of(shuffle)
+
+    def _files_of(self, shuffle: ShuffleKey) -> Iterator[tuple[DataKey, bytes, int]]:
+        for name, size in self.store.list(worker_folder(self._cluster_id, shuffle, self._worker_uid)):
             found = parse(name)
-            parsed = parse_name(found.shuffle, found.file) if found and found.worker == self._worker_uid else None
-            if found is not None and parsed is not None:
+            parsed = parse_name(shuffle, found.file) if found is not None else None
+            if found is not None and parsed is not None and parsed.kind is Kind.SEALED:
                 yield parsed.key, bytes.fromhex(found.token), size
+
+    def footer(self, key: DataKey, token: bytes, size: int) -> DataRecord:
+        """The record that a file of this length carries of itself. Raises CorruptError, FileNotFoundError, DfsError."""
+        name = self.name_of(key, token)
+        if size < TRAILER.size:
+            raise CorruptError(f"{name} has {size} bytes, less than a footer")
+        length = data_footer_bytes(self.store.read(name, size - TRAILER.size, TRAILER.size), size)
+        try:
+            return decode_data_footer(self.store.read(name, size - length, length), key, size)
+        except CorruptError as error:
+            raise CorruptError(f"{name}: {error}") from None
 
     # reading
 

@@ -12,7 +12,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.common.errors import CorruptError
+from holdfast.common.errors import CorruptError, NoRoomError
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.messages import Ack, FileTotals, MapSealed
 from holdfast.worker.core.health import Limits, WindowMean
@@ -25,6 +25,7 @@ from holdfast.worker.storage.footers import read_data_footer, read_footer
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, Found, Index, Reader
+from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.records import encode_key
 from holdfast.worker.storage.reduce_directory import ReduceDirectory
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, parse_name
@@ -345,23 +346,42 @@ class StorageDirectory:
     # removing
 
     def forget(self, key: ShuffleKey) -> None:
-        """Remove a shuffle: index first, then files. The caller has waited for its seals. Raises OSError."""
+        """Remove a shuffle: index first, then files; but files first where the index is so full that it cannot shrink.
+        The caller has waited for its seals. Raises OSError, NoRoomError or lmdb.Error; then it is still known here, and
+        to be removed again."""
+        self._let_go(key)
+        try:
+            self.index.remove_shuffle(key)
+        except (OSError, NoRoomError) as error:
+            if isinstance(error, OSError) and not is_full(error):
+                raise
+            self._remove_folder(key)
+            self.index.remove_shuffle(key)
+        self._remove_folder(key)
         with self._guard:
-            writers = [writer for name, writer in self.tables.writers.items() if name.shuffle == key]
-            for writer in writers:
-                writer.state = State.CLOSED
-            for part in (self.tables.writers, self.tables.leftovers):
-                for name in [name for name in part if name.shuffle == key]:
-                    del part[name]
-                    self._leftover_bytes.pop(name, None)
+            for name in [name for name in self.tables.leftovers if name.shuffle == key]:
+                del self.tables.leftovers[name]
+                self._leftover_bytes.pop(name, None)
             self.tables.failed = {name for name in self.tables.failed if name.shuffle != key}
             self.tables.sealed.pop(key, None)
             self.tables.away.pop(key, None)
             self.tables.away_bytes.pop(key, None)
+            self.leaving = {name for name in self.leaving if name.shuffle != key}
+            self.reduce.removed(key)
+
+    def _let_go(self, key: ShuffleKey) -> None:
+        """Nothing of a shuffle is written any more."""
+        with self._guard:
+            for name in [name for name in self.tables.writers if name.shuffle == key]:
+                writer = self.tables.writers.pop(name)
+                writer.state = State.CLOSED
+                self.tables.leftovers[name] = writer.path
+                self._leftover_bytes[name] = writer.size_bytes
             self.reduce.drop(key)
             for job in self.jobs:
                 job.dropped = job.dropped or job.shuffle == key
-        self.index.remove_shuffle(key)
+
+    def _remove_folder(self, key: ShuffleKey) -> None:
         folder = self.root / layout.shuffle_folder(key)
         self._folders.forget(folder)
         for path in folder.iterdir() if folder.is_dir() else ():

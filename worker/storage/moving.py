@@ -3,9 +3,11 @@
 The order, each step only after the one before it has succeeded: the bytes go into a file that has no sealed name; its
 footer is read back; synced; renamed; the folder synced; one index transaction at the target; readers are told; one
 index transaction at the source; the file there goes. Killed before the first transaction what is at the target counts
-for nothing; killed between the two the file is in both, and a start settles that (`settle`). A reader that has the
-file open goes on with it. No epoch is ever split: a file moves whole, its checksums in it. Runs in the thread of the
-mover, but for what the loop is told. Called by tiering.py.
+for nothing; killed between the two the file is in both, and a start settles that (`settle`). Where the source cannot
+be changed any more (its disk fails, or is so full that its index cannot grow) the move has come about all the same: what is
+left there is removed before anything else moves from or to that directory. A reader that has the file open goes on with
+it. No epoch is ever split: a file moves whole, its checksums in it. Runs in the thread of the mover, but for what the
+loop is told. Called by tiering.py.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from holdfast.common.errors import CorruptError, HoldfastError
+from holdfast.common.errors import CorruptError, DfsError, HoldfastError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.worker.storage import layout
@@ -72,6 +74,8 @@ class Move:
     problem: str = ""
     #: the target has no room: it is no fault of anybody
     full: bool = False
+    #: it came about, but why the source still has the file; "" if it has not
+    remains: str = ""
     #: not wanted any more: the shuffle was forgotten
     dropped: bool = False
     ended: threading.Event = field(default_factory=threading.Event)
@@ -96,11 +100,15 @@ class Mover:
         self._away_not_before = 0.0
         #: moves that have ended since they were last taken
         self._ended: list[Move] = []
+        #: shuffles that are being deleted: nothing of them begins to move
+        self._dropped: set[ShuffleKey] = set()
+        #: what is still to be taken out of the directories that files have left; one for each directory at most
+        self._remains: list[_Remains] = []
 
     def start(self, move: Move) -> bool:
-        """Have a file moved; False if too many wait."""
+        """Have a file moved; False if too many wait, or its shuffle is being deleted."""
         with self._guard:
-            if self._closed or len(self._waiting) >= WAITING_MAX:
+            if self._closed or len(self._waiting) >= WAITING_MAX or move.key.shuffle in self._dropped:
                 return False
             if move.target is not None:
                 move.target.coming_bytes += move.size_bytes
@@ -129,8 +137,10 @@ class Mover:
             return len(self._waiting) + (self._running is not None)
 
     def drop(self, shuffle: ShuffleKey) -> None:
-        """Let go of a shuffle that is about to be deleted; returns when nothing of it is on its way."""
+        """Let go of a shuffle that is about to be deleted; returns when nothing of it is on its way, and nothing will
+        be until `forgotten` is called."""
         with self._guard:
+            self._dropped.add(shuffle)
             for move in [move for move in self._waiting if move.key.shuffle == shuffle]:
                 self._waiting.remove(move)
                 move.dropped = True
@@ -140,6 +150,13 @@ class Mover:
                 running.dropped = True
         if running is not None:
             running.ended.wait()
+        with self._guard:  # its directories remove everything of it
+            self._remains = [one for one in self._remains if one.record.key.shuffle != shuffle]
+
+    def forgotten(self, shuffle: ShuffleKey) -> None:
+        """A dropped shuffle is deleted, and in nobody's books any more."""
+        with self._guard:
+            self._dropped.discard(shuffle)
 
     def close(self) -> None:
         """End with the move that runs."""
@@ -153,24 +170,35 @@ class Mover:
             self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            with self._guard:
-                while not self._waiting and not self._closed:
-                    self._guard.wait()
-                if self._closed:
-                    return
-                move = self._running = self._waiting.popleft()
-            try:
-                self.carry_out(move)
-            except FullError:
-                move.full, move.problem = True, "no room"
-            except (OSError, lmdb.Error, HoldfastError) as error:
-                move.problem = f"{move.key} was not moved: {error}"
-                if move.target is None:
-                    self._away_not_before = time.monotonic() + AWAY_PAUSE_SECONDS
-            with self._guard:
-                self._running = None
-                self._end(move)
+        while self._has_work():
+            self._take_next()
+
+    def _has_work(self) -> bool:
+        """Wait for a move; False: this is the end."""
+        with self._guard:
+            while not self._waiting and not self._closed:
+                self._guard.wait()
+            return not self._closed
+
+    def _take_next(self) -> None:
+        """Carry out the move that waits longest, if it is still wanted."""
+        with self._guard:
+            if not self._waiting:
+                return
+            move = self._running = self._waiting.popleft()
+        try:
+            self._clear_remains()
+            self.carry_out(move)
+        except FullError:
+            move.full, move.problem = True, "no room"
+        except (OSError, lmdb.Error, HoldfastError) as error:
+            move.full = isinstance(error, OSError) and is_full(error)
+            move.problem = f"{move.key} was not moved: {error}"
+            if isinstance(error, DfsError):
+                self._away_not_before = time.monotonic() + AWAY_PAUSE_SECONDS
+        with self._guard:
+            self._running = None
+            self._end(move)
 
     def _end(self, move: Move) -> None:
         if move.target is not None:
@@ -181,33 +209,39 @@ class Mover:
     def carry_out(self, move: Move) -> None:
         """Take all steps, in this thread. Raises FullError, OSError, lmdb.Error or HoldfastError, and then the file is
         where it was."""
+        for one in self._remains:
+            if one.source in (move.source, move.target):
+                raise OSError(f"{one.source.root} could not be changed when {one.record.key} had left it")
         path = move.source.root / sealed_path(move.key)
         record = read_data_footer(path, move.key)
         move.epochs = tuple([key for key, _ in record.epochs])
         if move.target is None:
-            assert self._away is not None, "who moves to the DFS has one"
-            move.token = self._away.put(record, path)
-            if move.dropped:
-                return
-            self._record_away(move, record)
+            self._store_away(move, path, record)
         else:
-            _copy(self._disk, path, move, record)
-            if move.dropped:
-                return
-        told = threading.Event()
-
-        def tell() -> None:
-            try:
-                self._relocate(move)
-            finally:
-                told.set()
-
-        self.on_loop(tell)
-        while not told.wait(LOOP_SECONDS) and not self._closed:
-            pass
-        remove(self._disk, move.source, record, keep_epochs=move.home is move.source)
-        move.source.leaving.discard(move.key)
+            _copy(self._disk, path, move, move.target, record)
+        if move.dropped or not self._tell(move):
+            return  # what is in both places is deleted with the shuffle, or settled by the next start
+        remains = _Remains(move.source, record, move.home is move.source)
+        try:
+            remains.remove(self._disk)
+        except (OSError, lmdb.Error, HoldfastError) as error:
+            move.remains = f"{path} was moved and cannot be removed: {error}"
+            with self._guard:
+                self._remains.append(remains)
         self._open_files.close(str(path))
+
+    def _store_away(self, move: Move, path: Path, record: DataRecord) -> None:
+        """Bring the bytes to the DFS and record them."""
+        assert self._away is not None, "who moves to the DFS has one"
+        move.token = self._away.put(record, path)
+        try:
+            if not move.dropped:
+                self._record_away(move, record)
+                return
+        except (OSError, lmdb.Error, HoldfastError):
+            self._away.discard(record.key, move.token)
+            raise
+        self._away.discard(record.key, move.token)
 
     @staticmethod
     def _record_away(move: Move, record: DataRecord) -> None:
@@ -217,17 +251,54 @@ class Mover:
             move.home.index.put_items(data_items(record, move.token))
         move.home.note_away(record.key, move.token, record.file_bytes)
 
+    def _tell(self, move: Move) -> bool:
+        """Have readers told where the file is; False if that did not happen, because this worker is ending."""
+        told = threading.Event()
 
-def _copy(disk: Disk, path: Path, move: Move, record: DataRecord) -> None:
+        def tell() -> None:
+            self._relocate(move)
+            told.set()
+
+        self.on_loop(tell)
+        while not told.wait(LOOP_SECONDS) and not self._closed:
+            pass
+        return told.is_set()
+
+    def _clear_remains(self) -> None:
+        """Try again to remove what files that have moved left behind."""
+        for one in list(self._remains):
+            try:
+                one.remove(self._disk)
+            except (OSError, lmdb.Error, HoldfastError):
+                continue  # nothing moves from or to that directory until it can be done
+            with self._guard:
+                if one in self._remains:
+                    self._remains.remove(one)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Remains:
+    """A file in a directory that it has left."""
+
+    source: StorageDirectory
+    record: DataRecord
+    keep_epochs: bool
+
+    def remove(self, disk: Disk) -> None:
+        """Take it out. Raises OSError, lmdb.Error or HoldfastError, and may then be called again."""
+        remove(disk, self.source, self.record, keep_epochs=self.keep_epochs)
+        self.source.leaving.discard(self.record.key)
+
+
+def _copy(disk: Disk, path: Path, move: Move, target: StorageDirectory, record: DataRecord) -> None:
     """Bring the bytes to the target and record them there."""
-    target = move.target
-    assert target is not None
     folder = target.root / layout.shuffle_folder(move.key.shuffle)
     final = target.root / sealed_path(move.key)
     new = final.with_name(final.name + MOVING_SUFFIX)
     limit = target.capacity_bytes
     if limit and target.used_bytes - target.coming_bytes + move.size_bytes > limit:
         raise FullError
+    target.count_sealed(move.key.shuffle, [])  # so that its folder goes with the shuffle, whatever becomes of this
     try:
         target.make_folder(folder)
         _copy_bytes(disk, path, new, move)
@@ -235,8 +306,12 @@ def _copy(disk: Disk, path: Path, move: Move, record: DataRecord) -> None:
             if read_data_footer(new, move.key) != record:
                 raise CorruptError(f"{new} is not what was copied")
             disk.rename(new, final)
-            target.sync_folders({folder})
-            target.index.put_items(data_items(record))
+            try:
+                target.sync_folders({folder})
+                target.index.put_items(data_items(record))
+            except (OSError, lmdb.Error, HoldfastError):
+                disk.remove(final)  # should the record be there in spite of the error, the next start sees the truth
+                raise
             target.count_sealed(move.key.shuffle, [record.file_bytes])
     except OSError as error:
         if is_full(error):

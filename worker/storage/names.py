@@ -2,6 +2,7 @@
 
     identity                                     whose directory this is, written once
     starts                                       the incarnation counter, replaced at every start
+    dfs                                          which DFS this worker has used, see away_note.py
     lock                                         held by the process that uses the directory
     probe                                        what the check of the disk writes, reads back and removes
     index/data.mdb, index/lock.mdb               the LMDB environment
@@ -25,6 +26,7 @@ IDENTITY = "identity"
 STARTS = "starts"
 LOCK = "lock"
 PROBE = "probe"
+DFS = "dfs"
 INDEX = "index"
 INDEX_DATA = "index/data.mdb"
 DATA = "data"

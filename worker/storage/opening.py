@@ -17,6 +17,7 @@ import lmdb
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.worker.storage import names
+from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.check import DataReport, IndexReport, decode_data, decode_index
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk, bytes_on_disk
@@ -147,6 +148,7 @@ def open_directory(
     writers: OpenFiles,
     starts: Starts,
     settings: StoreSettings,
+    dfs: DfsNotes,
 ) -> StorageDirectory:
     """Open one directory as decided and reconcile its files; adds to its notes. Raises OSError or lmdb.Error."""
     root = found.root
@@ -161,6 +163,7 @@ def open_directory(
     disk.make_folder(root / names.INDEX)
     index = Index(root / names.INDEX, disk, settings.index_bytes_max)
     if not found.index.identity:
+        dfs.lost_index(root)
         index.put(META_KEY, identity.encode())
     disk.sync_folder(root)
     reconciler = Reconciler(root, disk, index, found.data, found.index)

@@ -11,6 +11,7 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
@@ -203,8 +204,13 @@ class PartitionCopy:
         if self.path.exists():  # of a try to make it that failed
             disk.remove(self.path)
         handle = Handle(disk.create(self.path))
+        try:
+            disk.write_parts(handle.fd, [self.head.encode(), *parts], FILE_HEAD_BYTES + size_bytes, 0)
+        except OSError:
+            with suppress(OSError):  # part of it may be there, and takes room that nobody counts
+                disk.remove(self.path)
+            raise
         files.keep(self.path_text, handle)
-        disk.write_parts(handle.fd, [self.head.encode(), *parts], FILE_HEAD_BYTES + size_bytes, 0)
         self.file_bytes = FILE_HEAD_BYTES
 
     def _grew(self, size_bytes: int, batches: int, crc_sum: int) -> None:

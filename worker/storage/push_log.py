@@ -29,7 +29,7 @@ from holdfast.common.errors import NoRoomError
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import MIB
 from holdfast.worker.core.health import WindowMean
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.disk import Disk, bytes_on_disk
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.index import Index
 from holdfast.worker.storage.reduce_layout import segment_path
@@ -71,7 +71,7 @@ class Segment:
     synced: int = 0
     #: a sync failed: never tried again
     failed: bool = False
-    #: what the file takes on the disk from an earlier use
+    #: what the file takes on the disk from an earlier use, or with a record that was not written whole
     taken_bytes: int = 0
 
     @property
@@ -151,6 +151,7 @@ class PushLog:
             self._write_note(segment, segment.end + size)
         except OSError:
             self._current = None  # what is there now is nobody's: the next record begins a new segment
+            segment.taken_bytes = bytes_on_disk(segment.path)
             raise
         position = segment.number << SEGMENT_SHIFT | segment.end
         segment.end += size

@@ -84,10 +84,9 @@ class Reconciler:
     def run(self) -> Tables:
         """Carry out what the table decides for every file; return what the directory holds."""
         listed, indexed = self._data.shuffles, self._report.shuffles
-        nothing = ShuffleSum()
         for key in sorted(listed.keys() | indexed.keys()):
-            here = listed.get(key, nothing)
-            if here.values() != indexed.get(key, nothing).values():
+            here = listed.get(key) or ShuffleSum()  # of each shuffle its own: it goes on counting
+            if here.values() != (indexed.get(key) or ShuffleSum()).values():
                 self._shuffle(decode_shuffle(key))
             else:
                 self._tables.sealed[decode_shuffle(key)] = here

@@ -395,16 +395,25 @@ class ReduceDirectory:
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which anything is here that is not sealed."""
-        return {key.shuffle for part in (self.copies, self.left, self.failed) for key in list(part)}
+        parts = (self.copies, self.left, self.failed)
+        return {key.shuffle for part in parts for key in list(part)} | set(self._aside.copy())
 
     # removing
 
     def drop(self, shuffle: ShuffleKey) -> None:
-        """Let go of everything of a shuffle; the files go with its folder. The caller has waited for its seals."""
+        """Let go of everything of a shuffle, whose files are about to go. The caller has waited for its seals."""
+        size = 0
         for key in [key for key in list(self.copies) if key.shuffle == shuffle]:
-            self._writers.close(self.copies.pop(key).path_text)
+            copy = self.copies.pop(key)
+            self._writers.close(copy.path_text)
+            size += copy.file_bytes
         for key in [key for key in list(self.left) if key.shuffle == shuffle]:
-            del self.left[key]
+            size += self.left.pop(key).file_bytes
+        self._aside[shuffle] = self._aside.get(shuffle, 0) + size
+
+    def removed(self, shuffle: ShuffleKey) -> None:
+        """The files of a dropped shuffle are gone."""
         self._aside.pop(shuffle, None)
         for part in (self.failed, self._unmarked):
             part.difference_update([key for key in list(part) if key.shuffle == shuffle])
+        self._sealer.forget(shuffle)

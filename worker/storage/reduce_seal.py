@@ -105,6 +105,11 @@ class ReduceSealer:
         else:
             job.future.set_result({key: record.answer(key) for key, record in job.records.items()})
 
+    def forget(self, shuffle: ShuffleKey) -> None:
+        """A shuffle is gone."""
+        for key in [key for key in list(self._finished) if key.shuffle == shuffle]:
+            self._finished.pop(key, None)
+
     def _run(self, job: ReduceSealJob) -> None:
         for key in job.failed:
             self._give_up(job, key, None)
@@ -206,9 +211,11 @@ class ReduceSealer:
             self._disk.truncate(copy.path, found.file_bytes)
             copy.take_in(found.sizes, found.maps)
             copy.crc_sum = found.crc_sum & _CRC_SUM_MASK
-        elif not found.extra:
-            if left.path is not None:
-                self._disk.remove(left.path)
+            return copy
+        if left.path is not None:  # no batch of it was written whole: what takes part is in the log only
+            self._disk.remove(left.path)
+            left.path, left.file_bytes = None, 0
+        if not found.extra:
             job.records[left.key] = EpochRecord(status=Status.UNKNOWN_FILE, ack=left.ack, incarnation=job.incarnation)
             return None
         return copy

@@ -21,7 +21,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from holdfast.common.checksum import crc32c
-from holdfast.common.errors import CorruptError, DataLostError, RerouteError, Status
+from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, RetryError, Status
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.limits import KIB
 from holdfast.common.messages import Ack
@@ -62,6 +62,10 @@ class ReduceStore:
         #: told of files that were sealed, and of those that are read
         self.on_sealed: Callable[[StorageDirectory, Sequence[DataRecord]], None] = lambda *_: None
         self.on_read: Callable[[DataKey], None] = lambda _: None
+        #: why something that is not known here may be sealed all the same; "" if it is not
+        self.not_known_yet: Callable[[], str] = lambda: ""
+        #: shuffles of earlier starts, while that may be
+        self.old: frozenset[ShuffleKey] = frozenset()
         #: bytes written straight into partition files, and into the log
         self.direct_bytes = 0
         self.log_bytes = 0
@@ -234,7 +238,8 @@ class ReduceStore:
         return told
 
     def sync(self, decision: Decision) -> list[Future[None]]:
-        """Bring everything that was taken of a frame to the disk: what SYNCED waits for."""
+        """Bring everything that was taken of a frame to the disk: what SYNCED waits for. One future for each directory,
+        in the order in which they come among the states of the decision."""
         rounds: dict[int, Round] = {}
         for state in decision.states:
             if state is not None:
@@ -259,9 +264,12 @@ class ReduceStore:
     ) -> list[tuple[EpochKey, Future[dict[EpochKey, SealedEpoch]] | SealedEpoch]]:
         """Seal epochs, or repeat what was answered; for each its answer or the future of its job.
 
-        Raises CorruptError if a recorded answer cannot be read.
+        Raises CorruptError if a recorded answer cannot be read; RetryError BUSY while an answer may become known again.
         """
         keys = [EpochKey(shuffle, PartitionId(partition), Epoch(epoch)) for partition, epoch in epochs]
+        why = self.not_known_yet()
+        if why and shuffle in self.old:
+            self._wait_for(keys, why)
         jobs: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]] = {}
         known: dict[EpochKey, SealedEpoch] = {}
         for directory in self._directories:
@@ -278,8 +286,18 @@ class ReduceStore:
                     todo.append(key)
             if todo or final:
                 self._start(directory, shuffle, final, todo, jobs)
-        unknown = _lost if any(one.reduce.unnamed for one in self._directories) else _unknown
+        unnamed = any(one.reduce.unnamed for one in self._directories)
+        unknown = _lost if unnamed or why else _unknown
         return [(key, jobs.get(key) or known.get(key) or unknown(key)) for key in keys]
+
+    def _wait_for(self, keys: Sequence[EpochKey], why: str) -> None:
+        """Raise RetryError if an epoch may have been sealed: nothing is here of it, or only what the log still has of
+        it, which may be less than all."""
+        for key in keys:
+            here = [one.reduce for one in self._directories if one.reduce.has(key)]
+            in_log = any(key in one.left and one.left[key].path is None for one in here)
+            if (not here or in_log) and all(one.reduce.find(key) is None for one in self._directories):
+                raise RetryError(f"{key}: {why}", status=Status.BUSY)
 
     def _start(
         self,
@@ -350,7 +368,10 @@ class ReduceStore:
             )
         return self._away.name_of(file, token)
 
-    def _missing(self, key: EpochKey) -> RerouteError:
+    def _missing(self, key: EpochKey) -> HoldfastError:
+        why = self.not_known_yet()
+        if why:
+            return RetryError(f"{key}: {why}", status=Status.BUSY)
         return not_sealed(key) if any(one.reduce.has(key) for one in self._directories) else unknown_file(key)
 
     def relocate(self, move: Move) -> None:

@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import lmdb
+
 from holdfast.common.errors import (
     CorruptError,
     NoRoomError,
@@ -36,6 +38,8 @@ from holdfast.worker.core.space import Space
 from holdfast.worker.core.usage import Held
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
+from holdfast.worker.storage.away_note import DfsNotes
+from holdfast.worker.storage.away_search import START_SECONDS, AwaySearch
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import OpenFiles
@@ -88,6 +92,7 @@ def open_store(pending: Pending) -> Store:
     uid = known[0].worker_uid if known else secrets.token_bytes(16)
     starts = next_start(found, parse_boot_id(_BOOT_ID.read_text()))
     writers = OpenFiles(settings.open_files_max, os.O_RDWR)
+    dfs = DfsNotes(disk, [one.root for one in found])
     directories = []
     for one, opening in zip(found, openings, strict=True):
         directory = open_directory(
@@ -100,14 +105,19 @@ def open_store(pending: Pending) -> Store:
             writers=writers,
             starts=starts,
             settings=settings,
+            dfs=dfs,
         )
         record_start(directory, disk, starts)
         directories.append(directory)
     away = settings.open_away(uid) if settings.open_away is not None else None
     if away is not None:
-        away.has_files = any(directory.tables.away for directory in directories)
+        away.has_files, away.notes = any(directory.tables.away for directory in directories), dfs
+        if dfs.used:
+            away.touched(key for directory in directories for key in directory.shuffles())
     notes = (*[note for one in found for note in one.notes], *settle(disk, directories), *_left(directories))
-    return Store(settings, disk, directories, uid, starts, notes, away)
+    store = Store(settings, disk, directories, uid, starts, notes, away)
+    store.report += store.find_away(dfs)
+    return store
 
 
 def _left(directories: Iterable[StorageDirectory]) -> list[str]:
@@ -145,12 +155,27 @@ class Store:
         self.reduce = ReduceStore(directories, away)
         #: files on the DFS; None without one
         self.away = away
+        self._search: AwaySearch | None = None
         self.views = MapViews(disk)
         self.mover = Mover(disk, self._open_files, away, self.reduce.relocate)
         self.tiering = Tiering(
             directories, self.mover, self.reduce.places, settings.tiers, dfs=away is not None, draw=random.random
         )
         self.reduce.on_sealed, self.reduce.on_read = self.tiering.sealed, self.tiering.read
+
+    def find_away(self, dfs: DfsNotes) -> tuple[str, ...]:
+        """Where an index was lost that had files on the DFS: look for them, first of all. Returns what to log."""
+        if not dfs.to_search:
+            return ()
+        self.reduce.old = frozenset(self.shuffles())
+        if self.away is None:
+            urls = ", ".join(sorted(dfs.urls))
+            told = f"an index was lost, and what it had on the DFS {urls} cannot be looked for: set [dfs] url as it was"
+            self.reduce.not_known_yet = lambda: told
+            return (told,)
+        search = self._search = AwaySearch(self.away, self._directories, lambda act: self.mover.on_loop(act))
+        self.reduce.not_known_yet = lambda: "" if search.over else "it is being looked for on the DFS"
+        return (search.start(START_SECONDS),)
 
     def run_on(self, on_loop: Callable[[Callable[[], None]], object]) -> None:
         """Have what must happen on the loop thread run there: `on_loop` is the loop's call_soon_threadsafe."""
@@ -169,6 +194,8 @@ class Store:
         self.mover.close()
         if self.away is not None:
             self.away.close()
+        if self._search is not None:
+            self._search.close()
         self.views.close()
         self._open_files.clear()
         for directory in self._directories:
@@ -363,27 +390,48 @@ class Store:
     def forget(self, keys: Iterable[ShuffleKey]) -> int:
         """Delete shuffles; call it only for what a confirmed leader says it dropped. Returns how many were here.
 
-        Raises OSError or lmdb.Error; what is left is found at the next start.
+        Raises OSError, NoRoomError or lmdb.Error when it has tried all; what is left is still among `shuffles`.
         """
         count = 0
+        errors: list[Exception] = []
         for key in keys:
             self.mover.drop(key)
-            self.mover.on_loop(partial(self.tiering.forget, key))
             # One that hangs is asked about again.
             usable = [directory for directory in self._directories if not directory.condition.hanging]
             here = [directory for directory in usable if key in directory.shuffles()]
-            on_dfs = any(directory.away_files(key) for directory in here)
+            if self._search is not None:
+                self._search.forget(key)
+            if self.away is not None:
+                searching = self._search is not None and not self._search.over
+                self.away.drop(key, sure=searching or any(directory.away_files(key) for directory in here))
+            before = len(errors)
             for directory in here:
-                wait([job.future for name, job in list(directory.tables.sealing.items()) if name.shuffle == key])
-                wait([job.future for job in list(directory.jobs) if job.shuffle == key])
-                directory.forget(key)
-                folder = f"{directory.root}/{layout.shuffle_folder(key)}"
-                self._open_files.forget(folder)
-                self.views.forget(folder)
-            if on_dfs and self.away is not None:
-                self.away.remove(key)  # if that fails the leader does it when it cleans up
+                try:
+                    self._forget(directory, key)
+                except (OSError, NoRoomError, lmdb.Error) as error:
+                    errors.append(error)
+            # After the last seal of it was taken in, so that no book has it again. Of what could not be deleted nothing
+            # is planned either: that is to go, not to move.
+            self.mover.on_loop(partial(self._forgotten, key, gone=len(errors) == before))
             count += bool(here)
+        if self.away is not None:
+            self.away.remove_dropped()
+        if errors:
+            raise errors[0]
         return count
+
+    def _forget(self, directory: StorageDirectory, key: ShuffleKey) -> None:
+        wait([job.future for name, job in list(directory.tables.sealing.items()) if name.shuffle == key])
+        wait([job.future for job in list(directory.jobs) if job.shuffle == key])
+        directory.forget(key)
+        folder = f"{directory.root}/{layout.shuffle_folder(key)}"
+        self._open_files.forget(folder)
+        self.views.forget(folder)
+
+    def _forgotten(self, key: ShuffleKey, gone: bool) -> None:
+        self.tiering.forget(key)
+        if gone:
+            self.mover.forgotten(key)
 
     def remove_leftovers(self, keys: Iterable[ShuffleKey]) -> int:
         """Delete unsealed files of earlier starts, of shuffles that the masters answered about."""

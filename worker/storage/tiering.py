@@ -299,6 +299,8 @@ class Tiering:
                 if not move.full:
                     _log.warning("a file stays where it is", extra={"why": move.problem})
                 continue
+            if move.remains:
+                _log.warning("a file that moved is still where it was", extra={"why": move.remains})
             self.counts.files += 1
             self.counts.bytes += move.size_bytes
             if move.target is None:
