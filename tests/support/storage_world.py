@@ -40,8 +40,10 @@ from tests.support.tiers import bytes_held
 
 CLUSTER = "stories"
 TIERS = ("MEMORY", "SSD", "SSD")
-CAPACITIES = (3 * MIB, 5 * MIB, 5 * MIB)
-SEGMENT_BYTES = 192 * KIB
+#: Of the directories: some room, and hardly any.
+WIDE = (3 * MIB, 5 * MIB, 5 * MIB)
+NARROW = (1_200 * KIB, 1_600 * KIB, 2_000 * KIB)
+SEGMENT_BYTES = 128 * KIB
 RESERVE_SHARE = 0.1
 #: As in push_service.py.
 ROOM_SHARE = 4
@@ -82,8 +84,9 @@ class StoryAway(Away):
 class StoryWorld:
     """A store, its core, and the folder that is its DFS."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, capacities: Sequence[int]) -> None:
         self.root = root
+        self.capacities = capacities
         self.disk = StoryDisk()
         self.roots = [root / str(number) for number in range(len(TIERS))]
         self.url, self.gone = root / "dfs", root / "dfs-gone"
@@ -93,7 +96,7 @@ class StoryWorld:
             worker_name="w",
             directories=tuple(
                 DirectorySettings(path=str(path), tier=tier, capacity_bytes=capacity)
-                for path, tier, capacity in zip(self.roots, TIERS, CAPACITIES, strict=True)
+                for path, tier, capacity in zip(self.roots, TIERS, capacities, strict=True)
             ),
             segment_bytes=SEGMENT_BYTES,
             tiers=TiersSection(),

@@ -371,8 +371,10 @@ class Store:
             directory.problem = f"cannot be read: {error}"
             return None
         limit, used, pending = directory.capacity_bytes, directory.used_bytes, directory.reduce.pending_bytes
-        directory.room.left_bytes = max(0, limit - used - pending) if limit else None
-        return Space(limit, size, free, used, pending, reserve, share)
+        space = Space(limit, size, free, used, pending, reserve, share)
+        # Not to the last byte: heads and footers of files are not taken from it.
+        directory.room.left_bytes = max(0, limit - used - pending - space.kept_free) if limit else None
+        return space
 
     # reading
 
