@@ -113,8 +113,10 @@ class Rooms:
         directory.condition.look()
         size, free = self._ask(directory)
         limit, used, pending = directory.capacity_bytes, directory.used_bytes, directory.reduce.pending_bytes
-        directory.room.left_bytes = max(0, limit - used - pending) if limit else None
-        return None if directory.problem else Space(limit, size, free, used, pending, reserve, share)
+        space = Space(limit, size, free, used, pending, reserve, share)
+        # Not to the last byte: heads and footers of files are not taken from it.
+        directory.room.left_bytes = max(0, limit - used - pending - space.kept_free) if limit else None
+        return None if directory.problem else space
 
 
 def _shared(spaces: Sequence[Space]) -> list[Space]:

@@ -211,7 +211,7 @@ def test_who_finds_no_room_has_some_made(worlds: list[World], tmp_path: Path) ->
         world.store.tiering.look([open_space(), FULL])
         push_some(world, writer, partition, size)
         world.seal([(partition, 0)], final=False)
-    almost = [open_space(10 * MIB), open_space(50 * MIB)]
+    almost: list[Space | None] = [open_space(10 * MIB), open_space(50 * MIB)]
     world.store.tiering._media[Ack.WRITTEN] = frozenset({"MEMORY"})  # the disk is no place for the epoch itself
     assert chosen(world, almost) is None
     assert world.store.tiering.choose(0, Ack.WRITTEN) is None
