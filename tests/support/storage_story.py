@@ -11,7 +11,7 @@ import random
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,7 +100,7 @@ WEIGHTS = {
     "break_disk": 1,
     "lose_dfs": 1,
     "find_dfs": 2,
-    "lose_index": 1,
+    "lose_index": 2,
 }
 
 
@@ -218,9 +218,9 @@ class Story:
         writer = shuffle.writers.setdefault((one := rng.randrange(3), 0), Writer(shuffle.key, one))
         batches: list[Made] = []
         kind = rng.choice(["scattered", "scattered", "run", "mixed"])
-        partitions = [rng.randrange(PARTITIONS) for _ in range(rng.randint(1, 6))]
+        partitions = [rng.randrange(PARTITIONS) for _ in range(rng.randint(1, 7 if kind == "scattered" else 4))]
         for partition in sorted(partitions) if kind == "run" else partitions:
-            size = rng.choice([60, 900, 20_000] if kind == "scattered" else [900, 45_000, 130_000])
+            size = rng.choice([60, 900, 20_000, 31_000] if kind == "scattered" else [900, 45_000, 130_000])
             batches.append(writer.batch(partition, rng.randbytes(size), epoch=shuffle.newest[partition]))
         epochs = []
         for made in batches:
@@ -282,8 +282,12 @@ class Story:
         self._moves(rng)
 
     def _moves(self, rng: random.Random) -> None:
+        """What was planned is carried out, and the loop goes on before that and meanwhile."""
         self._maybe_kill(rng, 0.3)
-        if rng.random() < 0.5:
+        if self.world.store.mover.busy and rng.random() < 0.3:
+            self.world.look()
+            self._pushes(rng)
+        if rng.random() < 0.6:
             self.world.disk.meanwhile = rng.randrange(KILL_STEPS), lambda free: self._meanwhile(rng, free)
         problems = self.world.carry_out()
         if problems:
@@ -291,19 +295,22 @@ class Story:
             disk = self.world.disk
             assert disk.full or disk.broken or not self.world.dfs_is_there or self.hurt, f"{self.at}: {problems}"
 
+    def _pushes(self, rng: random.Random) -> None:
+        for _ in range(rng.randint(1, 5)):
+            shuffle = self._shuffle(rng)
+            if shuffle is not None:
+                self._push(shuffle, rng)
+
     def _meanwhile(self, rng: random.Random, free: bool) -> None:
         """The loop goes on while the mover moves; `free`: nothing holds the index."""
         self.counts["meanwhile"] += 1
         self.read(rng)
-        self.hold(rng)
-        shuffle = self._shuffle(rng)
-        what = rng.choice(["push", "seal", "forget", "nothing"]) if free else "nothing"
-        if shuffle is not None and what == "push":
-            self._push(shuffle, rng)
-        elif what == "seal":
-            self._seal(rng, final=False)
-        elif what == "forget" and self.world.store.mover._running is not None:
-            self._forget_beside(rng)
+        running = self.world.store.mover._running
+        self._hold(rng, running.epochs if running is not None else ())
+        acts: list[Callable[[random.Random], object]] = [self.fill, self.break_disk, self.lose_dfs]
+        acts = [*acts, self._pushes, self._pushes, self._seal] if free else acts
+        what = rng.choice([*acts, self._forget_beside] if free and running is not None else acts)
+        what(rng)
 
     def _forget_beside(self, rng: random.Random) -> None:
         """Forget the shuffle of the file that is on its way, in a thread as the worker does; it waits for the move."""
@@ -346,14 +353,14 @@ class Story:
         self._maybe_kill(rng)
         if rng.random() < 0.3:
             self.world.disk.meanwhile = rng.randrange(KILL_STEPS), lambda _: self.read(rng)
-        self._seal(rng, final=False)
+        self._seal(rng)
 
     def seal_final(self, rng: random.Random) -> None:
         """Commit a shuffle."""
         self._maybe_kill(rng)
         self._seal(rng, final=True)
 
-    def _seal(self, rng: random.Random, *, final: bool) -> None:
+    def _seal(self, rng: random.Random, final: bool = False) -> None:
         if not self.shuffles:
             return
         shuffle = rng.choice(self.shuffles)
@@ -436,8 +443,12 @@ class Story:
 
     def hold(self, rng: random.Random) -> None:
         """Begin to read an epoch, and go on later."""
+        self._hold(rng, ())
+
+    def _hold(self, rng: random.Random, rather: Sequence[EpochKey]) -> None:
         sealed = [one for shuffle in self.shuffles for one in shuffle.epochs.values() if one.answer is not None]
-        if sealed and len(self.held) < 4:
+        sealed = [one for one in sealed if one.key in rather] or sealed
+        if sealed and len(self.held) < 6:
             epoch = rng.choice(sealed)
             place = self._read(epoch)
             if place is not None:
@@ -476,8 +487,13 @@ class Story:
         self._started_again(rng)
 
     def lose_index(self, rng: random.Random) -> None:
-        """Kill, and start without the index of one directory."""
+        """Kill, and start without the index of one directory; the DFS may be gone meanwhile, over another start too."""
+        if rng.random() < 0.4:
+            self.lose_dfs(rng)
         self._started_again(rng, rng.randrange(len(TIERS)))
+        self._seal(rng)
+        if rng.random() < 0.3:
+            self._started_again(rng)
 
     def tick(self, rng: random.Random) -> None:
         """A second goes by."""
