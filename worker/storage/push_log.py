@@ -171,10 +171,11 @@ class PushLog:
         mine = [old for old, segment in self.segments.items() if segment.incarnation == self.incarnation]
         lowest, seed = min(mine, default=number), crc32c(head)
         taken = 0
-        if self._spares:
-            spare = self._spares.pop()
+        spare = self._spares[-1] if self._spares else None
+        if spare is not None:  # it stays one, and its room is counted, until this has succeeded
             handle, mapped, taken = spare.handle, spare.map, spare.held_bytes
             self._disk.rename(spare.path, path)
+            spare.path = path
         else:
             if path.exists():  # of a try to begin it that failed
                 self._disk.remove(path)
@@ -186,6 +187,8 @@ class PushLog:
             with _as_os_error():
                 self._index.put_log(self.incarnation, self._boot_id)
             self._recorded = self.incarnation
+        if spare is not None:
+            self._spares.remove(spare)
         segment = Segment(number, path, handle, mapped, self.incarnation, seed, lowest, taken_bytes=taken)
         self._next += 1
         self.segments[number] = self._current = segment

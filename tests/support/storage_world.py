@@ -1,0 +1,351 @@
+"""A worker's storage with real directories and a real DFS store in a folder, driven the way its services drive it, in
+one thread: seals and moves happen when they are asked for, so that a story can be told again from its seed."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.common.batch import Batch, parse_batches
+from holdfast.common.checksum import partition_seed
+from holdfast.common.config import DfsSection, TiersSection
+from holdfast.common.dfs.store import DfsStore
+from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.ids import ShuffleKey
+from holdfast.common.limits import KIB, MIB
+from holdfast.common.messages import Ack
+from holdfast.common.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
+from holdfast.common.settings import Duration
+from holdfast.worker.core.reduce import Decision, EpochState, Limits, Reduce
+from holdfast.worker.core.tiers.view import Move as PlannedMove
+from holdfast.worker.storage import prepare as prepare_module
+from holdfast.worker.storage import store as store_module
+from holdfast.worker.storage.away import Away
+from holdfast.worker.storage.away_search import AwaySearch
+from holdfast.worker.storage.places import SealedPlace
+from holdfast.worker.storage.push_log import is_full
+from holdfast.worker.storage.reduce_layout import DataKey
+from holdfast.worker.storage.reduce_records import DataRecord
+from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
+from tests.sim.swap import swapped
+from tests.support.reduce_data import Made, Writer
+from tests.support.storage_data import CheckHere
+from tests.support.storage_faults import IndexDisk, Inline, StoryDisk
+from tests.support.tiers import bytes_held
+
+CLUSTER = "stories"
+TIERS = ("MEMORY", "SSD", "SSD")
+#: Of the directories: some room, and hardly any.
+WIDE = (3 * MIB, 5 * MIB, 5 * MIB)
+NARROW = (1_200 * KIB, 1_600 * KIB, 2_000 * KIB)
+SEGMENT_BYTES = 128 * KIB
+RESERVE_SHARE = 0.1
+#: As in push_service.py.
+ROOM_SHARE = 4
+LIMITS = Limits(soft_bytes=700 * KIB, hard_bytes=1_200 * KIB)
+
+
+@contextlib.contextmanager
+def in_one_thread() -> Iterator[None]:
+    """Stores opened meanwhile check, seal and search in the thread that asks."""
+    here = [(prepare_module, "_check", CheckHere), (store_module, "ThreadPoolExecutor", Inline)]
+    with swapped([*here, (AwaySearch, "start", _try_once)]):
+        yield
+
+
+def _try_once(search: AwaySearch, _: float = 0.0) -> str:
+    """Search without a thread; again with the next look."""
+    if failed(search.search) is None:
+        search._over.set()
+    return ""
+
+
+class StoryAway(Away):
+    """The DFS; a kill can fall before or after a file is stored there, and before a shuffle is removed."""
+
+    disk: StoryDisk
+
+    def put(self, record: DataRecord, path: Path) -> bytes:
+        self.disk.step(None)
+        token = super().put(record, path)
+        self.disk.step(None)
+        return token
+
+    def remove_dropped(self) -> None:
+        self.disk.step(None)
+        super().remove_dropped()
+
+
+class StoryWorld:
+    """A store, its core, and the folder that is its DFS."""
+
+    def __init__(self, root: Path, capacities: Sequence[int]) -> None:
+        self.root = root
+        self.capacities = capacities
+        self.disk = StoryDisk()
+        self.roots = [root / str(number) for number in range(len(TIERS))]
+        self.url, self.gone = root / "dfs", root / "dfs-gone"
+        self.url.mkdir(parents=True)
+        self.settings = StoreSettings(
+            cluster_id=CLUSTER,
+            worker_name="w",
+            directories=tuple(
+                DirectorySettings(path=str(path), tier=tier, capacity_bytes=capacity)
+                for path, tier, capacity in zip(self.roots, TIERS, capacities, strict=True)
+            ),
+            segment_bytes=SEGMENT_BYTES,
+            tiers=TiersSection(),
+            open_away=self._open_away,
+        )
+        self.now = time.monotonic()
+        self.starts = 0
+        self._store: Store | None = None
+        self.core: Reduce
+        self._until_look = 0
+
+    @property
+    def store(self) -> Store:
+        """The store, which is open."""
+        assert self._store is not None
+        return self._store
+
+    def _open_away(self, uid: bytes) -> StoryAway:
+        section = DfsSection(url=str(self.url), retry_window=Duration(0))
+        away = StoryAway(lambda: DfsStore(section, CLUSTER), CLUSTER, uid)
+        away.disk = self.disk
+        return away
+
+    # starts
+
+    def start(self) -> None:
+        """Open the directories; may be killed."""
+        assert self._store is None
+        with in_one_thread():
+            self._store = prepare(self.settings, self.disk).open()
+        self.starts += 1
+        self.store.mover._thread = _ended_thread()
+        for directory in self.store._directories:
+            directory.index._disk = IndexDisk(self.disk, directory.root)
+        self.core = Reduce(self.store.incarnation, LIMITS, choose=self.store.tiering.choose)
+        self.core.closed_because = ""
+        self.look()
+
+    def end(self) -> None:
+        """What a kill leaves: everything written is in the kernel, and nothing is written any more."""
+        self.disk.kill_after, self.disk.meanwhile, self.disk.killed = None, None, True
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        gc.collect()  # a start that was killed has locks and indexes open
+        self.disk.killed = False
+        self.disk.full = self.disk.broken = None
+
+    # pushing
+
+    def push(self, writer: Writer, batches: Sequence[Made], ack: Ack, told: Callable[[dict[int, int]], None]) -> None:
+        """Push; `told` hears the statuses by index when they are answered: at level MEMORY before anything is written."""
+        meta, body = writer.push(batches, self.store.incarnation, ack)
+        request = Push.decode(meta)
+        self._until_look -= len(body)
+        if self._until_look < 0:
+            self.look()
+        if not self.core.knows(request.shuffle):
+            self.core.introduce(request, *self.store.reduce.past(request.shuffle))
+        refusal = self.core.refuse(request)
+        assert refusal is None, refusal
+        decision = self.core.decide(request)
+        failures = self._open(decision)
+        rows = meta[-PUSH_ENTRY.size * len(batches) :]
+        at_once = ack is Ack.MEMORY and not decision.opened
+        if at_once:
+            told(dict(decision.statuses) | failures)
+        failures |= self._write(decision, rows, memoryview(body))
+        if ack is Ack.SYNCED:
+            failures |= self._sync(decision)
+        if at_once:
+            for index in failures:
+                state = decision.states[index]
+                if state is not None:
+                    self._give_up(state)
+        self.core.landed(decision, list(failures))
+        self.core.check()
+        if not at_once:
+            told(dict(decision.statuses) | failures)
+
+    def _open(self, decision: Decision) -> dict[int, int]:
+        failures: dict[int, int] = {}
+        for state in decision.opened:
+            try:
+                self.store.reduce.begin(state)
+            except OSError as error:
+                self.core.broke(state)
+                for index, taken in enumerate(decision.states):
+                    if taken is state:
+                        failures[index] = Status.HARD_SPLIT if is_full(error) else Status.FAILED_COPY
+                        decision.states[index] = None
+                decision.whole = False
+        return failures
+
+    def _write(self, decision: Decision, rows: bytes, body: memoryview) -> dict[int, int]:
+        failures: dict[int, int] = {}
+        for index, status in self.store.reduce.append(decision, rows, body):
+            state = decision.states[index]
+            assert state is not None
+            self._end(state, status)
+            failures[index] = status
+        for state, status in self.store.reduce.flush([one for one in decision.marked if one.copy is not None]):
+            self._end(state, status)
+            if status is Status.FAILED_COPY:
+                failures |= {index: status for index, taken in enumerate(decision.states) if taken is state}
+        return failures
+
+    def _end(self, state: EpochState, status: Status) -> None:
+        (self.core.broke if status is Status.FAILED_COPY else self.core.split)(state)
+
+    def _sync(self, decision: Decision) -> dict[int, int]:
+        failures: dict[int, int] = {}
+        directories = dict.fromkeys([state.directory for state in decision.states if state is not None])
+        for directory, future in zip(directories, self.store.reduce.sync(decision), strict=True):
+            if future.exception(10) is not None:
+                for index, state in enumerate(decision.states):
+                    if state is not None and state.directory == directory:
+                        self._give_up(state)
+                        failures[index] = Status.FAILED_COPY
+        return failures
+
+    def _give_up(self, state: EpochState) -> None:
+        self.store.reduce.give_up(state, OSError("it could not be written"))
+        self.core.broke(state)
+
+    # looking and moving
+
+    def look(self) -> int:
+        """Plan moves, split what should move, and close what has no room; returns how many moves wait."""
+        if self.searching:
+            assert self.store._search is not None
+            _try_once(self.store._search)
+        spaces = self.store.look(RESERVE_SHARE, 64 * MIB)
+        for directory, size in self.store.tiering.step(self.now):
+            self.core.split_largest(directory, size)
+        rooms = [space.room if space is not None else 0 for space in spaces]
+        self._until_look = max(min(filter(None, rooms), default=0) // ROOM_SHARE, 1 * MIB)
+        self.core.set_rooms([room > 0 for room in rooms])
+        return self.store.mover.busy
+
+    def start_move(self, file: DataKey, target: int) -> bool:
+        """Have one file moved, if its books and the room there allow it."""
+        self.look()
+        tiering = self.store.tiering
+        found = tiering._file(file)
+        view = {one.number: one for one in tiering._usable().directories}.get(target)
+        if found is None or view is None or view.free_bytes < found.size_bytes or found.not_before > self.now:
+            return False
+        if target == found.directory or (view.medium == "MEMORY" and not found.anywhere):
+            return False
+        tiering._start(PlannedMove(file, found.size_bytes, found.directory, target))
+        return True
+
+    def carry_out(self) -> list[str]:
+        """Carry out all moves that wait; returns why some did not come about, though there was room."""
+        mover = self.store.mover
+        while mover.busy:
+            mover._take_next()
+        problems = [one.problem for one in mover._ended if one.problem and not one.full]
+        self.now += 10.0
+        self.store.tiering._take_ended()
+        return problems
+
+    # sealing and reading
+
+    def seal(self, shuffle: ShuffleKey, epochs: Sequence[tuple[int, int]], *, final: bool) -> list[SealedEpoch]:
+        """Seal; raises as the worker answers."""
+        states = self.core.seal(shuffle, final, epochs)
+        promised = self.store.reduce.seal(shuffle, final, epochs)
+        self.store.reduce.finish_jobs()
+        answers: list[SealedEpoch] = []
+        errors: list[BaseException] = []
+        for (key, one), state in zip(promised, states, strict=True):
+            if isinstance(one, SealedEpoch):
+                answers.append(one)
+                continue
+            error = one.exception(10)
+            if error is not None:
+                errors.append(error)
+                if state is not None:
+                    self.core.not_sealed(state)
+                continue
+            answers.append(one.result()[key])
+            if state is not None:
+                self.core.sealed(state)
+        self.core.check()
+        if errors:
+            raise errors[0]
+        return answers
+
+    def read(self, place: SealedPlace) -> list[Batch]:
+        """Every batch of a sealed epoch, checked. Raises HoldfastError if the DFS is gone."""
+        found: list[Batch] = []
+        seed = partition_seed(place.key.shuffle, place.key.partition)
+        for row in place.record.chunks:
+            if place.away:
+                assert self.store.away is not None
+                data = self.store.away.store.read(place.path, row.offset, row.length)
+            else:
+                with open(place.path, "rb") as file:
+                    file.seek(row.offset)
+                    data = file.read(row.length)
+            found += parse_batches(memoryview(data), seed)
+        return found
+
+    # what is there
+
+    def held(self, number: int) -> int:
+        """What the files of a directory take."""
+        return bytes_held(self.roots[number])
+
+    def files(self, number: int) -> dict[DataKey, int]:
+        """The sealed files that the index of a directory has; without those that have left it and cannot be removed."""
+        with self.store._directories[number].index.reading() as reader:
+            return {key: size for key, size in reader.data_files() if key not in self.remains(number)}
+
+    def remains(self, number: int) -> set[DataKey]:
+        """The files that have left a directory and cannot be removed."""
+        directory = self.store._directories[number]
+        return {one.record.key for one in self.store.mover._remains if one.source is directory}
+
+    def away_files(self, number: int) -> dict[DataKey, bytes]:
+        """The files on the DFS that the index of a directory has, with their tokens."""
+        with self.store._directories[number].index.reading() as reader:
+            return {key: token for key, _, token in reader.away_files()}
+
+    @property
+    def searching(self) -> bool:
+        """An index was lost, and what it had on the DFS is not known again yet."""
+        return self.store._search is not None and not self.store._search.over
+
+    @property
+    def dfs_is_there(self) -> bool:
+        """The DFS answers."""
+        return self.url.is_dir()
+
+
+def _ended_thread() -> threading.Thread:
+    """In place of the mover's: it is not started again."""
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    return thread
+
+
+def failed(call: Callable[[], Any]) -> HoldfastError | OSError | None:
+    """Why a call failed; None if it did not."""
+    try:
+        call()
+    except (HoldfastError, OSError) as error:
+        return error
+    return None
