@@ -2,7 +2,8 @@
 
 Epochs are pushed at all levels, sealed, moved, read while they move, and forgotten; disks fill and fail, the DFS goes
 and comes back, indexes are lost, and the worker is killed at any step of all that. After each step the model is
-compared with what is there (tests/support/storage_story.py). A story that ends badly names its seed and its shortest form.
+compared with what is there (tests/support/storage_story.py). A story that ends badly names its seed and its shortest
+form.
 """
 
 from collections import Counter
