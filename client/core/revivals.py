@@ -3,8 +3,8 @@
 Rules: pure. One Revive is under way at a time and names everything refused until then. Partitions that were asked for
 again and again without an accepted batch in between are waited for ever longer, and given up in the end. Want of room
 is another matter, whether the masters say that no worker has any or a worker says so before they know: it leaves that
-budget as it was at first. The masters are asked again after pauses, until the sum of these since the last accepted batch
-is the grace. A soft split is asked about in passing: its place is good still. Called by push.py.
+budget as it was at first. The masters are asked again after pauses, until the sum of these since the last accepted
+batch is the grace. A soft split is asked about in passing: its place is good still. Called by push.py.
 """
 
 from __future__ import annotations

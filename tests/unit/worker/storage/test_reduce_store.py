@@ -268,7 +268,7 @@ def test_a_full_disk_splits_and_keeps_what_it_has(world: World, size: int) -> No
             world.seal([(0, 0)], final=False)
         assert caught.value.status == Status.DISK_FULL
     world.disk.write_error = 0
-    assert world.push(writer, [refused]) == {0: Status.NO_ROOM}
+    assert world.push(writer, [refused]) == {0: Status.HARD_SPLIT}
     (answer,) = world.seal([(0, 0)])
     assert (answer.status, answer.batches) == (Status.OK, 1)
 
