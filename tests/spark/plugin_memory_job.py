@@ -1,4 +1,4 @@
-"""Jobs that show what the plug-in holds; run by tests/spark/test_plugin_memory.py.
+"""Jobs that show what the plug-in holds; run by tests/spark/test_plugin_memory.py and test_tiers.py.
 
 How many shuffles `many` makes and how much `big` moves is in HOLDFAST_JOB_SIZE.
 """
@@ -24,6 +24,11 @@ KNOWN_MAX = 4
 def big(spark: SparkSession) -> Steps:
     """The workload of that name."""
     yield workloads.big(spark, float(os.environ["HOLDFAST_JOB_SIZE"]))
+
+
+def tiny(spark: SparkSession) -> Steps:
+    """The workload of that name."""
+    yield workloads.tiny(spark, float(os.environ["HOLDFAST_JOB_SIZE"]))
 
 
 def many(spark: SparkSession) -> Steps:
@@ -75,4 +80,4 @@ def held(spark: SparkSession) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    main({"big": big, "many": many})
+    main({"big": big, "many": many, "tiny": tiny})

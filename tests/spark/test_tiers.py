@@ -94,6 +94,30 @@ def test_big_uses_every_tier_and_no_more_than_it_may(tiers: Tiers, expected: str
         assert counted["dfs_read_bytes"] > 0
 
 
+def test_tiny_in_memory_touches_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room in memory not one of 200 small shuffles changes a file of the disk beside it, its index included."""
+    monkeypatch.setenv("HOLDFAST_JOB_SIZE", "1")
+    with job("tiny", {}, tmp_path, module=MODULE) as own:
+        expected = own.step()
+    held = Path(tempfile.mkdtemp(prefix="holdfast-test-", dir=MEMORY_FOLDER))
+    tiers = Tiers(held / "memory", tmp_path / "disk", MEMORY_MIB, DISK_MIB)
+    try:
+        with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", settings=tiers.settings) as cluster:
+            before = files_of_shuffles(tiers.disk)
+            with job("tiny", conf(cluster.endpoints, fallback="never"), tmp_path, module=MODULE) as started:
+                assert started.step() == expected
+            assert counters(cluster)["epochs_opened"] > 200
+            assert files_of_shuffles(tiers.disk) == before
+    finally:
+        shutil.rmtree(held)
+
+
+def files_of_shuffles(directory: Path) -> dict[str, tuple[int, int]]:
+    """Data, log and index of a directory: every file with its length and when it was changed."""
+    files = [path for part in ("data", "log", "index") for path in (directory / part).rglob("*") if path.is_file()]
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+
+
 def test_the_store_is_away_for_a_while(tiers: Tiers, world: World, expected: str, tmp_path: Path) -> None:
     """While files go there the store is gone for ten seconds: what cannot move waits, pushes wait, all is right."""
     go_away, come_back = (

@@ -25,6 +25,7 @@ from holdfast.worker.storage.footers import read_data_footer, read_footer
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, Found, Index, Reader
+from holdfast.worker.storage.loans import Loan, Loans, leaves_enough
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.records import encode_key
 from holdfast.worker.storage.reduce_directory import ReduceDirectory
@@ -109,6 +110,8 @@ class StorageDirectory:
         self._leftover_bytes = {key: bytes_on_disk(path) for key, path in tables.leftovers.items()}
         #: bytes that are on their way here from another directory
         self.coming_bytes = 0
+        #: bytes of files here that have no name
+        self.loans = Loans()
         #: files that are elsewhere by now, though the index here may still have them
         self.leaving: set[DataKey] = set()
         #: seals of REDUCE partitions that run
@@ -277,13 +280,24 @@ class StorageDirectory:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of data files, sealed, open, left by earlier starts or on their way here, and of the push logs."""
+        """Bytes of data files, sealed, open, left by earlier starts, on their way here or without a name, and of the
+        push logs."""
         with self._guard:
             open_bytes = sum(writer.size_bytes for writer in self.tables.writers.values())
             sealing_bytes = sum(job.record.head.file_bytes for job in self.tables.sealing.values())
             sealed_bytes = sum(total.size_bytes for total in self.tables.sealed.values())
             left_bytes = sum(self._leftover_bytes.values())
-        return open_bytes + sealing_bytes + sealed_bytes + left_bytes + self.coming_bytes + self.reduce.used_bytes
+        sums = open_bytes + sealing_bytes + sealed_bytes + left_bytes + self.reduce.used_bytes
+        return sums + self.coming_bytes + self.loans.bytes
+
+    def lend(self, size: int) -> Loan | None:
+        """Room for a file without a name, for as long as the loan is held; None if that left too little of the
+        capacity. Loop thread."""
+        limit = self.capacity_bytes
+        if limit and not leaves_enough(limit, limit - self.used_bytes, size):
+            return None
+        self.room.keep(size)
+        return self.loans.take(size)
 
     def held(self) -> list[tuple[ShuffleKey, Held]]:
         """What each shuffle has in sealed files, here and on the DFS, and in map files that are being written."""

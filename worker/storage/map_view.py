@@ -8,7 +8,7 @@ Rules: a view is derived and never needed. Chunks keep their number, place and l
 batches within a chunk differs, so a reader that comes back finds the same chunks with or without it. Where the runs of
 one map are long the view is an index of the file; where they are too short to read well it has a copy with every chunk
 sorted by map. That copy has no name: its room is free again when it is let go, and when the process ends, however it
-ends. Called by the stream service, on the loop thread.
+ends; until then it counts in its directory. Called by the stream service, on the loop thread.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from holdfast.common.batch import HEADER, HEADER_BYTES, MAGIC
 from holdfast.common.errors import CorruptError
-from holdfast.common.limits import GIB, KIB, MIB
+from holdfast.common.limits import KIB, MIB
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.loans import Loan, leaves_enough
 from holdfast.worker.storage.reduce_records import ChunkRow
 
 _log = logging.getLogger(__name__)
@@ -44,9 +45,6 @@ VIEWS_BYTES_MAX = 64 * MIB
 COPIES_MAX = 64
 #: Epochs that are remembered as asked for.
 ASKED_MAX = 4_096
-#: A copy leaves this much of its disk free, or this share if that is less: twice what makes pushes split.
-FREE_BYTES_MIN = 10 * GIB
-FREE_SHARE_MIN = 0.2
 #: A view that nobody used for so long is let go.
 IDLE_SECONDS = 300.0
 
@@ -135,14 +133,31 @@ def sort_runs(data: bytes, runs: Runs) -> tuple[list[memoryview], Runs]:
     return parts, Runs(maps, begins)
 
 
+class Copy(Handle):
+    """A sorted copy, and the room that it takes."""
+
+    __slots__ = ("_loan",)
+
+    def __init__(self, fd: int, loan: Loan) -> None:
+        super().__init__(fd)
+        self._loan = loan
+
+
+class Lender(Protocol):
+    """A directory."""
+
+    def lend(self, size: int) -> Loan | None:
+        """Room for a copy; None if that left too little."""
+
+
 @dataclass(slots=True, eq=False)
 class MapView:
     """One epoch by maps."""
 
     chunks: Sequence[Runs]
     #: the copy with sorted chunks; None: the file itself is read
-    copy: Handle | None
-    folder: Path
+    copy: Copy | None
+    path: Path
     used_at: float = 0.0
 
     @property
@@ -163,17 +178,24 @@ class MapView:
 def has_room(disk: Disk, folder: Path, size: int) -> bool:
     """Whether a copy of `size` bytes may be in this folder. Raises OSError."""
     capacity, free = disk.free_bytes(folder)
-    return free - size >= min(FREE_BYTES_MIN, int(FREE_SHARE_MIN * capacity))
+    return leaves_enough(capacity, free, size)
 
 
-def build(disk: Disk, path: Path, rows: Sequence[ChunkRow], wanted: Callable[[], bool]) -> MapView | None:
-    """Make the view of an epoch; None if its index were too large, there is no room for a copy it needs, or it is not
-    `wanted` any more, which is asked for every chunk.
+def copy_bytes(rows: Sequence[ChunkRow]) -> int:
+    """Bytes of a sorted copy: where chunks lie in the file they lie in it too, and the space between is a hole."""
+    return sum([row.length for row in rows])
+
+
+def build(
+    disk: Disk, path: Path, rows: Sequence[ChunkRow], loan: Loan | None, wanted: Callable[[], bool]
+) -> MapView | None:
+    """Make the view of an epoch; None if its index were too large, there is no room for a copy it needs (the `loan` is
+    what its directory has for one), or it is not `wanted` any more, which is asked for every chunk.
 
     Raises OSError, and CorruptError where chunks are not made of whole batches.
     """
     source = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    copy: Handle | None = None
+    copy: Copy | None = None
     chunks: list[Runs] = []
     size = 0
     for number, row in enumerate(rows):
@@ -184,9 +206,9 @@ def build(disk: Disk, path: Path, rows: Sequence[ChunkRow], wanted: Callable[[],
             raise CorruptError(f"{path} chunk {number} is cut")
         runs = find_runs(data, f"{path} chunk {number}")
         if not number and len(runs.maps) * RUN_BYTES_MIN > row.length:
-            if not has_room(disk, path.parent, sum([each.length for each in rows])):
+            if loan is None or not has_room(disk, path.parent, copy_bytes(rows)):
                 return None
-            copy = Handle(disk.create_unnamed(path.parent))
+            copy = Copy(disk.create_unnamed(path.parent), loan)
         if copy is not None:
             parts, runs = sort_runs(data, runs)
             disk.write_parts(copy.fd, parts, row.length, row.offset)
@@ -194,7 +216,7 @@ def build(disk: Disk, path: Path, rows: Sequence[ChunkRow], wanted: Callable[[],
         if size > VIEW_BYTES_MAX:
             return None
         chunks.append(runs)
-    return MapView(chunks, copy, path.parent)
+    return MapView(chunks, copy, path)
 
 
 @dataclass(slots=True)
@@ -202,6 +224,8 @@ class MapViews:
     """The views of a worker, those used last at the end. Made in a thread of their own, one after another."""
 
     disk: Disk
+    #: the directory that a file is in
+    lender: Callable[[str], Lender]
     built: int = 0
     #: by key; None: asked for once, is being made, or cannot be made
     _views: OrderedDict[ViewKey, MapView | None] = field(default_factory=OrderedDict)
@@ -225,13 +249,13 @@ class MapViews:
                 self._building.add(key)
                 if self._pool is None:
                     self._pool = ThreadPoolExecutor(1, "holdfast-views")
-                self._pool.submit(self._build, key, rows)
+                self._pool.submit(self._build, key, rows, self.lender(path).lend(copy_bytes(rows)))
             return view
 
-    def _build(self, key: ViewKey, rows: Sequence[ChunkRow]) -> None:
+    def _build(self, key: ViewKey, rows: Sequence[ChunkRow], loan: Loan | None) -> None:
         view = None
         try:
-            view = build(self.disk, Path(key[0]), rows, lambda: key in self._building)
+            view = build(self.disk, Path(key[0]), rows, loan, lambda: key in self._building)
         except (OSError, CorruptError) as error:
             _log.warning("no view by maps could be made", extra={"path": key[0], "why": str(error)})
         with self._lock:
@@ -276,14 +300,15 @@ class MapViews:
         now = time.monotonic()
         with self._lock:
             kept = [(key, view) for key, view in self._views.items() if view is not None]
-            low = {folder for folder in {view.folder for _, view in kept if view.copy} if self._is_low(folder)}
+            copied = {view.path.parent: view.path for _, view in kept if view.copy}
+            low = {folder for folder, path in copied.items() if self._is_low(path)}
             for key, view in kept:
-                if now - view.used_at > IDLE_SECONDS or (view.copy is not None and view.folder in low):
+                if now - view.used_at > IDLE_SECONDS or (view.copy is not None and view.path.parent in low):
                     self._drop(key)
 
-    def _is_low(self, folder: Path) -> bool:
+    def _is_low(self, path: Path) -> bool:
         try:
-            return not has_room(self.disk, folder, 0)
+            return self.lender(str(path)).lend(0) is None or not has_room(self.disk, path.parent, 0)
         except OSError:
             return True
 

@@ -156,7 +156,7 @@ class Store:
         #: files on the DFS; None without one
         self.away = away
         self._search: AwaySearch | None = None
-        self.views = MapViews(disk)
+        self.views = MapViews(disk, self._directory_at)
         self.mover = Mover(disk, self._open_files, away, self.reduce.relocate)
         self.tiering = Tiering(
             directories, self.mover, self.reduce.places, settings.tiers, dfs=away is not None, draw=random.random
@@ -423,6 +423,9 @@ class Store:
         if errors:
             raise errors[0]
         return count
+
+    def _directory_at(self, path: str) -> StorageDirectory:
+        return next(one for one in self._directories if path.startswith(f"{one.root_text}/"))
 
     def _forget(self, directory: StorageDirectory, key: ShuffleKey) -> None:
         wait([job.future for name, job in list(directory.tables.sealing.items()) if name.shuffle == key])

@@ -13,12 +13,15 @@ from holdfast.common.batch import HEADER_BYTES, parse_batches
 from holdfast.common.checksum import partition_seed
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import PartitionId
-from holdfast.worker.storage import map_view
+from holdfast.common.limits import MIB
+from holdfast.worker.storage import loans, map_view
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.loans import Loan, Loans
 from holdfast.worker.storage.map_view import MapView, MapViews, build, find_runs, join, scan, select, sort_runs
 from holdfast.worker.storage.reduce_records import ChunkRow
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.support.waiting import wait_until
+from tests.unit.worker.storage.reduce_world import World
 
 SHUFFLE = shuffle_of()
 MAPS = 12
@@ -51,6 +54,17 @@ def make(folder: Path, size: int, seed: int = 1) -> Epoch:
     return Epoch(path, rows)
 
 
+class Purse:
+    """A directory without a limit."""
+
+    def __init__(self, _: str) -> None:
+        pass
+
+    def lend(self, size: int) -> Loan | None:
+        """Whatever is asked for."""
+        return Loans().take(size)
+
+
 def names(data: bytes) -> list[tuple[int, int]]:
     """(map, number) of batches, every one of them checked."""
     return [(one.map, one.number) for one in parse_batches(memoryview(data), partition_seed(SHUFFLE, PartitionId(0)))]
@@ -67,7 +81,7 @@ def read(view: MapView, epoch: Epoch, chunk: int, begin: int, end: int) -> list[
 def test_a_view_gives_the_batches_of_the_range_and_no_others(tmp_path: Path, size: int, sorted_copy: bool) -> None:
     """Every range of maps of every chunk: the batches that the file has, those of one map in their order."""
     epoch = make(tmp_path, size)
-    view = build(Disk(), epoch.path, epoch.rows, lambda: True)
+    view = build(Disk(), epoch.path, epoch.rows, Loans().take(0), lambda: True)
     assert view is not None
     assert (view.copy is not None) == sorted_copy
     for chunk in range(3):
@@ -121,7 +135,7 @@ def test_a_chunk_that_is_not_of_whole_batches_is_named(cut: int) -> None:
 def test_the_second_reader_has_it_made_and_the_next_have_it(tmp_path: Path) -> None:
     """One slice alone pays its pass; a view is made when a second one comes, and goes with its shuffle."""
     epoch = make(tmp_path, 3_000)
-    views = MapViews(Disk())
+    views = MapViews(Disk(), Purse)
 
     def find() -> MapView | None:
         return views.find(str(epoch.path), epoch.rows)
@@ -147,10 +161,10 @@ def test_where_no_view_can_be_made_the_file_is_read(
 ) -> None:
     """A file that is cut or gone, or a disk without room for a copy: no view, no other try, and no trace."""
     epoch = make(tmp_path, 3_000)
-    monkeypatch.setattr(map_view, "FREE_BYTES_MIN", 1 << 60)
-    monkeypatch.setattr(map_view, "FREE_SHARE_MIN", 1.1)
+    monkeypatch.setattr(loans, "FREE_BYTES_MIN", 1 << 60)
+    monkeypatch.setattr(loans, "FREE_SHARE_MIN", 1.1)
     harm(epoch.path)
-    views = MapViews(Disk())
+    views = MapViews(Disk(), Purse)
     for _ in range(3):
         assert views.find(str(epoch.path), epoch.rows) is None
         wait_until(lambda: not views._building, "the try")
@@ -158,10 +172,54 @@ def test_where_no_view_can_be_made_the_file_is_read(
     views.close()
 
 
+def test_a_copy_counts_in_its_directory_while_anybody_holds_it(tmp_path: Path) -> None:
+    """A sorted copy takes of the capacity of its directory, until the last stream that reads it has let go."""
+    world = World(tmp_path, capacity_bytes=8 * MIB)
+    (directory,) = world.store._directories
+    epoch = make(directory.root, 3_000)
+    before = directory.used_bytes
+    for _ in range(2):
+        world.store.views.find(str(epoch.path), epoch.rows)
+    wait_until(lambda: len(world.store.views) == 1, "the view")
+    view = world.store.views.find(str(epoch.path), epoch.rows)
+    assert view is not None
+    assert view.copy is not None
+    assert directory.used_bytes - before == os.fstat(view.copy.fd).st_size - epoch.rows[0].offset
+    world.store.views.forget(str(directory.root))
+    assert directory.used_bytes > before, "a stream that runs has it"
+    del view
+    assert directory.used_bytes == before
+    world.store.close()
+
+
+def test_without_room_in_its_directory_no_copy_is_made(tmp_path: Path) -> None:
+    """A copy that would leave less than a fifth of the capacity is not made, and one that leaves less by now goes."""
+    world = World(tmp_path, capacity_bytes=8 * MIB)
+    (directory,) = world.store._directories
+    views = world.store.views
+    (directory.root / "other").mkdir()
+    epoch, other = make(directory.root, 3_000), make(directory.root / "other", 3_000)
+    directory.coming_bytes = 7 * MIB
+    for _ in range(3):
+        views.find(str(epoch.path), epoch.rows)
+        wait_until(lambda: not views._building, "the try")
+    assert len(views) == 0
+    directory.coming_bytes = 0
+    for _ in range(2):
+        views.find(str(other.path), other.rows)
+    wait_until(lambda: len(views) == 1, "the view")
+    views.tick()
+    assert len(views) == 1
+    directory.coming_bytes = 7 * MIB
+    views.tick()
+    assert len(views) == 0
+    world.store.close()
+
+
 def test_views_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the bound of copies the view used longest ago goes; one that nobody uses goes by itself."""
     monkeypatch.setattr(map_view, "COPIES_MAX", 2)
-    views = MapViews(Disk())
+    views = MapViews(Disk(), Purse)
     epochs = []
     for number in range(3):
         (tmp_path / str(number)).mkdir()
