@@ -64,3 +64,22 @@ def test_more_than_memory_and_disk_hold_goes_to_the_dfs(tiers: Tiers, tmp_path: 
         cluster.workers[0].stop()
         cluster.workers[0].start()
         wait_until(lambda: not [path for path in tmp_path.rglob("dfs/**/*.p*") if path.is_file()], "space on the DFS")
+
+
+def test_a_disk_with_less_left_than_a_frame_takes_makes_room(tmp_path: Path) -> None:
+    """One disk below its mark and frames larger than what it has left: they wait for files to go to the DFS, and not
+    for ever."""
+    (tmp_path / "dfs").mkdir()
+    tiers = Tiers(tmp_path / "none", tmp_path / "disk", 0, 48, str(tmp_path / "dfs"))
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "c", settings=tiers.settings) as cluster,
+        Session(cluster.endpoints, app="wide", no_room_grace=60) as session,
+    ):
+        for _ in range(3):
+            shuffle = session.register_reduce_shuffle(8)
+            block = bytes(256 * 1024)
+            with shuffle.writer(map_id=0) as writer:
+                for number in range(400):
+                    writer.write(number % 8, block)
+                shuffle.commit([writer.close()])
+            assert sum(len(record.payload) for record in shuffle.reader(range(8))) == 400 * len(block)

@@ -47,13 +47,12 @@ class Space(NamedTuple):
         if self.room >= least:
             return ""
         if self.free < self.capacity - self.used:
-            left, told = self.free, f"{in_bytes(self.free)} free of {in_bytes(self.size)} on its file system"
+            told = f"{in_bytes(self.free)} free of {in_bytes(self.size)} on its file system"
         else:
-            left = self.capacity - self.used
             told = f"{in_bytes(self.used)} used of {in_bytes(self.capacity)}"
             told += ", the capacity in worker.directories" if self.limit and self.limit <= self.size else ""
         if self.pending:
             told += f", {in_bytes(self.pending)} more to be written out of the push log"
-        if left - self.pending >= least:
-            told += f", of which {in_bytes(self.kept_free)} stay free (worker.disk_reserve)"
+        if self.unused >= least:
+            told += f", and {in_bytes(self.kept_free)} are to stay free (worker.disk_reserve)"
         return told

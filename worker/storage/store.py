@@ -335,10 +335,11 @@ class Store:
         return spaces
 
     def limits_met(self, reserve_share: float, reserve_bytes: int, least: int) -> list[str]:
-        """For each directory which limit leaves less than `least` bytes of that room, for people; "" if none does, or
-        the directory is not well. Costs what `look` does."""
+        """For each directory which limit leaves less than `least` bytes of that room, or than what found none last, for
+        people; "" if none does, or the directory is not well. Costs what `look` does."""
         spaces = self._rooms.spaces(reserve_share, reserve_bytes)
-        return [space.full(least) if space is not None else "" for space in spaces]
+        wanted = [max(least, directory.room.wanted_bytes) for directory in self._directories]
+        return [space.full(size) if space is not None else "" for space, size in zip(spaces, wanted, strict=True)]
 
     # reading
 

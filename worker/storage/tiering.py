@@ -29,9 +29,9 @@ from holdfast.worker.core.tiers.promote import promote
 from holdfast.worker.core.tiers.reviewers import make_reviewer
 from holdfast.worker.core.tiers.swaps import align, restore
 from holdfast.worker.core.tiers.upkeep import Kind, Wishes, pick
-from holdfast.worker.core.tiers.view import UNLIMITED, DirectoryView, FileView, Location, StoreView
+from holdfast.worker.core.tiers.view import UNLIMITED, DirectoryView, FileView, Location, StoreView, Tier
 from holdfast.worker.core.tiers.view import Move as PlannedMove
-from holdfast.worker.core.tiers.watermarks import Marks, demotion, overfull
+from holdfast.worker.core.tiers.watermarks import Marks, demotion, hurried, overfull
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.moving import Move, Mover
 from holdfast.worker.storage.reduce_layout import DataKey
@@ -228,11 +228,22 @@ class Tiering:
         if not self.follows or self._mover.busy:
             return []
         view = self._usable()
-        marks = [self._marks] * len(view.tiers)
+        marks = [self._marks_of(tier) for tier in view.tiers]
         moves = demotion(view, marks, self._orders.coldest, self._settings.range)
         for move in moves or self._upkeep():
             self._start(move)
         return [] if len(moves) >= self._settings.range else list(_shortfalls(view, marks, moves))
+
+    def _marks_of(self, tier: Tier) -> Marks:
+        """The marks of a tier; what found no room in any of its directories lowers them."""
+        most = max(one.free_bytes for one in tier)
+        wanted = max(
+            (self._directories[one.number].room.wanted_bytes for one in tier if one.number != self._dfs), default=0
+        )
+        if wanted <= most:
+            return self._marks
+        capacity, used = sum(one.capacity_bytes for one in tier), sum(one.used_bytes for one in tier)
+        return hurried(self._marks, capacity, used, capacity - used + wanted - most)
 
     def _upkeep(self) -> tuple[PlannedMove[DataKey], ...]:
         """What makes hot files lie above cold ones, where that was asked for: between directories only."""

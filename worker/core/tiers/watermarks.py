@@ -38,6 +38,14 @@ class Overfull:
     keep_unused_bytes: int
 
 
+def hurried(mark: Marks, capacity_bytes: int, used_bytes: int, wanted_bytes: int) -> Marks:
+    """The marks of a tier that has just had too little room for a write of `wanted_bytes`: it is past its high mark
+    whatever its use, and its low one leaves that much."""
+    high = min(mark.high, used_bytes / capacity_bytes) if capacity_bytes else 0.0
+    low = min(mark.low, 1 - wanted_bytes / capacity_bytes) if capacity_bytes else 0.0
+    return Marks(high, low) if 0 < low < high else mark
+
+
 def keep_unused(view: StoreView, marks: Sequence[Marks]) -> list[int]:
     """Bytes to keep unused in each tier of the view; `marks` has one entry for each. A tier without a bound adds 0."""
     kept, below_low = [], 0

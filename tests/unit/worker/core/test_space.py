@@ -27,12 +27,12 @@ def space(**changed: int) -> Space:
         (
             {"limit": 512, "used": 480, "reserve": 5_000},
             0,
-            f"480.0 MiB used of 512.0 MiB{CAPACITY}, of which 51.2 MiB stay free (worker.disk_reserve)",
+            f"480.0 MiB used of 512.0 MiB{CAPACITY}, and 51.2 MiB are to stay free (worker.disk_reserve)",
         ),
         (
             {"used": 300, "free": 20, "reserve": 30},
             0,
-            "20.0 MiB free of 1000.0 MiB on its file system, of which 30.0 MiB stay free (worker.disk_reserve)",
+            "20.0 MiB free of 1000.0 MiB on its file system, and 30.0 MiB are to stay free (worker.disk_reserve)",
         ),
         (
             {"limit": 100, "used": 70, "pending": 30},

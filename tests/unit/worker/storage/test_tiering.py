@@ -147,6 +147,31 @@ def test_where_only_open_epochs_fill_memory_the_largest_are_split(worlds: list[W
     assert len(names(world.read(1))) == 12 * 4
 
 
+def test_what_found_no_room_below_the_mark_makes_some(worlds: list[World], tmp_path: Path) -> None:
+    """Memory that is below its mark, with less left than a frame takes: sealed files leave it, and the frame fits."""
+    world = small_world(tmp_path / "small")
+    worlds.append(world)
+    writer = Writer(SHUFFLE)
+    world.store.look(SHARE, 1 << 40)
+    for partition in range(4):
+        push_some(world, writer, partition, 4_928 * KIB)
+        world.seal([(partition, 0)], final=False)
+    assert step(world) == []
+    assert sealed_in(world, 1) == {}, "it is below its mark"
+    world.store.look(SHARE, 1 << 40)
+    world.store.tiering.look([open_space(), FULL])  # memory accepts, whatever chance would say
+    wide = [writer.batch(10 + number, bytes(60_000)) for number in range(26)]
+    assert set(world.push(writer, wide).values()) == {Status.NO_ROOM}
+    world.store.look(SHARE, 1 << 40)
+    assert "used of 24.0 MiB" in world.store.limits_met(SHARE, 1 << 40, 1)[0], "masters place elsewhere meanwhile"
+    step(world)
+    assert sealed_in(world, 1) != {}
+    world.store.look(SHARE, 1 << 40)
+    assert world.store.limits_met(SHARE, 1 << 40, 1)[0] == ""
+    again = [writer.batch(40 + number, bytes(60_000)) for number in range(26)]
+    assert world.push(writer, again) == {}
+
+
 def test_files_that_are_read_stay(worlds: list[World], tmp_path: Path) -> None:
     """While somebody holds a place in a file it is not moved; afterwards it is."""
     world = small_world(tmp_path / "small")

@@ -9,7 +9,7 @@ from holdfast.worker.core.tiers.promote import is_below_quota, promote
 from holdfast.worker.core.tiers.swaps import align, is_aligned, restore
 from holdfast.worker.core.tiers.upkeep import Kind, Wishes, pick
 from holdfast.worker.core.tiers.view import FileView, Heat, Order, StoreView
-from holdfast.worker.core.tiers.watermarks import Marks, Overfull, demotion, keep_unused, overfull
+from holdfast.worker.core.tiers.watermarks import Marks, Overfull, demotion, hurried, keep_unused, overfull
 from tests.unit.worker.core.tiers.build import dfs, directory, file, filled_stores, in_order, replay, steps, store
 
 SECOND_NS = 10**9
@@ -83,6 +83,23 @@ def test_marks_are_in_order() -> None:
     for high, low in ((0.7, 0.7), (0.5, 0.7), (1.1, 0.5), (0.5, 0.0)):
         with pytest.raises(ValueError, match="0 < low < high <= 1"):
             Marks(high, low)
+
+
+@pytest.mark.parametrize(
+    ("used", "wanted", "marks"),
+    [
+        (85, 20, Marks(0.85, 0.7)),
+        (85, 40, Marks(0.85, 0.6)),
+        (60, 50, Marks(0.6, 0.5)),
+        (97, 10, Marks(0.95, 0.7)),
+        (60, 10, Marks()),
+        (0, 10, Marks()),
+        (90, 100, Marks()),
+    ],
+)
+def test_a_write_that_found_no_room_brings_the_marks_down_to_it(used: int, wanted: int, marks: Marks) -> None:
+    """A tier of 100 bytes is past its high mark at once, and its low one leaves what was wanted, if that can be."""
+    assert hurried(Marks(), 100, used, wanted) == marks
 
 
 def test_demotion_ends_at_the_low_mark_coldest_first() -> None:
