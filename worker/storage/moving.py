@@ -3,10 +3,10 @@
 The order, each step only after the one before it has succeeded: the bytes go into a file that has no sealed name; its
 footer is read back; synced; renamed; the folder synced; one index transaction at the target; readers are told; one
 index transaction at the source; the file there goes. Killed before the first transaction what is at the target counts
-for nothing; killed between the two the file is in both, and a start settles that (`settle`). Where the source cannot be
-changed any more (its disk fails, or is so full that its index cannot grow) the move has come about all the same: what is
-left there is removed before anything else moves from or to that directory. A reader that has the file open goes on with
-it. No epoch is ever split: a file moves whole, its checksums in it. Runs in the thread of the mover, but for what the
+for nothing; killed between the two the file is in both, and a start settles that (`settle`). Where the source cannot
+be changed any more (its disk fails, or is so full that its index cannot grow) the move has come about all the same:
+what is left there is removed before anything else moves from or to that directory. A reader that has the file open goes
+on with it. No epoch is ever split: a file moves whole, its checksums in it. Runs in the thread of the mover, but for what the
 loop is told. Called by tiering.py.
 """
 
@@ -137,7 +137,7 @@ class Mover:
             return len(self._waiting) + (self._running is not None)
 
     def drop(self, shuffle: ShuffleKey) -> None:
-        """Let go of a shuffle that is about to be deleted; returns when nothing of it is on its way, and nothing will be
+        """Let go of a shuffle that is about to be deleted; returns when nothing of it is on its way. Nothing will be
         until `forgotten` is called."""
         with self._guard:
             self._dropped.add(shuffle)

@@ -370,7 +370,7 @@ class ReduceDirectory:
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which anything is here that is not sealed."""
         parts = (self.copies, self.left, self.failed)
-        return {key.shuffle for part in parts for key in list(part)} | set(list(self._aside))
+        return {key.shuffle for part in parts for key in list(part)} | set(self._aside)
 
     # removing
 

@@ -188,9 +188,12 @@ class Store:
             told = f"an index was lost, and what it had on the DFS {urls} cannot be looked for: set [dfs] url as it was"
             self.reduce.not_known_yet = lambda: told
             return (told,)
-        search = self._search = AwaySearch(self.away, self._directories, lambda act: self.mover.on_loop(act))
+        search = self._search = AwaySearch(self.away, self._directories, self._on_loop)
         self.reduce.not_known_yet = lambda: "" if search.over else "it is being looked for on the DFS"
         return (search.start(START_SECONDS),)
+
+    def _on_loop(self, act: Callable[[], None]) -> None:
+        self.mover.on_loop(act)
 
     def run_on(self, on_loop: Callable[[Callable[[], None]], object]) -> None:
         """Have what must happen on the loop thread run there: `on_loop` is the loop's call_soon_threadsafe."""
