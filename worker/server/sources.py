@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, Status
@@ -144,21 +145,27 @@ class Distant:
         self.what = what
         self._fetched: Fetched | None = None
 
-    def begin(self) -> None:
-        """Have it fetched, if there is room."""
+    def begin(self) -> bool:
+        """Have it fetched; False if there is no room."""
         if self._fetched is None:
             self._fetched = self._away.fetch(self.name, self._offset, self._length)
+        return self._fetched is not None
 
     def handle(self) -> Handle | None:
-        """The bytes of the chunk; None: not yet, ask later. Raises RerouteError if they cannot be had."""
-        self.begin()
-        if self._fetched is None or not self._fetched.future.done():
+        """The bytes of the chunk; None: not yet, ask later. Raises RerouteError DISK_FAILED if the DFS does not give
+        them, DataLostError if it does not have them, CorruptError if it has less."""
+        if not self.begin() or self._fetched is None or not self._fetched.future.done():
             return None
         try:
             return self._fetched.future.result()
-        except (OSError, HoldfastError) as error:
+        except (OSError, HoldfastError, CancelledError) as error:
             self._fetched = None
-            raise RerouteError(f"{self.what}: {error}", status=Status.DISK_FAILED) from error
+            why = f"{self.what}: {error}"
+            if isinstance(error, FileNotFoundError):
+                raise DataLostError(why) from error
+            if isinstance(error, CorruptError):
+                raise CorruptError(why) from error
+            raise RerouteError(why, status=Status.DISK_FAILED) from error
 
 
 class ChunkSearch:
@@ -290,8 +297,14 @@ class ChunkSource:
         return self._chunk is None and self._over
 
     def look(self) -> bool:
-        """Look for what comes; False: ask again in another turn. Raises what ChunkSearch.chunks raises."""
+        """Look for what comes; False: ask again in another turn. Raises what ChunkSearch.chunks raises.
+
+        Of what is on the DFS nothing is fetched before the chunk that is sent next: streams that each held the one
+        after it, and waited for room, would wait for ever.
+        """
         while not self._over and (self._chunk is None or self._next is None):
+            if self._chunk is not None and isinstance(self._chunk.body, Distant) and not self._chunk.body.begin():
+                return False
             try:
                 found = next(self._found)
             except StopIteration:
@@ -341,7 +354,8 @@ class ChunkSource:
             stream=stream, sequence=self._sequence, file=chunk.file, chunk=chunk.chunk, flags=flags, left_bytes=rest
         )
         self._sequence += 1
-        return Sending(data.encode(), handle.fd, handle, ranges, size)
+        # What is fetched counts until its last frame is sent.
+        return Sending(data.encode(), handle.fd, chunk.body, ranges, size)
 
     def end(self, stream: int) -> bytes:
         return ChunksData(stream=stream, sequence=0, file=0, chunk=0, flags=ChunkFlag.END).encode()

@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -75,6 +76,8 @@ class Away:
         self._opening = threading.Lock()
         self._guard = threading.Lock()
         self._fetched_bytes = 0
+        #: lengths that are held no more, and still in that sum
+        self._freed: deque[int] = deque()
 
     # files
 
@@ -166,11 +169,13 @@ class Away:
     def fetch(self, name: str, offset: int, length: int) -> Fetched | None:
         """Begin to fetch a part of a file; None if too much is held already: try again later."""
         with self._guard:
-            if self._fetched_bytes and self._fetched_bytes + length > FETCHED_BYTES_MAX:
+            held = self._count_freed()
+            if held and held + length > FETCHED_BYTES_MAX:
                 return None
             self._fetched_bytes += length
-        fetched = Fetched(self._pool.submit(self._fetch, name, offset, length))
-        weakref.finalize(fetched, self._let_go, length).atexit = False
+        future = self._pool.submit(self._fetch, name, offset, length)
+        fetched = Fetched(future)
+        weakref.finalize(fetched, self._let_go, future, length).atexit = False
         return fetched
 
     def _fetch(self, name: str, offset: int, length: int) -> Handle:
@@ -180,14 +185,22 @@ class Away:
             data = data[os.write(handle.fd, data) :]
         return handle
 
-    def _let_go(self, length: int) -> None:
-        with self._guard:
-            self._fetched_bytes -= length
+    def _let_go(self, future: Future[Handle], length: int) -> None:
+        """Nobody wants it any more. What is on its way takes its memory until it is there. No lock: this runs wherever
+        the last reference goes, which may be while this thread holds it."""
+        future.cancel()
+        future.add_done_callback(lambda _: self._freed.append(length))
+
+    def _count_freed(self) -> int:
+        while self._freed:
+            self._fetched_bytes -= self._freed.popleft()
+        return self._fetched_bytes
 
     @property
     def fetched_bytes(self) -> int:
         """What is held for readers."""
-        return self._fetched_bytes
+        with self._guard:
+            return self._count_freed()
 
     def close(self) -> None:
         """Let go of everything."""

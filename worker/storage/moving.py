@@ -6,8 +6,8 @@ index transaction at the source; the file there goes. Killed before the first tr
 for nothing; killed between the two the file is in both, and a start settles that (`settle`). Where the source cannot
 be changed any more (its disk fails, or is so full that its index cannot grow) the move has come about all the same:
 what is left there is removed before anything else moves from or to that directory. A reader that has the file open goes
-on with it. No epoch is ever split: a file moves whole, its checksums in it. Runs in the thread of the mover, but for what the
-loop is told. Called by tiering.py.
+on with it. No epoch is ever split: a file moves whole, its checksums in it. Runs in the thread of the mover, but for
+what the loop is told. Called by tiering.py.
 """
 
 from __future__ import annotations
@@ -344,20 +344,24 @@ def remove(disk: Disk, source: StorageDirectory, record: DataRecord, *, keep_epo
 
 
 def settle(disk: Disk, directories: Sequence[StorageDirectory]) -> list[str]:
-    """Finish what moves a kill cut short: a file that two places have goes from the first of them (the faster one);
-    what was found unsealed in a log, but is sealed elsewhere, is no leftover. Returns sentences worth logging."""
+    """Finish what moves a kill cut short: a file that is on the DFS goes from every directory, one that two directories
+    have from the first of them, if the other one's is whole; what was found unsealed in a log, but is sealed elsewhere,
+    is no leftover. Returns sentences worth logging."""
     notes = []
     shuffles = [set(directory.tables.sealed) for directory in directories]
     for number, directory in enumerate(directories):
         for shuffle in shuffles[number]:
-            here = directory.index.data_files(shuffle)
-            beyond = set(directory.away_files(shuffle))
-            for later in directories[number + 1 :]:
-                if shuffle in later.tables.sealed:
-                    beyond |= later.index.data_files(shuffle).keys() | set(later.away_files(shuffle))
-            for key in sorted(here.keys() & beyond, key=str):
+            away = {key for one in directories for key in one.away_files(shuffle)}
+            later = [
+                (one, one.index.data_files(shuffle))
+                for one in directories[number + 1 :]
+                if shuffle in one.tables.sealed
+            ]
+            for key, size in sorted(directory.index.data_files(shuffle).items(), key=str):
+                if key not in away and not any(_is_whole(one, key, files.get(key)) for one, files in later):
+                    continue
                 away_here = key in directory.away_files(shuffle)
-                record = DataRecord(key, here[key], tuple(_epochs_of(directory, key)))
+                record = DataRecord(key, size, tuple(_epochs_of(directory, key)))
                 if away_here:
                     directory.index.remove_data(key, [])
                 remove(disk, directory, record, keep_epochs=away_here)
@@ -367,6 +371,14 @@ def settle(disk: Disk, directories: Sequence[StorageDirectory]) -> list[str]:
         moved = [key for key in directory.reduce.left if any(_has(other, key) for other in others)]
         directory.reduce.pass_over(moved)
     return notes
+
+
+def _is_whole(directory: StorageDirectory, key: DataKey, size: int | None) -> bool:
+    """Whether a directory has a file that its index has with this length, and it ends as it should."""
+    try:
+        return size is not None and read_data_footer(directory.root / sealed_path(key), key).file_bytes == size
+    except (CorruptError, OSError):
+        return False
 
 
 def _epochs_of(directory: StorageDirectory, key: DataKey) -> Iterator[tuple[EpochKey, EpochRecord]]:

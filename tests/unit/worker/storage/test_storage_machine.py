@@ -19,11 +19,14 @@ from tests.unit.worker.storage.planted import BUGS, planted
 #: Steps of a story.
 STEPS = 60
 STORIES, STORIES_LONG = 40, 2_000
-#: Seeds that once failed, for the product: so that they run for ever. A change of the stories makes some useless.
-REMEMBERED = (2, 5, 10, 11, 12, 30, 53, 75, 77, 79, 82, 114, 166, 206, 254)
 #: Every planted mistake is found within so many seeds, and with this one if it is not among the first.
 SEEDS_MAX = 400
-FOUND_BY: dict[str, int] = {}
+FOUND_BY = {
+    "half_copied_files_stay": 8,
+    "orphans_stay": 187,
+    "part_of_an_epoch_is_sealed_again": 88,
+    "reader_is_sent_where_the_file_was": 107,
+}
 
 MEMORY = Path("/dev/shm")
 
@@ -62,7 +65,7 @@ def tell_all(root: Path, seeds: list[int], steps: int) -> Counter[str]:
 def test_no_story_loses_bytes_or_breaks_a_budget(root: Path) -> None:
     """Everything acknowledged is read back exactly once whatever happens, every sum fits what is on the disks, and
     nothing is left of what was deleted. And much does happen: files move between all places, kills fall into moves."""
-    counts = tell_all(root, sorted({*REMEMBERED, *range(STORIES)}), STEPS)
+    counts = tell_all(root, list(range(STORIES)), STEPS)
     moves = {(source, target) for source in range(3) for target in range(4) if source != target}
     assert all(counts[f"move {source} to {target}"] for source, target in moves), counts
     least = {"killed": 30, "killed at a start": 15, "forgotten beside a move": 3, "meanwhile": 30, "moves failed": 10}
