@@ -67,6 +67,7 @@ class Session:
         instance: bytes | str | None = None,
         lease_seconds: float | None = None,
         no_room_grace: float = NO_ROOM_GRACE_NS / 1e9,
+        user: str | None = None,
     ) -> None:
         """Register the application `app`, or with `attach` take part in one that exists.
 
@@ -75,6 +76,7 @@ class Session:
         lease_seconds: how long the masters keep the shuffles without hearing of us; by default the cluster's setting.
         no_room_grace: seconds that registering and pushing wait while no worker has room; then they end with
             NoRoomError, which names the limits that were met.
+        user: whose application this is, for quotas and for people; by default who runs this process.
         Raises ConfigError, RetryError if no master answers, ApplicationGoneError if there is nothing to attach to.
         """
         endpoints = text("endpoints", endpoints, "the masters' HTTP addresses, host:port,host:port,host:port, in one")
@@ -90,6 +92,9 @@ class Session:
         if lease_seconds is not None:
             lease_seconds = seconds("lease_seconds", lease_seconds, 0.001, _LEASE_SECONDS_MAX)
         self._no_room_grace = seconds("no_room_grace", no_room_grace, 0, _NO_ROOM_SECONDS_MAX)
+        if user is not None and (attach or len(text("user", user, "a name").encode()) > NAME_BYTES_MAX):
+            raise ConfigError(f"`user` goes with a new application, and has at most {NAME_BYTES_MAX} bytes")
+        self._user = _user() if user is None else user
         self.app = app
         self.closed = False
         self._pid = os.getpid()
@@ -127,8 +132,8 @@ class Session:
 
         maps: how many, if known. copies: 1 or 2, on different hosts; fewer if the cluster has not so many hosts.
         ack: how safe data is when a worker says so; a sealed file is synced at any level but MEMORY.
-        Raises ConfigError, NoRoomError if no worker with room was there within `no_room_grace`, ConflictError if the
-        number has another shape.
+        Raises ConfigError, NoRoomError if no worker with room was there within `no_room_grace`, QuotaExceededError if
+        the application or its user holds what it may, ConflictError if the number has another shape.
         """
         key, reply = self._register_shuffle(
             pb.PARTITION_KIND_MAP, partitions, maps, copies, ack, shuffle_id, generation
@@ -276,7 +281,7 @@ class Session:
         reply = self._call(
             "Shuffles/RegisterApplication",
             pb.RegisterApplicationRequest(
-                instance=instance, name=self.app, user=_user(), lease_ms=self._lease_ms, holder=self._holder
+                instance=instance, name=self.app, user=self._user, lease_ms=self._lease_ms, holder=self._holder
             ),
             START_SECONDS,
         )

@@ -35,6 +35,8 @@ from holdfast.common.settings import (
 
 ENVIRONMENT_PREFIX = "HOLDFAST"
 _MIB = 1 << 20
+#: Errors of a directory that a worker counts at most.
+ERRORS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +234,6 @@ class TiersSection:
         "directory", "Swaps and promotions keep away from directories in use, or (any) wait while any is."
     )
     cooldown: Duration = duration("10s", "How long after a stream a directory still counts as in use.")
-    check_interval: Duration = duration("1s", "How often watermarks are looked at; a look costs no disk access.")
 
     def __post_init__(self) -> None:
         if sorted(self.order) != ["DFS", "HDD", "MEMORY", "SSD"] or self.order[-1] != "DFS":
@@ -246,8 +247,6 @@ class TiersSection:
         self._check_watermarks()
         if self.range < 1:
             raise ConfigError("range must be 1 or more, or nothing ever moves")
-        if not self.check_interval.ns:
-            raise ConfigError('check_interval must be above 0, such as "1s"')
 
     def _check_watermarks(self) -> None:
         if not 0 < self.low_watermark < self.high_watermark:
@@ -256,6 +255,59 @@ class TiersSection:
             raise ConfigError("high_watermark and low_watermark must be above 1 together, or no tier ever begins")
         if self.promote and self.promote_quota > self.high_watermark:
             raise ConfigError("promote_quota must be at most high_watermark, or what was moved up is moved down again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskCheckSection:
+    """How a worker checks its own disks, and when a directory is left alone."""
+
+    interval: Duration = duration(
+        "10s", "How often each directory is written to, synced and read back; one sync, cheap beside a heartbeat's 2 s."
+    )
+    timeout: Duration = duration(
+        "30s", "A check that takes longer: the device hangs. Disks that are only busy have been seen to take seconds."
+    )
+    errors: int = setting(3, "So many failed writes, syncs or checks within the window make a directory critical.")
+    error_window: Duration = duration(
+        "60s", "The window; a critical directory stays out until one has passed without an error."
+    )
+    good_probes: int = setting(
+        3, "Good checks, one after the other, before anything goes to an isolated directory again: half a minute."
+    )
+    average_window: Duration = duration(
+        "10s", "Window of the mean times of writes and reads that masters are told: some heartbeats long."
+    )
+
+    def __post_init__(self) -> None:
+        if not min(self.interval.ns, self.timeout.ns, self.error_window.ns, self.average_window.ns):
+            raise ConfigError("interval, timeout, error_window and average_window must be more than 0")
+        if not 1 <= self.errors <= ERRORS_MAX or not self.good_probes:
+            raise ConfigError(f"errors must be 1 to {ERRORS_MAX}, good_probes at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserQuota:
+    """What one user may hold, instead of what all may."""
+
+    user: str = required("The user's name, as the application gave it.")
+    bytes: Size = size("0", "Bytes, second copies counted; 0 is no bound.")
+    files: int = setting(0, "Files; 0 is no bound.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaSection:
+    """What may be held on the workers: who has that much gets no new shuffle. Read by masters, the same on all."""
+
+    application_bytes: Size = size("0", "Of one application, second copies counted; 0 is no bound.")
+    application_files: int = setting(0, "Of one application, open and sealed; 0 is no bound.")
+    user_bytes: Size = size("0", "Of all applications of one user; 0 is no bound.")
+    user_files: int = setting(0, "Of all applications of one user; 0 is no bound.")
+    users: tuple[UserQuota, ...] = setting((), "Users who may have more, or less.")
+
+    def __post_init__(self) -> None:
+        names = [each.user for each in self.users]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"names a user twice: {', '.join(sorted(names))}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,11 +322,12 @@ class FaultsSection:
         "EIO", "How they fail; ENOSPC spares syncs, EROFS spares nothing that changes the disk."
     )
     disk_error_after: Size = size("0", "Bytes that are written before any fails; with ENOSPC what the disk holds.")
+    disk_error_count: int = setting(0, "Failures after which the disk is well again; 0: it stays as it is.")
     clock_offset: SignedDuration = setting(SignedDuration(Duration(0)), "Added to the clock; may be negative.")
 
     def __post_init__(self) -> None:
         asked = self.disk_delay.ns or self.disk_rate or self.disk_error_rate or self.disk_error_after
-        asked = asked or self.disk_error != "EIO" or self.clock_offset.ns
+        asked = asked or self.disk_error_count or self.disk_error != "EIO" or self.clock_offset.ns
         if asked and not self.enabled:
             raise ConfigError("asks for faults, but enabled is false: set it to true, or take the faults out")
 
@@ -298,6 +351,8 @@ class Config:
     worker: WorkerSection = field(default_factory=WorkerSection)
     dfs: DfsSection = field(default_factory=DfsSection)
     tiers: TiersSection = field(default_factory=TiersSection)
+    disk_check: DiskCheckSection = field(default_factory=DiskCheckSection)
+    quota: QuotaSection = field(default_factory=QuotaSection)
     faults: FaultsSection = field(default_factory=FaultsSection)
     log: LogSection = field(default_factory=LogSection)
 

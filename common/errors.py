@@ -42,6 +42,7 @@ class Status(IntEnum):
     DISK_FULL = 51
     DISK_FAILED = 52
     BUSY = 53  #: a bound is reached for the moment; try again
+    QUOTA_EXCEEDED = 54  #: the application or its user holds as much as it may
 
     DATA_LOST = 70  #: acknowledged data that no copy has any more
     CORRUPT = 71  #: bytes do not match their checksum or totals
@@ -153,6 +154,12 @@ class DfsError(HoldfastError):
         self.passing = passing
 
 
+class QuotaExceededError(GiveUpError):
+    """The application or its user holds as much as it may; the message says which quota, and what holds most."""
+
+    status = Status.QUOTA_EXCEEDED
+
+
 class ConflictError(GiveUpError):
     """The request contradicts what the masters already hold."""
 
@@ -202,6 +209,7 @@ _CLASS_OF: dict[Status, type[HoldfastError]] = {
     Status.DISK_FAILED: RerouteError,
     Status.APPLICATION_GONE: ApplicationGoneError,
     Status.NO_ROOM: NoRoomError,
+    Status.QUOTA_EXCEEDED: QuotaExceededError,
     Status.INCARNATION_TOO_LOW: IncarnationTooLowError,
     Status.COMMITTED: AbortedError,
     Status.CONFLICT: ConflictError,

@@ -42,6 +42,9 @@ MAPS_MAX = 1_000_000
 COPIES_MAX = 2
 #: Epochs of one generation, all partitions together: moves are stopped before they reach it.
 EPOCHS_MAX = 4_000_000
+#: Applications that a heartbeat tells the use of, the largest, and shuffles of each.
+APPLICATIONS_TOLD_MAX = 128
+SHUFFLES_TOLD_MAX = 4
 #: Any u32 id.
 U32_MAX = 0xFFFF_FFFF
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from holdfast.common import config as configuration
 from holdfast.common.config import Config
+from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import ConfigError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.net.descriptors import raise_descriptor_limit
@@ -29,6 +30,7 @@ from holdfast.master.http import MasterHttp
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import RaftError, RaftNode, RaftSettings
 from holdfast.master.service.admin import Admin
+from holdfast.master.service.dfs_cleaning import DfsCleaner
 from holdfast.master.service.grpc import serve_grpc
 from holdfast.master.service.handlers import Handlers
 from holdfast.master.service.leader import Leader
@@ -62,13 +64,14 @@ def main(arguments: list[str] | None = None) -> int:
         config = _load(options.config)
         own = configuration.require_master(config)
         secret = _secret(config)
+        store = DfsStore(config.dfs, config.cluster.id) if config.dfs.url else None
     except ConfigError as error:
         return _refuse(str(error))
     set_up_logging(config.log.level, config.log.format)
     raise_descriptor_limit()
     gc.set_threshold(*_COLLECT)
     try:
-        asyncio.run(_run(config, own, secret))
+        asyncio.run(_run(config, own, secret, store))
     except (RaftError, OSError) as error:
         log.error("cannot serve", extra={"why": str(error)})
         return 1
@@ -111,7 +114,7 @@ def _secret(config: Config) -> bytes:
 class Server:
     """The parts of one master, put together."""
 
-    def __init__(self, config: Config, own: configuration.Peer, secret: bytes) -> None:
+    def __init__(self, config: Config, own: configuration.Peer, secret: bytes, store: DfsStore | None) -> None:
         self._config = config
         self._own = own
         self._loop = asyncio.get_running_loop()
@@ -120,11 +123,12 @@ class Server:
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
         self._masters = Masters(config)
-        registry = Registry(self._leader)
+        self._registry = registry = Registry(self._leader)
         locations = Locations()
         self._sealing = Sealing(self._leader, locations)
         self._reviver = Reviver(self._leader, registry, locations, self._sealing)
         self._mover = Mover(self._leader, registry, locations, self._sealing)
+        self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
         self._metrics = Metrics(self._gauges)
         self._handlers = Handlers(
             {
@@ -157,6 +161,8 @@ class Server:
             await self._stopping.wait()
             await self._hand_over()
         finally:
+            if self._cleaner is not None:
+                self._cleaner.close()
             await grpc.stop(0.5)
             await self._http.stop()
             self._node.stop()
@@ -237,6 +243,11 @@ class Server:
         yield "holdfast_master_shuffles", "Shuffle generations", shuffles
         yield "holdfast_master_array_bytes", "Bytes of assignments, moves, winners and manifests", array_bytes
         yield "holdfast_master_answers", "Answered calls remembered", answers
+        yield (
+            "holdfast_master_quota_refusals",
+            "Shuffles refused because a quota was used up",
+            self._registry.quotas.refused,
+        )
         yield from self._reduce_gauges()
 
     def _reduce_gauges(self) -> Iterable[tuple[str, str, float]]:
@@ -252,6 +263,12 @@ class Server:
         yield "holdfast_master_commits_without_worker", "Workers given up by commits", sealing.given_up
         yield "holdfast_master_lost_epochs", "Epochs that commits found lost", sealing.lost_epochs
         yield "holdfast_master_early_seals", "Epochs sealed before their commit", sealing.early
+        if self._cleaner is not None:
+            cleaned = self._cleaner.counts
+            yield "holdfast_master_dfs_rounds", "Times that this master looked through the DFS store", cleaned.rounds
+            yield "holdfast_master_dfs_removed", "Folders that it removed from there", cleaned.removed
+            yield "holdfast_master_dfs_failures", "Times that it could not", cleaned.failures
+            yield "holdfast_master_dfs_unheard", "Instances there that it never heard of", cleaned.unheard
 
 
 def _raft_settings(config: Config, own: configuration.Peer, secret: bytes) -> RaftSettings:
@@ -274,8 +291,8 @@ def _raft_settings(config: Config, own: configuration.Peer, secret: bytes) -> Ra
     )
 
 
-async def _run(config: Config, own: configuration.Peer, secret: bytes) -> None:
-    server = Server(config, own, secret)
+async def _run(config: Config, own: configuration.Peer, secret: bytes, store: DfsStore | None) -> None:
+    server = Server(config, own, secret, store)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     await server.run()

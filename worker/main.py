@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast.common.config import Config, parse, require_worker
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.descriptors import raise_descriptor_limit
+from holdfast.worker.core.health import Limits
 from holdfast.worker.storage.prepare import DirectorySettings, StoreSettings, prepare
 
 if TYPE_CHECKING:
@@ -47,10 +48,19 @@ def _store_settings(config: Config) -> StoreSettings:
         DirectorySettings(path=found.path, tier=found.tier, capacity_bytes=int(found.capacity))
         for found in config.worker.directories
     )
+    checks = config.disk_check
+    health = Limits(
+        probe_timeout_ns=checks.timeout.ns,
+        errors_max=checks.errors,
+        error_window_ns=checks.error_window.ns,
+        probes_to_return=checks.good_probes,
+    )
     return StoreSettings(
         cluster_id=config.cluster.id,
         worker_name=config.worker.name,
         directories=directories,
+        health=health,
+        average_ns=checks.average_window.ns,
         tiers=config.tiers,
         open_away=partial(_open_away, config) if config.dfs.url else None,
     )

@@ -138,13 +138,18 @@ def workers(masters: str, as_json: bool) -> int:
     return 0 if whole else 1
 
 
+_DISK_KEYS = (
+    *("path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem", "full"),
+    *("device", "state", "errors", "flush_us", "fetch_us"),
+)
+
+
 def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
     texts = ("name", "host", "rack", "data_address", "http_address", "state", "version")
     numbers = ("worker", "incarnation", "last_seen_ms", "memory_bytes", "files")
-    disk_keys = ("path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem")
     return {
         **{key: getattr(worker, key) for key in (*numbers, *texts)},
-        "directories": [{key: getattr(disk, key) for key in disk_keys} for disk in worker.directories],
+        "directories": [{key: getattr(disk, key) for key in _DISK_KEYS} for disk in worker.directories],
         "counters": dict(worker.counters),
     }
 
@@ -166,10 +171,20 @@ def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
             ],
         )
     )
+    disks = ("worker", "directory", "tier", "state", "#used", "#capacity", "#free", "#errors", "#write", "#read")
+    screen.print(table(disks, [_disk_row(one["name"], disk) for one in found for disk in one["directories"]]))
     for one in found:
         for disk in one["directories"]:
             if not disk["healthy"]:
                 screen.print(f"[bold red]problem[/]: {one['name']} {disk['path']}: {disk['problem']}")
+            elif disk["full"]:
+                screen.print(f"full: {one['name']} {disk['path']}: {disk['full']}")
+
+
+def _disk_row(worker: str, disk: dict[str, Any]) -> tuple[object, ...]:
+    times = [in_seconds(disk[key] / 1e6) if disk[key] else "-" for key in ("flush_us", "fetch_us")]
+    sizes = [in_bytes(disk[key]) for key in ("used_bytes", "capacity_bytes", "free_bytes")]
+    return worker, disk["path"], disk["tier"], disk["state"], *sizes, disk["errors"], *times
 
 
 @click.command()
@@ -194,12 +209,13 @@ def shuffles(instance: str, limit: int, masters: str, as_json: bool) -> None:
 
 def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
     keys = ("application", "user", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why")
+    held = ("application_bytes", "application_files")
     return {
         "instance": shuffle.key.instance.hex(),
         "shuffle": shuffle.key.shuffle,
         "generation": shuffle.key.generation,
         "kind": pb.PartitionKind.Name(shuffle.kind).removeprefix("PARTITION_KIND_").lower(),
-        **{key: getattr(shuffle, key) for key in keys},
+        **{key: getattr(shuffle, key) for key in (*keys, *held)},
     }
 
 

@@ -37,8 +37,8 @@ def _s3(fs: Any, section: DfsSection) -> Any:
         raise ConfigError("this pyarrow was built without S3: pip install 'holdfast[dfs]' brings one that has it")
     options: dict[str, Any] = {
         "connect_timeout": section.connect_timeout.seconds,
-        # Silence, not the whole request. Half, so that the library tries again before our own deadline.
-        "request_timeout": section.call_timeout.seconds / 2,
+        # Of silence. A share, so that the library has tried again before our own deadline for all of it.
+        "request_timeout": section.call_timeout.seconds / _AWS_TRIES,
         "retry_strategy": fs.AwsStandardS3RetryStrategy(max_attempts=_AWS_TRIES),
         # In the background a whole file may gather in memory, since nothing slows its reader down.
         "background_writes": False,
@@ -47,17 +47,22 @@ def _s3(fs: Any, section: DfsSection) -> Any:
     }
     if section.access_key:
         options |= {"access_key": section.access_key, "secret_key": _secret(section.secret_key_file)}
-    if section.endpoint:
-        scheme, _, address = section.endpoint.partition("://")
+    endpoint = section.endpoint or _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    if endpoint:
+        scheme, _, address = endpoint.rstrip("/").partition("://")
         options |= {"scheme": scheme, "endpoint_override": address}
-    region = section.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if region or section.endpoint:
+    region = section.region or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
+    if region or endpoint:
         # Servers other than Amazon's ask for some region and take any; without one the library goes and looks for it.
         options["region"] = region or "us-east-1"
     try:
         return fs.S3FileSystem(**options)
     except (OSError, ValueError) as error:
         raise ConfigError(f"[dfs] cannot open S3: {error}") from error
+
+
+def _environment(*names: str) -> str:
+    return next((value for name in names if (value := os.environ.get(name))), "")
 
 
 def _hdfs(url: DfsUrl, section: DfsSection) -> Any:

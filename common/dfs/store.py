@@ -19,6 +19,7 @@ All methods block and may be called from any thread. Used by the worker's tiers 
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import secrets
@@ -47,8 +48,8 @@ Check = Literal["ends", "whole"]
 END_BYTES = 64 * 1024
 #: The least that an upload is given time for.
 _UPLOAD_BYTES_A_SECOND = 1 << 20
-#: What the library raises when a store does not do what it is asked.
-_FAILURES = (OSError, RuntimeError)
+#: What the libraries raise when a store does not do what it is asked, or answers what they cannot read.
+_FAILURES = (OSError, RuntimeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +130,19 @@ class DfsStore:
         """Store the local file `path`; `name` is one of names.file_name, to which a token is added.
 
         Read back before this returns: "ends" is the length and the first and last 64 KiB, "whole" every byte; without
-        `check` it is as `[dfs] verify` says. The file must not change meanwhile. Raises OSError of the local file,
-        DfsError; then nothing was stored that anybody knows of.
+        `check` it is as `[dfs] verify` says. The file must not change meanwhile. Raises OSError for a local file that
+        is not there, DfsError for all else, a local file that fails while it is read included; then nothing was
+        stored that anybody knows of.
         """
         size = path.stat().st_size
-        stored = self._attempt(f"store {name}", lambda: self._put_once(name, path, size, check or self._section.verify))
+        tries = itertools.count()
+
+        def once() -> Stored:
+            if next(tries):
+                self._info(names.marker(self._cluster))  # whether it answers at all is known sooner than by an upload
+            return self._put_once(name, path, size, check or self._section.verify)
+
+        stored = self._attempt(f"store {name}", once)
         self.counts.puts += 1
         self.counts.put_bytes += size
         return stored
@@ -220,7 +229,8 @@ class DfsStore:
 
     def _read_once(self, name: str, offset: int, length: int) -> bytes:
         handle = self._handles.take(name) or self._filesystem.open_input_file(self._at(name))
-        data: bytes = handle.read_at(length, offset)
+        there = max(min(length, handle.size() - offset), 0)
+        data: bytes = handle.read_at(there, offset) if there else b""
         self._handles.give(name, handle)
         return data
 

@@ -16,7 +16,8 @@ import socket
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
+from time import perf_counter_ns
+from typing import Protocol, cast
 
 from holdfast.common.errors import HoldfastError, RetryError, Status
 from holdfast.common.frame import FrameType, encode_frame
@@ -58,6 +59,13 @@ CROWDED = 2  #: the peer does not read our answers
 HELD = 4  #: the owner of the connection asked for it
 
 
+class Times(Protocol):
+    """Takes down how long something took."""
+
+    def add(self, now_ns: int, took_ns: int) -> None:
+        """It ended now, by `time.perf_counter_ns`."""
+
+
 @dataclass(slots=True)
 class FileRange:
     """A part of an open file that is to be sent."""
@@ -67,6 +75,9 @@ class FileRange:
     owner: object
     offset: int
     count: int
+    #: told of the time that the kernel took to send all of it, reading it from the disk where it has to
+    times: Times | None = None
+    took_ns: int = 0
 
 
 class FrameConnection(asyncio.BufferedProtocol):
@@ -222,13 +233,18 @@ class FrameConnection(asyncio.BufferedProtocol):
             turn -= sent
 
     def _send_file(self, out: socket.socket, item: FileRange) -> int:
+        began = perf_counter_ns()
         sent = os.sendfile(out.fileno(), item.fileno, item.offset, item.count)
+        ended = perf_counter_ns()
         if sent == 0:
             raise OSError(errno.EIO, "a file is shorter than its index says")
         item.offset += sent
         item.count -= sent
+        item.took_ns += ended - began
         if not item.count:
             self._queue.popleft()
+            if item.times is not None:
+                item.times.add(ended, item.took_ns)
         return sent
 
     def _send_memory(self, out: socket.socket) -> int:

@@ -315,7 +315,7 @@ class UnregisterShuffleReply(_message.Message):
     def __init__(self, dropped: _Optional[int] = ...) -> None: ...
 
 class Directory(_message.Message):
-    __slots__ = ("id", "path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem", "full")
+    __slots__ = ("id", "path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem", "full", "device", "state", "errors", "flush_us", "fetch_us")
     ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
@@ -325,6 +325,11 @@ class Directory(_message.Message):
     HEALTHY_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     FULL_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_US_FIELD_NUMBER: _ClassVar[int]
+    FETCH_US_FIELD_NUMBER: _ClassVar[int]
     id: bytes
     path: str
     tier: str
@@ -334,10 +339,37 @@ class Directory(_message.Message):
     healthy: bool
     problem: str
     full: str
-    def __init__(self, id: _Optional[bytes] = ..., path: _Optional[str] = ..., tier: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., problem: _Optional[str] = ..., full: _Optional[str] = ...) -> None: ...
+    device: int
+    state: str
+    errors: int
+    flush_us: int
+    fetch_us: int
+    def __init__(self, id: _Optional[bytes] = ..., path: _Optional[str] = ..., tier: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., problem: _Optional[str] = ..., full: _Optional[str] = ..., device: _Optional[int] = ..., state: _Optional[str] = ..., errors: _Optional[int] = ..., flush_us: _Optional[int] = ..., fetch_us: _Optional[int] = ...) -> None: ...
+
+class ShuffleHeld(_message.Message):
+    __slots__ = ("shuffle", "bytes", "files")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    shuffle: int
+    bytes: int
+    files: int
+    def __init__(self, shuffle: _Optional[int] = ..., bytes: _Optional[int] = ..., files: _Optional[int] = ...) -> None: ...
+
+class ApplicationHeld(_message.Message):
+    __slots__ = ("instance", "bytes", "files", "largest")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_FIELD_NUMBER: _ClassVar[int]
+    instance: bytes
+    bytes: int
+    files: int
+    largest: _containers.RepeatedCompositeFieldContainer[ShuffleHeld]
+    def __init__(self, instance: _Optional[bytes] = ..., bytes: _Optional[int] = ..., files: _Optional[int] = ..., largest: _Optional[_Iterable[_Union[ShuffleHeld, _Mapping]]] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
-    __slots__ = ("call", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "raft_index")
+    __slots__ = ("call", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "raft_index", "applications")
     CALL_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -350,6 +382,7 @@ class RegisterWorkerRequest(_message.Message):
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     call: CallId
     uid: bytes
     name: str
@@ -362,7 +395,8 @@ class RegisterWorkerRequest(_message.Message):
     boot_id: str
     version: str
     raft_index: int
-    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., raft_index: _Optional[int] = ...) -> None: ...
+    applications: _containers.RepeatedCompositeFieldContainer[ApplicationHeld]
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., raft_index: _Optional[int] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ...) -> None: ...
 
 class RegisterWorkerReply(_message.Message):
     __slots__ = ("worker", "incarnation", "cluster_id", "raft_index", "heartbeat_ms")
@@ -379,7 +413,7 @@ class RegisterWorkerReply(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "directories", "memory_bytes", "files", "counters")
+    __slots__ = ("worker", "incarnation", "directories", "memory_bytes", "files", "counters", "applications")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -393,13 +427,15 @@ class HeartbeatRequest(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     directories: _containers.RepeatedCompositeFieldContainer[Directory]
     memory_bytes: int
     files: int
     counters: _containers.ScalarMap[str, int]
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    applications: _containers.RepeatedCompositeFieldContainer[ApplicationHeld]
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("reregister", "raft_index")
@@ -531,7 +567,7 @@ class ListShufflesRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ShuffleInfo(_message.Message):
-    __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why", "epochs", "moves", "lost")
+    __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why", "epochs", "moves", "lost", "application_bytes", "application_files")
     KEY_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -546,6 +582,8 @@ class ShuffleInfo(_message.Message):
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FILES_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     application: str
     user: str
@@ -560,7 +598,9 @@ class ShuffleInfo(_message.Message):
     epochs: int
     moves: int
     lost: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., application: _Optional[str] = ..., user: _Optional[str] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., why: _Optional[str] = ..., epochs: _Optional[int] = ..., moves: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
+    application_bytes: int
+    application_files: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., application: _Optional[str] = ..., user: _Optional[str] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., why: _Optional[str] = ..., epochs: _Optional[int] = ..., moves: _Optional[int] = ..., lost: _Optional[int] = ..., application_bytes: _Optional[int] = ..., application_files: _Optional[int] = ...) -> None: ...
 
 class ListShufflesReply(_message.Message):
     __slots__ = ("shuffles", "total")

@@ -138,6 +138,7 @@ class Admin:
 
     def _shuffle(self, shuffle: Shuffle, application: Application) -> pb.ShuffleInfo:
         key, moves = shuffle.key, moved_count(shuffle.moves)
+        held = self._leader.usage.of(key.instance)
         return pb.ShuffleInfo(
             key=pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation),
             application=application.name,
@@ -153,6 +154,8 @@ class Admin:
             epochs=shuffle.partitions + moves if shuffle.kind == KIND_REDUCE else 0,
             moves=moves,
             lost=shuffle.lost,
+            application_bytes=held.size_bytes,
+            application_files=held.files,
         )
 
     def _why(self, application: Application) -> str:

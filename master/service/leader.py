@@ -35,6 +35,7 @@ from holdfast.master.core import commands as cmd
 from holdfast.master.core.liveness import Liveness, Timing
 from holdfast.master.core.records import Answer, Application
 from holdfast.master.core.state import State
+from holdfast.master.core.usage import Usage
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import RaftNode
 from holdfast.master.service.proposer import Proposer, translate
@@ -69,6 +70,8 @@ class Leader:
         self.proposer = Proposer(node, self.now_ms, self.http_of)
         #: last heartbeats by worker number, heard in this leadership; only of workers that the state knows
         self.reports: dict[int, Report] = {}
+        #: who holds how much, as those heartbeats say
+        self.usage = Usage()
         #: told whenever this master begins to lead, or ends; in the event loop
         self.listeners: list[Callable[[bool], None]] = []
         #: set when a worker was lost, is back, or registered
@@ -109,6 +112,7 @@ class Leader:
             self.followed.clear()
             self.liveness.lead(self.now_ns())
             self.reports.clear()
+            self.usage = Usage()
             self._tick = asyncio.get_running_loop().create_task(self._run())
             self._tick.add_done_callback(self.watch)
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.common.errors import ProtocolError, Status
+from holdfast.common.limits import APPLICATIONS_TOLD_MAX, SHUFFLES_TOLD_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.bounds import DIRECTORIES_MAX
@@ -17,6 +18,7 @@ from holdfast.master.core.records import Directory, Worker
 from holdfast.master.core.state import State
 from holdfast.master.placement.ring import Candidate
 from holdfast.master.service.leader import Leader, Report, key_of
+from holdfast.master.service.quotas import Quotas
 from holdfast.master.service.room import no_room, takes
 
 #: Counters that a heartbeat may carry; they are shown to people as they are.
@@ -30,9 +32,11 @@ class Registry:
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
+        self.quotas = Quotas(leader)
 
     async def register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         """Take note of a worker's start; return its number."""
+        _check_applications(request.applications)
         body = cmd.RegisterWorker(
             uid=request.uid,
             name=request.name,
@@ -50,9 +54,12 @@ class Registry:
         answer = await self._leader.command("Registry/RegisterWorker", request, body)
         self._leader.liveness.heard_worker(self._leader.now_ns(), answer.value, request.incarnation)
         first = pb.HeartbeatRequest(
-            worker=answer.value, incarnation=request.incarnation, directories=request.directories
+            worker=answer.value,
+            incarnation=request.incarnation,
+            directories=request.directories,
+            applications=request.applications,
         )
-        self._leader.reports[answer.value] = Report(request.incarnation, first)
+        self._heed(first)
         self._leader.workers_changed.set()
         return pb.RegisterWorkerReply(
             worker=answer.value,
@@ -69,6 +76,7 @@ class Registry:
                 f"a heartbeat has at most {DIRECTORIES_MAX} directories and {_COUNTERS_MAX} counters",
                 status=Status.BAD_REQUEST,
             )
+        _check_applications(request.applications)
 
         def read(state: State) -> Worker | None:
             worker = state.workers.get(request.worker)
@@ -79,8 +87,13 @@ class Registry:
         if worker is None:
             return pb.HeartbeatReply(reregister=True, raft_index=index)
         self._leader.liveness.heard_worker(self._leader.now_ns(), worker.id, worker.incarnation)
-        self._leader.reports[worker.id] = Report(request.incarnation, request)
+        self._heed(request)
         return pb.HeartbeatReply(raft_index=index)
+
+    def _heed(self, beat: pb.HeartbeatRequest) -> None:
+        self.quotas.heard(beat.worker, beat.applications)
+        beat.ClearField("applications")
+        self._leader.reports[beat.worker] = Report(beat.incarnation, beat)
 
     async def check_shuffles(self, request: pb.CheckShufflesRequest) -> pb.CheckShufflesReply:
         """Return which keys the masters dropped, and which they never heard of; the worker may delete the former."""
@@ -125,3 +138,11 @@ class Registry:
             report = self._leader.reports.get(worker.id)
             heard = report is not None and report.incarnation == worker.incarnation
             yield worker, report.heartbeat.directories if report is not None and heard else None
+
+
+def _check_applications(told: Sequence[pb.ApplicationHeld]) -> None:
+    if len(told) > APPLICATIONS_TOLD_MAX or any(len(each.largest) > SHUFFLES_TOLD_MAX for each in told):
+        raise ProtocolError(
+            f"a worker tells of at most {APPLICATIONS_TOLD_MAX} applications and {SHUFFLES_TOLD_MAX} shuffles of each",
+            status=Status.BAD_REQUEST,
+        )

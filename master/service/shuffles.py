@@ -117,6 +117,7 @@ class Shuffles:
             key, request = await self._that_takes_data(key, request)
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
         if shuffle is None or not _same_shape(shuffle, request):
+            self._registry.quotas.check(key)
             await self._open(key, request, shuffle)
             shuffle = self._leader.peek(lambda state: state.shuffle(key)) or await self._shuffle(key)
         array, workers = shuffle.assignment, await self._workers(shuffle)

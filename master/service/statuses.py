@@ -38,6 +38,7 @@ _CODES = {
     Status.CONFLICT: "already_exists",
     Status.WORKER_CONFLICT: "already_exists",
     Status.NO_ROOM: "resource_exhausted",
+    Status.QUOTA_EXCEEDED: "resource_exhausted",
     Status.TOO_LARGE: "resource_exhausted",
     Status.BAD_REQUEST: "invalid_argument",
     Status.BAD_FRAME: "invalid_argument",

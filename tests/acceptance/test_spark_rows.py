@@ -4,20 +4,22 @@ Everything is pushed to the workers and read from them (`World.through` counts i
 shuffle gives. One Spark serves most tests.
 """
 
+import getpass
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.client import Session
+from holdfast.client import QuotaExceededError, Session
 from holdfast.client.cluster import local_cluster
 from holdfast.client.direct import ask
-from holdfast.common.limits import MIB
+from holdfast.common.limits import KIB, MIB
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.storage.layout import shuffle_folder
 from tests.acceptance.spark_world import MASTER, SMALL_FRAMES, Spark, World, conf, key_of
 from tests.acceptance.test_push_rows import bytes_in
+from tests.support.reduce_client import push
 from tests.support.waiting import wait_until
 
 pytest.importorskip("pyspark")
@@ -276,6 +278,42 @@ def test_row_28_without_workers_it_is_sparks_own_shuffle(tmp_path: Path, spark: 
         assert spark.ask("finish", "basic") == own["basic"]
         assert "falls back to Spark's own" in world.log()
         assert not world.shuffles()
+
+
+def test_row_42_over_its_quota_it_is_sparks_own_shuffle(tmp_path: Path, spark: Spark, own: dict[str, Any]) -> None:
+    """Spark's user holds what users may: with `fallback=auto` Spark's own shuffle is used, which is logged with the
+    masters' reason, and the answer is right; with `never` the job fails with that reason."""
+    quota = {"quota": {"user_bytes": "100KiB"}, "lease": {"heartbeat": "200ms"}}
+    reason = f'user "{getpass.getuser()}" holds '
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", settings=quota) as cluster,
+        Session(cluster.endpoints, app="before") as session,
+    ):
+        full = session.register_reduce_shuffle(1)
+        full.commit([push(full, 0, 0, [(0, bytes(200 * KIB))])])
+
+        def over() -> bool:
+            try:
+                session.register_reduce_shuffle(1).unregister()
+            except QuotaExceededError:
+                return True
+            return False
+
+        wait_until(over, "the heartbeat that tells it")
+
+        def job() -> Any:
+            spark.ask("prepare", "basic")
+            return spark.ask("finish", "basic")
+
+        world = World(cluster, spark, tmp_path)
+        spark.begin(conf(cluster.endpoints), MASTER)
+        assert job() == own["basic"]
+        assert "falls back to Spark's own" in world.log()
+        assert reason in world.log()
+        assert not world.shuffles()
+        world.begin()
+        with pytest.raises(AssertionError, match=reason):
+            job()
 
 
 def test_row_52_written_by_the_jvm_and_read_by_python(world: World) -> None:

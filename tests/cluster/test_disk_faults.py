@@ -56,7 +56,6 @@ LONG = pytest.mark.long
 def test_a_disk_that_fails_mid_push(tmp_path: Path, error: str, copies: int) -> None:
     """The first worker's disk fails after some MiB: pushes move on, and with two copies, or if it is only full, all is
     read; else what it had is lost by name. Its status says what is wrong."""
-    # What is full has held more than the room that MAP files leave free.
     after, mib = (72, 150 * (3 - copies)) if error == "ENOSPC" else (8, 40)
     faults = {"disk_error_rate": 1.0, "disk_error": error, "disk_error_after": f"{after}MiB"}
     with (
@@ -74,7 +73,8 @@ def test_a_disk_that_fails_mid_push(tmp_path: Path, error: str, copies: int) -> 
         assert error in told["faults"][0]
         (directory,) = told["directories"]
         if error == "ENOSPC":
-            assert directory["free_bytes"] < 2 * MIB
+            # While pushes come what is in the log counts twice, since it has to be written elsewhere.
+            assert directory["free_bytes"] < after * MIB // 4
         else:
             assert not directory["healthy"]
             assert "writing failed" in directory["problem"]

@@ -13,9 +13,10 @@ from holdfast.client.cluster import LocalCluster
 from holdfast.common.errors import HoldfastError, NoRoomError, Status
 from holdfast.common.messages import Ack
 from holdfast.common.net.control import ControlClient
+from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_messages import SealFlag
 from tests.cluster.masters import HASTY, agree, leader_of, run
-from tests.cluster.reduce_peers import ReduceDriver, metric, push_one_each, world
+from tests.cluster.reduce_peers import Peer, ReduceDriver, metric, push_one_each, world
 from tests.support.waiting import wait_until_async
 
 
@@ -231,6 +232,42 @@ def test_next_leader_seals_what_starts_have_left(own: LocalCluster):
             assert not peers[1].seals
             old.start()
             await agree(driver.client)
+
+    run(story())
+
+
+def test_without_room_nothing_is_made_and_full_epochs_are_sealed_once(own: LocalCluster):
+    """While all workers say that they are full a revive makes nothing, costs no command and tells the limits, and so
+    does registering; the full epoch is sealed early, once, however often clients ask; room at one of them is used."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            placed, _ = await driver.open()
+
+            async def beat(peer: Peer, full: str) -> None:
+                directory = pb.Directory(path="/d", tier="SSD", free_bytes=1, healthy=True, full=full)
+                beat = pb.HeartbeatRequest(worker=peer.number, incarnation=1, directories=[directory])
+                await driver.client.call("Registry/Heartbeat", beat)
+
+            for peer in peers:
+                await beat(peer, "9 MiB used of 9 MiB")
+            commands = metric(own, "holdfast_master_commands_proposed")
+            failed = [pb.FailedEpoch(partition=2, epoch=0, status=Status.HARD_SPLIT)]
+            request = pb.ReviveRequest(key=driver.key(1), failed=failed, holder=driver.holder)
+            for _ in range(3):
+                reply = await driver.client.call("Shuffles/Revive", request)
+                assert not reply.locations
+                assert f"worker {peers[1].name}: /d (SSD) 9 MiB used of 9 MiB" in reply.room
+            holder = next(peer for peer in peers if peer.number == placed.partitions[2].primary)
+            await wait_until_async(lambda: metric(own, "holdfast_master_early_seals") == 1, "the early seal")
+            assert [(each.flags, each.epochs) for each in holder.seals] == [(0, [(2, 0)])]
+            with pytest.raises(NoRoomError, match="9 MiB used of 9 MiB"):
+                await driver.open(shuffle=2)
+            assert metric(own, "holdfast_master_commands_proposed") == commands
+            await beat(holder, "")
+            reply = await driver.client.call("Shuffles/Revive", request)
+            assert [(each.epoch, each.primary) for each in reply.locations] == [(1, holder.number)]
+            assert not reply.room
 
     run(story())
 

@@ -17,7 +17,9 @@ from holdfast.client import Session
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.direct import worker_status
 from holdfast.client.server import wait_until
+from holdfast.common.limits import MIB
 from tests.support.disk_faults import MAPS, PARTITIONS, Pushers, judge, wanted
+from tests.support.tiers import watched
 
 SECONDS_MAX = 60.0
 
@@ -103,10 +105,11 @@ def push_and_judge(
 def test_a_disk_that_fills(tmp_path: Path, copies: int) -> None:
     """A tmpfs below one of three workers fills mid-push: hard splits, revives elsewhere, every record once."""
     root = tmp_path / "cluster"
-    with tmpfs(root / "w1", 96), three(root) as cluster:
+    with tmpfs(root / "w1", 96), three(root) as cluster, watched([root / "w1"]) as watch:
         assert push_and_judge(cluster, mib=400 // copies, copies=copies) == set()
         assert cluster.workers[0].running
-        assert wait_until(lambda: told(cluster)["free_bytes"] == 0, SECONDS_MAX)
+    # What is in the log needs as much room again when it is sealed, so half is the least that a full disk has held.
+    assert watch.most[root / "w1"] > 96 * MIB * 0.9 / 2
 
 
 def test_a_disk_that_somebody_else_fills(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from holdfast.worker.storage.verify import Severity, verify_directory
 from tests.support.forks import finish, start
 from tests.support.reduce_data import Writer
 from tests.support.storage_data import CheckHere
-from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World
+from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
 EPOCHS = [(partition, 0) for partition in range(8)]
 #: From the beginning of a key: in the key, in the head of the record, in its rows or checksum.

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -315,6 +316,29 @@ def test_batches_that_move_are_held_for_as_well(programs: Programs, tmp_path: Pa
         # What is filled, what is held, and copies of it.
         assert told["most"] <= 3 * holds
         pushing.check()
+
+
+def test_java_waits_for_room_and_says_which_limit_was_met(programs: Programs, tmp_path: Path) -> None:
+    """On one worker that may hold 72 MiB: a map that is more than that ends after its grace, naming the directory and
+    its capacity; what it left is dropped, and a second one, which begins while there is no room, waits for that and
+    is read."""
+    root = tmp_path / "cluster"
+    directory = {"path": str(root / "w1"), "capacity": "72MiB"}
+    settings: dict[str, dict[str, object]] = {"worker": {"disk_reserve": "1MiB", "directories": [directory]}}
+    with (
+        local_cluster(masters=1, workers=1, dir=root, settings=settings) as cluster,
+        Session(cluster.endpoints, app="room") as session,
+    ):
+        waiting = Pushing(programs, cluster, session, maps=1)
+        hasty = Pushing(programs, cluster, session, maps=1, holds=(str(8 * MIB), "1500"))
+        hasty.say(records=1_000, sizes=[100 * KIB], codec="NONE")
+        (failed,) = hasty.results().values()
+        assert failed["status"] == Status.NO_ROOM, failed
+        assert re.search(r"worker w1: .*/w1 \(SSD\) .* used of 72\.0 MiB, the capacity", failed["error"]), failed
+        waiting.say(records=100, sizes=[100 * KIB], codec="NONE")
+        hasty.shuffle.unregister()
+        assert {result["status"] for result in waiting.results().values()} == {0}
+        waiting.check()
 
 
 @pytest.mark.long

@@ -23,6 +23,7 @@ from holdfast.client.core.check import IncompleteError
 from holdfast.client.core.chunk_fetch import ChunkFetch, EpochKey
 from holdfast.client.core.fetch import AskMasters, CloseStream, Complete, Effect, Failed, OpenStream
 from holdfast.client.core.locations import Locations
+from holdfast.client.core.revivals import NO_ROOM_GRACE_NS
 from holdfast.client.reduce_shuffle import Routes
 from holdfast.client.status import PushStatus
 from holdfast.common.batch import Codec, parse_batches
@@ -165,7 +166,7 @@ class Plan:
 
 async def push(executor: Executor, shuffle: ShuffleHere, plan: Plan, rng: random.Random) -> PushStatus:
     """Run one attempt to its end; raises what ended it."""
-    ticket = SimpleNamespace(endpoints="", holder=shuffle.holder)
+    ticket = SimpleNamespace(endpoints="", holder=shuffle.holder, no_room_grace_ns=NO_ROOM_GRACE_NS)
     face: Any = SimpleNamespace(
         key=shuffle.key,
         ack=shuffle.ack,

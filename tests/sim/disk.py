@@ -10,7 +10,7 @@ product.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,6 +22,8 @@ from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import SealedEpoch
 from holdfast.worker.core.reduce import Decision, EpochState
+from holdfast.worker.core.space import Space
+from holdfast.worker.core.usage import Held
 from holdfast.worker.server.standing import KeptStanding
 from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.reduce_recovery import Left, is_cut
@@ -144,11 +146,30 @@ class Store:
         self.sealing: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]] = {}
         self._mine: dict[EpochKey, Pile] = {}
         self.speed = 0.01
+        self.away = None
+        #: one directory, and nowhere to move to; its `choose` and `step`
+        self.tiering = self
 
     # writing
 
-    def rooms(self, share: float, reserve: int) -> list[int]:
-        return [0 if self.disk.full else 1 << 40]
+    def choose(self, hint: int, ack: Ack) -> int | None:
+        return None if self.disk.full else 0
+
+    def step(self, now: float) -> list[tuple[int, int]]:
+        return []
+
+    def look(self, share: float, reserve: int) -> list[Space | None]:
+        return [Space(0, 1 << 41, 0 if self.disk.full else 1 << 40, 0, 0, 0, share)]
+
+    def limits_met(self, share: float, reserve: int, least: int) -> list[str]:
+        return ["the disk is full" if self.disk.full else ""]
+
+    def held(self) -> Iterator[tuple[ShuffleKey, Held]]:
+        """What is sealed; what is open core/reduce.py counts."""
+        return ((key.shuffle, Held(sealed.answer.size_bytes, 1)) for key, sealed in self.disk.index.items())
+
+    def has_file(self, state: EpochState) -> bool:
+        return state.copy is not None
 
     def past(self, shuffle: ShuffleKey) -> tuple[bool, list[tuple[int, int]]]:
         disk = self.disk

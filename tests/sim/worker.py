@@ -128,6 +128,7 @@ class SimWorker:
                 begin=self.pushes.begin,
                 forget=self.pushes.forget,
                 sealed_only=self.pushes.reduce.sealed_only,
+                pushes=self.pushes,
             )
             place = Place(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
             self._loop.create_task(Registration(store, self.standing, counters, server, place).run(""))

@@ -74,3 +74,8 @@ class CheckHere:
         with contextlib.redirect_stdout(output):
             check.main(*self._arguments)
         return output.getvalue(), None
+
+
+def rooms_of(store: Store, share: float, reserve_bytes: int) -> list[int]:
+    """What REDUCE partitions may grow in each directory, in bytes."""
+    return [space.room if space is not None else 0 for space in store.look(share, reserve_bytes)]

@@ -101,7 +101,6 @@ def test_values_and_units():
         ),
         ("[tiers]\npromote = true\npromote_quota = 0.96", "[tiers] promote_quota must be at most high_watermark"),
         ("[tiers]\nrange = 0", "[tiers] range must be 1 or more"),
-        ('[tiers]\ncheck_interval = "0"', "[tiers] check_interval must be above 0"),
         ('[tiers]\nbackoff = "all"', 'tiers.backoff wants one of "any", "directory", not "all"'),
         ("[[worker.directories]]\ntier = 1", 'h.toml line 1: worker.directories[0] needs the key "path"'),
         ('[worker]\nx = "1\n', "h.toml: not valid TOML"),

@@ -30,6 +30,9 @@ class Faults:
     error: int = errno.EIO
     #: bytes that are written before anything fails
     error_after: int = 0
+    #: failures after which the disk is well again; 0: it stays as it is
+    error_count: int = 0
+    _failed: int = 0
     _written: int = 0
     #: when a narrow disk has done all that it was given
     _free_at: float = 0.0
@@ -46,6 +49,7 @@ class Faults:
             float(section.disk_error_rate),
             getattr(errno, section.disk_error),
             int(section.disk_error_after),
+            section.disk_error_count,
         )
 
     def active(self) -> list[str]:
@@ -57,7 +61,8 @@ class Faults:
             told.append(f"disk_rate={self.bytes_per_second}B/s")
         if self.error_rate:
             after = f" after {self.error_after} B" if self.error_after else ""
-            told.append(f"disk_error_rate={self.error_rate} ({errno.errorcode[self.error]}{after})")
+            times = f", {self.error_count} times" if self.error_count else ""
+            told.append(f"disk_error_rate={self.error_rate} ({errno.errorcode[self.error]}{after}{times})")
         return told
 
     def disk(self) -> Disk:
@@ -74,16 +79,24 @@ class Faults:
 
     def strike(self, size: int = 0) -> None:
         """Raise OSError at the rate asked for, once so much is written; `size` bytes more are about to be."""
-        if not self.error_rate:
+        if not self.error_rate or self._healed:
             return
         if self._written + size <= self.error_after:
             self._written += size
-        elif self._random.random() < self.error_rate:
+            return
+        if self.error != errno.ENOSPC:  # what is full takes what still fits; what broke, broke for small writes too
+            self._written = self.error_after
+        if self._random.random() < self.error_rate:
+            self._failed += 1
             raise OSError(self.error, f"{os.strerror(self.error)} (asked for by [faults])")
+
+    @property
+    def _healed(self) -> bool:
+        return 0 < self.error_count <= self._failed
 
     def room(self, size: int, free: int) -> tuple[int, int]:
         """Capacity and free bytes: what is there, or what the settings leave of it."""
-        if not self.error_rate or self.error != errno.ENOSPC:
+        if not self.error_rate or self._healed or self.error != errno.ENOSPC:
             return size, free
         return min(size, self.error_after), max(0, min(free, self.error_after - self._written))
 

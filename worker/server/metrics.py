@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from holdfast.worker.server.status import Status
 
 _PREFIX = "holdfast_worker_"
-_DIRECTORY_GAUGES = ("capacity_bytes", "used_bytes", "free_bytes")
+_DIRECTORY_GAUGES = ("capacity_bytes", "used_bytes", "free_bytes", "healthy", "errors", "flush_us", "fetch_us")
 
 
 class Exposition(Collector):

@@ -34,6 +34,7 @@ from holdfast.worker.server.seal_service import SealService
 from holdfast.worker.server.standing import KeptStanding, Place, Standing, directory_paths
 from holdfast.worker.server.status import Status, resident_bytes
 from holdfast.worker.server.stream_service import StreamService
+from holdfast.worker.storage.monitor import Monitor
 from holdfast.worker.storage.prepare import Pending
 from holdfast.worker.storage.store import Store
 
@@ -63,6 +64,7 @@ class Worker:
     def __init__(self, config: Config, store: Store) -> None:
         self._config = config
         self._store = store
+        self._monitor = store.monitor(config.disk_check.interval.seconds)
 
     async def run(self) -> None:
         """Serve until told to stop. Raises OSError if a port is taken."""
@@ -95,13 +97,17 @@ class Worker:
         for sentence in (*store.report, *faults.active()):
             _log.info(sentence)
         status = Status(standing, store, counters, pool, frames, server, faults, place)
+        self._monitor.start()
         beside = asyncio.create_task(self._beside(status, http))
         await asyncio.wait({stop_task := asyncio.create_task(stop.wait()), beside}, return_when=asyncio.FIRST_COMPLETED)
         if not stop_task.done():
             beside.result()  # raises what ended it
-        await _finish(status)
+        in_time = await _finish(status)
         beside.cancel()
         await asyncio.gather(beside, return_exceptions=True)
+        self._monitor.close()
+        if store.hanging or not in_time:
+            _leave()
 
     async def _beside(self, status: Status, http: socket.socket) -> None:
         """What runs beside the data port: ticks, HTTP, registration. Ends only by an error or by being cancelled."""
@@ -111,7 +117,7 @@ class Worker:
         registration = Registration(self._store, status.standing, status.counters, status.data, status.place)
         registration.memory = resident_bytes
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_tick(status))
+            tasks.create_task(_tick(status, self._monitor))
             tasks.create_task(registration.run(",".join(map(str, self._config.worker.masters))))
             runner = await serve_http(http, status)
             _calm_collector()
@@ -172,21 +178,32 @@ def _say_ready(standing: Standing, place: Place) -> None:
     sys.stdout.flush()
 
 
-async def _tick(status: Status) -> None:
-    """What happens once a second: expiry, idle memory given back, and the standing kept if it has changed."""
-    kept = KeptStanding.of(status.standing)
+async def _tick(status: Status, monitor: Monitor) -> None:
+    """What happens once a second: disks looked at, expiry, idle memory given back, and the standing kept if it has
+    changed. Nothing of it waits for a disk, since that is how a disk that hangs is noticed."""
+    kept, writing = KeptStanding.of(status.standing), None
     while True:
         await asyncio.sleep(TICK_SECONDS)
         status.data.tick()
+        monitor.look()  # behind what splits epochs: those of a directory that was isolated are split before it returns
         status.pool.trim()
         now = KeptStanding.of(status.standing)
-        if now != kept:
-            await asyncio.to_thread(now.write, directory_paths(status.store))
+        if now != kept and (writing is None or writing.done()):
+            writing = asyncio.create_task(asyncio.to_thread(now.write, directory_paths(status.store)))
             kept = now
 
 
-async def _finish(status: Status) -> None:
-    """Take nothing new, let seals on their way end, say good-bye to every connection."""
+def _leave() -> None:
+    """End this process now: threads that wait for a disk that hangs would hold it up for as long as that hangs. Storage
+    is left as after a kill, which loses nothing."""
+    _log.warning("ending without a disk that hangs")
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+async def _finish(status: Status) -> bool:
+    """Take nothing new, let seals on their way end, say good-bye to everybody; False if a disk does not answer."""
     ending = RetryError("this worker is ending")
     status.data.accept(False, str(ending))
     status.frames.stop_accepting()
@@ -198,4 +215,9 @@ async def _finish(status: Status) -> None:
         _log.warning("ending with seals on their way", extra={"seals": running})
     status.data.pushes.forwarder.close()
     await status.frames.close(ending)
-    await asyncio.to_thread(KeptStanding.of(status.standing).write, directory_paths(status.store))
+    try:
+        async with asyncio.timeout(STOP_SECONDS_MAX):
+            await asyncio.to_thread(KeptStanding.of(status.standing).write, directory_paths(status.store))
+    except TimeoutError:
+        return False
+    return True

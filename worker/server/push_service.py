@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +25,7 @@ from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCredit
 from holdfast.worker.core.credits import Credits
 from holdfast.worker.core.reduce import EPOCHS_MAX, Decision, EpochState, Life, Limits, Reduce
+from holdfast.worker.core.usage import Held
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.forwarding import Forwarder
@@ -380,10 +381,17 @@ class PushService:
 
     def full(self) -> list[str]:
         """For each directory which limit keeps epochs from growing there, for people; "" while they may."""
-        told = self._store.full(DISK_RESERVE_SHARE, self._disk_reserve, ROOM_BYTES_MIN)
+        told = self._store.limits_met(DISK_RESERVE_SHARE, self._disk_reserve, ROOM_BYTES_MIN)
         if self.reduce.epochs >= EPOCHS_MAX:
             return [why or f"{EPOCHS_MAX} epochs are open on this worker" for why in told]
         return told
+
+    def held(self) -> Iterator[tuple[ShuffleKey, Held]]:
+        """Yield what each shuffle has in epochs that are not sealed; one that is in the log only has no file."""
+        for key, shuffle in self.reduce.shuffles.items():
+            states = shuffle.epochs.values()
+            files = sum(map(self._store.reduce.has_file, states))
+            yield key, Held(sum(state.size_bytes for state in states), files)
 
     def forget(self, shuffle: ShuffleKey) -> None:
         """The masters do not know a shuffle: take nothing more for it. Storage removes what is there."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import lmdb
@@ -17,6 +18,7 @@ from holdfast.common.errors import HoldfastError, NoRoomError, Status
 from holdfast.common.ids import Generation, Incarnation, Instance, RaftIndex, ShuffleId, ShuffleKey, WorkerId
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.core.forgetting import batches, judge
+from holdfast.worker.core.usage import by_application
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
 from holdfast.worker.server.standing import KeptStanding, Place, Standing, directory_paths
@@ -112,7 +114,23 @@ class Registration:
             boot_id=self._store.boot_id,
             version=place.version,
             raft_index=standing.raft_index,
+            applications=self._applications(),
         )
+
+    def _applications(self) -> list[pb.ApplicationHeld]:
+        """Who holds how much here."""
+        return [
+            pb.ApplicationHeld(
+                instance=each.instance,
+                bytes=each.held.size_bytes,
+                files=each.held.files,
+                largest=[
+                    pb.ShuffleHeld(shuffle=shuffle, bytes=held.size_bytes, files=held.files)
+                    for shuffle, held in each.largest
+                ],
+            )
+            for each in by_application(chain(self._store.held(), self._server.pushes.held()))
+        ]
 
     def _directories(self) -> list[pb.Directory]:
         return [
@@ -126,6 +144,11 @@ class Registration:
                 healthy=found.healthy,
                 problem=found.problem,
                 full=full,
+                device=found.device,
+                state=found.state,
+                errors=found.errors,
+                flush_us=found.flush_us,
+                fetch_us=found.fetch_us,
             )
             for found, full in zip(self._store.directories(), self._server.pushes.full(), strict=True)
         ]
@@ -175,6 +198,7 @@ class Registration:
             memory_bytes=self.memory(),
             files=self._store.files,
             counters=self._counters.as_dict(),
+            applications=self._applications(),
         )
 
     # Forgetting.

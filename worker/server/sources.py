@@ -17,6 +17,7 @@ from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, R
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.limits import KIB
 from holdfast.common.messages import DataFlag, StreamData
+from holdfast.common.net.frames import Times
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
 from holdfast.worker.core.cut import Cutter
 from holdfast.worker.storage.handles import Handle, OpenFiles
@@ -48,6 +49,8 @@ class Sending(NamedTuple):
     #: (offset, length); one, unless it was cut for a range of maps
     ranges: Sequence[tuple[int, int]]
     size: int
+    #: how long reads from where it lies take
+    fetches: Times | None
 
 
 class Source(Protocol):
@@ -105,7 +108,7 @@ class MapSource:
             stream=stream, sequence=self._sequence, file=piece.file, region=piece.region, flags=flags, runs=runs
         )
         self._sequence += 1
-        return Sending(data.encode(), piece.fileno, piece, [(offset, size)], size)
+        return Sending(data.encode(), piece.fileno, piece, [(offset, size)], size, piece.fetches)
 
     def end(self, stream: int) -> bytes:
         return StreamData(stream=stream, sequence=0, file=0, region=0, flags=DataFlag.END, runs=[]).encode()
@@ -130,6 +133,7 @@ class _Chunk(NamedTuple):
     body: Handle | Distant
     ranges: list[tuple[int, int]]
     size: int
+    fetches: Times | None
 
 
 class Distant:
@@ -212,7 +216,7 @@ class ChunkSearch:
                 # A chunk that was fetched lies at the start of what it was fetched into.
                 base = 0 if isinstance(body, Distant) else row.offset
                 if self._is_whole(row):
-                    yield _Chunk(file, number, body, [(base, row.length)], row.length)
+                    yield _Chunk(file, number, body, [(base, row.length)], row.length, place.fetches)
                     continue
                 some: list[tuple[int, int]] = []
                 if view is not None:
@@ -228,7 +232,7 @@ class ChunkSearch:
                         yield None
                 if some:
                     ranges = [(base + start, length) for start, length in some]
-                    yield _Chunk(file, number, body, ranges, sum([length for _, length in ranges]))
+                    yield _Chunk(file, number, body, ranges, sum([length for _, length in ranges]), place.fetches)
             if not rows:
                 yield None
 
@@ -355,7 +359,7 @@ class ChunkSource:
         )
         self._sequence += 1
         # What is fetched counts until its last frame is sent.
-        return Sending(data.encode(), handle.fd, chunk.body, ranges, size)
+        return Sending(data.encode(), handle.fd, chunk.body, ranges, size, chunk.fetches)
 
     def end(self, stream: int) -> bytes:
         return ChunksData(stream=stream, sequence=0, file=0, chunk=0, flags=ChunkFlag.END).encode()

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import logging
 import struct
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.common.checksum import crc32c
 from holdfast.common.ids import NO_WORKER, Incarnation, RaftIndex, WorkerId
+from holdfast.worker.core.health import State
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.store import Store
 
 _log = logging.getLogger(__name__)
+
+#: One for each directory, of which a process has a few.
+_WRITING: dict[Path, threading.Lock] = {}
 
 #: Name of the file; the other names in a storage directory are in storage/layout.py.
 STANDING = "standing"
@@ -70,8 +75,8 @@ class Standing:
 
 
 def directory_paths(store: Store) -> list[Path]:
-    """Where a worker keeps its standing."""
-    return [Path(directory.path) for directory in store.directories()]
+    """Where a worker keeps its standing: in all directories but those that hang, which would hold it up."""
+    return [Path(found.path) for found in store.directories() if found.state != State.HANGING.value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,8 @@ class KeptStanding:
         """Put it into every directory, synced. Blocks; one directory that fails does not keep the others from it."""
         for directory in directories:
             try:
-                Disk().replace(directory / STANDING, self.encode())
+                # A registration and the tick of a second may write at the same time.
+                with _WRITING.setdefault(directory, threading.Lock()):
+                    Disk().replace(directory / STANDING, self.encode())
             except OSError as error:
                 _log.warning("cannot be written", extra={"path": directory / STANDING, "why": error.strerror})

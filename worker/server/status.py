@@ -90,6 +90,7 @@ class Status:
             "files_moved": self.store.tiering.counts.files,
             "moved_bytes": self.store.tiering.counts.bytes,
             "moves_failed": self.store.tiering.counts.failed,
+            **(self.store.away.counts() if self.store.away is not None else {}),
         }
 
     def as_dict(self) -> dict[str, Any]:
@@ -117,8 +118,14 @@ class Status:
                     "free_bytes": found.free_bytes,
                     "healthy": found.healthy,
                     "problem": found.problem,
+                    "device": found.device,
+                    "state": found.state,
+                    "errors": found.errors,
+                    "flush_us": found.flush_us,
+                    "fetch_us": found.fetch_us,
+                    "full": full,
                 }
-                for found in self.store.directories()
+                for found, full in zip(self.store.directories(), self.data.pushes.full(), strict=True)
             ],
             **self.gauges(),
             "counters": self.totals(),

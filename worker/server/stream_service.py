@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Iterator
 
 from holdfast.common.errors import CorruptError, HoldfastError
@@ -239,7 +240,11 @@ class StreamService:
         request_id, fileno, ranges = source.header.request_id, sending.fileno, sending.ranges
         small = sending.size <= SMALL_BYTES and connection.held_bytes < SMALL_HELD_BYTES_MAX
         if small or len(ranges) > 1:
+            began = time.perf_counter_ns()
             parts = [os.pread(fileno, length, offset) for offset, length in ranges]
+            ended = time.perf_counter_ns()
+            if sending.fetches is not None:
+                sending.fetches.add(ended, ended - began)
             if sum(map(len, parts)) == sending.size:
                 connection.send(source.type, request_id, sending.meta, b"".join(parts), response=True)
                 return
@@ -247,7 +252,7 @@ class StreamService:
                 connection.abort(CorruptError("a file is shorter than its index says"))
                 return
         # A file that was cut is left to sendfile, which ends the connection.
-        file_range = FileRange(fileno, sending.owner, *ranges[0])
+        file_range = FileRange(fileno, sending.owner, *ranges[0], sending.fetches)
         connection.send_range(source.type, request_id, sending.meta, file_range)
 
     def _send_end(self, connection: ServerConnection, stream: int, source: Source) -> None:

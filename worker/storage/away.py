@@ -27,7 +27,7 @@ from holdfast.common.dfs.names import (
     parse_shuffle,
     worker_folder,
 )
-from holdfast.common.dfs.store import DfsStore
+from holdfast.common.dfs.store import Counts, DfsStore
 from holdfast.common.errors import CorruptError, HoldfastError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import CHUNK_BYTES
@@ -195,6 +195,16 @@ class Away:
         while self._freed:
             self._fetched_bytes -= self._freed.popleft()
         return self._fetched_bytes
+
+    def counts(self) -> dict[str, int]:
+        """What the store did so far, by name."""
+        counts = self._store.counts if self._store is not None else Counts()
+        return {
+            "dfs_put_bytes": counts.put_bytes,
+            "dfs_read_bytes": counts.read_bytes,
+            "dfs_retries": counts.retries,
+            "dfs_failures": counts.failures,
+        }
 
     @property
     def fetched_bytes(self) -> int:

@@ -1,9 +1,9 @@
 """The file `dfs` of a storage directory: this worker has used that DFS, and whether its files there have to be found.
 
-Rules: the file is in every directory from before the first move to the DFS on, so that it outlives an index, and a
-disk: a directory whose index is new takes it over from the others, with the word that something may be missing, before
-its index is made. That word goes when the DFS has been searched, and not before. Bytes in docs/disk_format.md. Called
-by store.py and away.py.
+Rules: the file is in every directory from before the first move to the DFS on, so it outlives an index, and a disk: a
+directory whose index is new takes it over from the others, with the word that something may be missing, before its
+index is made. That word goes when the DFS has been searched, and not before. Bytes in docs/disk_format.md. Called by
+store.py and away.py.
 """
 
 from __future__ import annotations

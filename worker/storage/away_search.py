@@ -124,7 +124,7 @@ class AwaySearch:
             if key.shuffle in self._forgotten:
                 return
             home.index.put_items(data_items(replace(record, epochs=epochs), token))
-            home.note_away(key, token)
+            home.note_away(key, token, size)
         self.found += 1
         self._on_loop(lambda: self._pass_over([one for one, _ in epochs]))
 

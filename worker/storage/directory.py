@@ -7,22 +7,24 @@ the loop thread and in the sealer's threads, so they are guarded by one lock.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import lmdb
-
 from holdfast.common.errors import CorruptError, NoRoomError
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.messages import Ack, FileTotals, MapSealed
+from holdfast.worker.core.health import Limits, WindowMean
+from holdfast.worker.core.usage import Held
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import ShuffleSum
+from holdfast.worker.storage.condition import Condition
 from holdfast.worker.storage.disk import Disk, bytes_on_disk
 from holdfast.worker.storage.footers import read_data_footer, read_footer
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
-from holdfast.worker.storage.index import Found, Index, Reader
+from holdfast.worker.storage.index import META_KEY, Found, Index, Reader
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.records import encode_key
 from holdfast.worker.storage.reduce_directory import ReduceDirectory
@@ -51,6 +53,8 @@ class Tables:
     failed_epochs: set[EpochKey] = field(default_factory=set)
     #: files on the DFS whose epochs are in the index here, with the tokens of their names
     away: dict[ShuffleKey, dict[DataKey, bytes]] = field(default_factory=dict)
+    #: their bytes
+    away_bytes: Counter[ShuffleKey] = field(default_factory=Counter)
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
@@ -81,20 +85,23 @@ class StorageDirectory:
         old_logs: set[int],
         unnamed: bool,
         segment_bytes: int,
+        limits: Limits,
+        average_ns: int,
     ) -> None:
         self.root = root
         self.root_text = str(root)
         self.tier = tier
         self.capacity_bytes = capacity_bytes
         self.identity = identity
-        self._identity_path = root / names.IDENTITY
         self.index = index
         self.tables = tables
-        #: why nothing more is written here; "" while all is well
-        self.problem = ""
+        self.condition = Condition(root, identity.encode(), limits)
+        #: how long writes here and reads from here take
+        self.flushes, self.fetches = WindowMean(average_ns), WindowMean(average_ns)
         #: what writers may still add before the next look
         self.room = Room()
         self._lock_file = lock
+        self._pool = pool
         self._disk = disk
         self._guard = threading.Lock()
         self._folders = Folders(disk, root / names.DATA)
@@ -121,9 +128,10 @@ class StorageDirectory:
             old_logs=old_logs,
             unnamed=unnamed,
             failed=tables.failed_epochs,
-            broke=self._broke,
+            broke=self.condition.broke,
             segment_bytes=segment_bytes,
             room=self.room,
+            flushes=self.flushes,
         )
 
     # writing
@@ -141,6 +149,7 @@ class StorageDirectory:
             on_failed=self._on_failed,
             on_grown=self._sealer.write_back,
             room=self.room,
+            flushes=self.flushes,
         )
         with self._guard:
             self.tables.writers[key] = writer
@@ -198,27 +207,25 @@ class StorageDirectory:
             self._disk.sync_folder(mark.parent)
         except OSError as second:
             # Without the mark a restart finds an unsealed file, never read either; but the disk is not to be trusted.
-            self.problem = f"cannot mark {writer.key} as failed: {second}"
-        self._broke(error)
-
-    def look(self) -> str:
-        """Why nothing more is written here; "" while all is well. One stat: a directory that was deleted, emptied or
-        unmounted goes on taking writes into files that nobody can find."""
-        if self.is_gone:
-            self.problem = "was deleted, emptied or unmounted while it was in use: what it held is lost"
-        return self.problem
+            self.condition.isolate(f"cannot mark {writer.key} as failed: {second}")
+        self.condition.broke(error)
 
     @property
-    def is_gone(self) -> bool:
-        """The directory, or what says whose it is, is not there any more."""
-        return not self._identity_path.exists()
+    def problem(self) -> str:
+        """Why nothing more is written here; "" while all is well."""
+        return self.condition.problem
 
-    def _broke(self, error: Exception) -> None:
-        """A write, sync or commit failed: say what that tells of the disk."""
-        if isinstance(error, OSError) and not is_full(error):
-            self.problem = f"writing failed: {error}"
-        elif isinstance(error, lmdb.Error):
-            self.problem = f"the index failed: {error}"
+    def try_index(self) -> None:
+        """Put into the index what it has already. Blocks; raises OSError, NoRoomError or lmdb.Error."""
+        self.index.put(META_KEY, self.identity.encode())
+
+    def come_back(self) -> bool:
+        """Take new data again; False if something has gone wrong meanwhile. What was given up stays given up."""
+        if not self.condition.clear():
+            return False
+        self._folders.look_again()
+        self.reduce.renew()
+        return not self.problem
 
     def count_sealed(self, shuffle: ShuffleKey, sizes: list[int], *, gone: bool = False) -> None:
         """Sealed files of REDUCE partitions were added, or have gone elsewhere. A shuffle of which no file is left is
@@ -239,10 +246,11 @@ class StorageDirectory:
         """Bring the names in them to the disk; raises OSError."""
         self._folders.sync(folders)
 
-    def note_away(self, key: DataKey, token: bytes) -> None:
+    def note_away(self, key: DataKey, token: bytes, size_bytes: int) -> None:
         """A file whose epochs are in the index here is on the DFS."""
         with self._guard:
             self.tables.away.setdefault(key.shuffle, {})[key] = token
+            self.tables.away_bytes[key.shuffle] += size_bytes
             self.tables.sealed.setdefault(key.shuffle, ShuffleSum())
 
     def away_files(self, shuffle: ShuffleKey) -> dict[DataKey, bytes]:
@@ -276,6 +284,17 @@ class StorageDirectory:
             sealed_bytes = sum(total.size_bytes for total in self.tables.sealed.values())
             left_bytes = sum(self._leftover_bytes.values())
         return open_bytes + sealing_bytes + sealed_bytes + left_bytes + self.coming_bytes + self.reduce.used_bytes
+
+    def held(self) -> list[tuple[ShuffleKey, Held]]:
+        """What each shuffle has in sealed files, here and on the DFS, and in map files that are being written."""
+        with self._guard:
+            sealed = [(key, Held(total.size_bytes, total.files)) for key, total in self.tables.sealed.items()]
+            away = [(key, Held(self.tables.away_bytes[key], len(files))) for key, files in self.tables.away.items()]
+            return (
+                sealed
+                + away
+                + [(key.shuffle, Held(writer.size_bytes, 1)) for key, writer in self.tables.writers.items()]
+            )
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
@@ -346,6 +365,7 @@ class StorageDirectory:
             self.tables.failed = {name for name in self.tables.failed if name.shuffle != key}
             self.tables.sealed.pop(key, None)
             self.tables.away.pop(key, None)
+            self.tables.away_bytes.pop(key, None)
             self.leaving = {name for name in self.leaving if name.shuffle != key}
             self.reduce.removed(key)
 
@@ -386,5 +406,10 @@ class StorageDirectory:
         return len(paths)
 
     def close(self) -> None:
+        """Let running seals end and give the directory back; one that hangs is left to the end of the process."""
+        if self.condition.hanging:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            return
+        self._pool.shutdown()
         self.index.close()
         del self._lock_file

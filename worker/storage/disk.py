@@ -76,6 +76,11 @@ class Disk:
         self.syncs += 1
         os.fdatasync(fd)
 
+    def read_back(self, fd: int, size: int, offset: int) -> bytes:
+        """Read what was written and synced, past the cache where the file system lets go of it."""
+        os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
+        return os.pread(fd, size, offset)
+
     def start_write_back(self, fd: int, offset: int, length: int) -> None:
         """Ask the kernel to begin writing a range to the disk. Promises nothing; errors are left to sync_data."""
         # Only with the flag WRITE: those that wait would take a write error away from the fdatasync that must see it.

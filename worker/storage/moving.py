@@ -137,8 +137,8 @@ class Mover:
             return len(self._waiting) + (self._running is not None)
 
     def drop(self, shuffle: ShuffleKey) -> None:
-        """Let go of a shuffle that is about to be deleted; returns when nothing of it is on its way. Nothing will be
-        until `forgotten` is called."""
+        """Let go of a shuffle that is about to be deleted; returns when nothing of it is on its way, and nothing will
+        be until `forgotten` is called."""
         with self._guard:
             self._dropped.add(shuffle)
             for move in [move for move in self._waiting if move.key.shuffle == shuffle]:
@@ -249,7 +249,7 @@ class Mover:
             move.home.index.set_away(record, move.token)
         else:
             move.home.index.put_items(data_items(record, move.token))
-        move.home.note_away(record.key, move.token)
+        move.home.note_away(record.key, move.token, record.file_bytes)
 
     def _tell(self, move: Move) -> bool:
         """Have readers told where the file is; False if that did not happen, because this worker is ending."""

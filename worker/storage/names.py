@@ -4,6 +4,7 @@
     starts                                       the incarnation counter, replaced at every start
     dfs                                          which DFS this worker has used, see away_note.py
     lock                                         held by the process that uses the directory
+    probe                                        what the check of the disk writes, reads back and removes
     index/data.mdb, index/lock.mdb               the LMDB environment
     data/<instance hex>/<shuffle>-<generation>/  one folder for each shuffle generation
         m-<map>-<attempt>-<epoch>.map            a sealed map file
@@ -24,6 +25,7 @@ import re
 IDENTITY = "identity"
 STARTS = "starts"
 LOCK = "lock"
+PROBE = "probe"
 DFS = "dfs"
 INDEX = "index"
 INDEX_DATA = "index/data.mdb"

@@ -26,7 +26,7 @@ from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, STARTS_KEY, Index
 from holdfast.worker.storage.log_recovery import find_segments, scan_log
 from holdfast.worker.storage.pages import IndexDamagedError, PageCounts
-from holdfast.worker.storage.prepare import Candidate
+from holdfast.worker.storage.prepare import Candidate, StoreSettings
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reconcile import Reconciler, put_aside
 from holdfast.worker.storage.recovery import DirectoryFacts, Opening, Part, decide_opening
@@ -147,9 +147,8 @@ def open_directory(
     pool: Executor,
     writers: OpenFiles,
     starts: Starts,
+    settings: StoreSettings,
     dfs: DfsNotes,
-    index_bytes_max: int,
-    segment_bytes: int,
 ) -> StorageDirectory:
     """Open one directory as decided and reconcile its files; adds to its notes. Raises OSError or lmdb.Error."""
     root = found.root
@@ -162,7 +161,7 @@ def open_directory(
             put_aside(disk, root, root / names.INDEX)
         found.index = _NO_INDEX
     disk.make_folder(root / names.INDEX)
-    index = Index(root / names.INDEX, disk, index_bytes_max)
+    index = Index(root / names.INDEX, disk, settings.index_bytes_max)
     if not found.index.identity:
         dfs.lost_index(root)
         index.put(META_KEY, identity.encode())
@@ -183,13 +182,13 @@ def open_directory(
     for key, path in tables.unsealed_epochs.items():
         if key not in left:
             aside[key.shuffle] = aside.get(key.shuffle, 0) + bytes_on_disk(path)
-    settings = found.candidate.settings
-    if settings.capacity_bytes:
-        segment_bytes = min(segment_bytes, max(SEGMENT_BYTES_LEAST, settings.capacity_bytes // SEGMENT_SHARE))
+    capacity, segment_bytes = found.candidate.settings.capacity_bytes, settings.segment_bytes
+    if capacity:
+        segment_bytes = min(segment_bytes, max(SEGMENT_BYTES_LEAST, capacity // SEGMENT_SHARE))
     return StorageDirectory(
         root=root,
-        tier=settings.tier,
-        capacity_bytes=settings.capacity_bytes,
+        tier=found.candidate.settings.tier,
+        capacity_bytes=capacity,
         identity=identity,
         lock=found.candidate.lock,
         disk=disk,
@@ -204,6 +203,8 @@ def open_directory(
         old_logs={number for number, boot in logs.items() if number not in doubtful or boot != starts.boot_id},
         unnamed=any(segment.unnamed for segment in segments),
         segment_bytes=segment_bytes,
+        limits=settings.health,
+        average_ns=settings.average_ns,
     )
 
 
@@ -241,4 +242,4 @@ def record_start(directory: StorageDirectory, disk: Disk, starts: Starts) -> Non
     except (lmdb.Error, OSError) as error:
         if disk.free_bytes(directory.root)[1] > 0:
             raise
-        directory.problem = f"no room for the index: {error}"
+        directory.condition.isolate(f"no room for the index: {error}", counts=False)

@@ -124,6 +124,10 @@ class PartitionCopy:
         """Data bytes in the file."""
         return max(0, self.file_bytes - FILE_HEAD_BYTES)
 
+    def needs(self, segment: int) -> bool:
+        """Whether something pending lies in this segment of the log."""
+        return any(position >> SEGMENT_SHIFT == segment for position in self.pending.positions[:])
+
     def gather(self) -> Gathered:
         """What is pending, as views of the log."""
         parts: list[memoryview] = []

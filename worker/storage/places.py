@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from holdfast.common.errors import RetryError, Status
+from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
 from holdfast.worker.storage.reduce_records import EpochRecord
 
@@ -29,6 +30,8 @@ class SealedPlace:
     path: str
     #: the file is on the DFS, and `path` its name there
     away: bool = False
+    #: how long reads from its directory take
+    fetches: WindowMean | None = None
 
     @property
     def rows(self) -> int:
@@ -46,7 +49,9 @@ class Places:
         #: their weight
         self.rows = 0
 
-    def share(self, key: EpochKey, record: EpochRecord, path: str, away: bool = False) -> SealedPlace:
+    def share(
+        self, key: EpochKey, record: EpochRecord, path: str, fetches: WindowMean | None = None, *, away: bool = False
+    ) -> SealedPlace:
         """Return the place of an epoch, the one that is held already if there is one.
 
         Raises RetryError BUSY if too much is held.
@@ -55,7 +60,7 @@ class Places:
         place = known() if known is not None else None
         if place is not None and place.record == record and place.path == path:
             return place
-        place = SealedPlace(key, record, path, away)
+        place = SealedPlace(key, record, path, away, fetches)
         if self.rows + place.rows > ROWS_MAX:
             why = f"the open streams of this worker read {self.rows} chunks; try again when some have ended"
             raise RetryError(why, status=Status.BUSY)
@@ -66,12 +71,12 @@ class Places:
         weakref.finalize(place, self._gone, key, file, place.rows).atexit = False
         return place
 
-    def moved(self, key: EpochKey, path: str, away: bool) -> None:
+    def moved(self, key: EpochKey, path: str, fetches: WindowMean | None, *, away: bool) -> None:
         """The file that an epoch lies in is elsewhere now."""
         known = self._known.get(key)
         place = known() if known is not None else None
         if place is not None:
-            place.path, place.away = path, away
+            place.path, place.away, place.fetches = path, away, fetches
 
     def reads(self, file: DataKey) -> bool:
         """Whether somebody reads an epoch of this file."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast.common.config import TiersSection
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.locks import HeldError, acquire
+from holdfast.worker.core.health import SECOND_NS, Limits
 from holdfast.worker.storage import names
 from holdfast.worker.storage.handles import Handle
 
@@ -57,6 +58,10 @@ class StoreSettings:
     open_away: Callable[[bytes], Away] | None = None
     #: room kept free in each directory, so that seals and the index never lack it; a tenth of it if that is less
     reserve_bytes: int = 64 << 20
+    #: when a directory is isolated, and when it returns
+    health: Limits = Limits()
+    #: window of the mean times of writes and reads
+    average_ns: int = 10 * SECOND_NS
 
 
 @dataclass(slots=True)

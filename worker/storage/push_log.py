@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter_ns
 
 import lmdb
 
@@ -27,6 +28,7 @@ from holdfast.common.checksum import crc32c
 from holdfast.common.errors import NoRoomError
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import MIB
+from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage.disk import Disk, bytes_on_disk
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.index import Index
@@ -88,6 +90,7 @@ class PushLog:
         root: Path,
         incarnation: Incarnation,
         boot_id: bytes,
+        flushes: WindowMean,
         segment_bytes: int = SEGMENT_BYTES_MAX,
     ) -> None:
         self._disk = disk
@@ -95,6 +98,7 @@ class PushLog:
         self._root = root
         self.incarnation = incarnation
         self._boot_id = boot_id
+        self._flushes = flushes
         self._segment_bytes = segment_bytes
         #: by number, oldest first
         self.segments: dict[int, Segment] = {}
@@ -141,6 +145,7 @@ class PushLog:
     def append(self, segment: Segment, parts: Sequence[bytes | memoryview], size: int, batches: int) -> int:
         """Write one record of `size` bytes with one call, then how far the segment goes now; return the record's
         position. Raises OSError."""
+        began = perf_counter_ns()
         try:
             self._disk.write_parts(segment.handle.fd, parts, size, segment.end)
             self._write_note(segment, segment.end + size)
@@ -151,6 +156,8 @@ class PushLog:
         position = segment.number << SEGMENT_SHIFT | segment.end
         segment.end += size
         segment.batches += batches
+        ended = perf_counter_ns()
+        self._flushes.add(ended, ended - began)
         return position
 
     def _write_note(self, segment: Segment, end: int) -> None:
@@ -196,6 +203,12 @@ class PushLog:
         """What follows is of another incarnation."""
         self.incarnation = incarnation
         self._current = None
+
+    def renew(self) -> None:
+        """What follows goes into a new file: neither into one that was written to, nor into one that is kept for reuse.
+        Raises OSError."""
+        self._current = None
+        self.remove_spares()
 
     def remove_before(self, number: int) -> None:
         """Let go of the segments before this one, which is there: nothing refers to them any more. Some are kept for

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from holdfast.common.errors import CorruptError, DataLostError
 from holdfast.common.ids import BROADCAST_PARTITION, MapFileKey, ShuffleKey
+from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.handles import Handle, OpenFiles
@@ -52,6 +53,8 @@ class Piece(NamedTuple):
     length: int
     #: (partition, length in bytes), in order
     runs: list[tuple[int, int]]
+    #: how long reads from its directory take
+    fetches: WindowMean
 
     @property
     def fileno(self) -> int:
@@ -172,7 +175,7 @@ class Plan:
             stretches = self._look_up(file) if file.stretches is None else file.stretches
             for region, flags, offset, length, runs in stretches:
                 handle = self._open(file, region, offset + length)
-                yield Piece(number, region, flags, handle, offset, length, runs)
+                yield Piece(number, region, flags, handle, offset, length, runs, file.directory.fetches)
 
     def _look_up(self, file: PlannedFile) -> Iterator[Stretch]:
         """Everything that is to be sent of a file, a lookup for each stretch: between two the stream may wait."""

@@ -94,8 +94,9 @@ class Reconciler:
             self._other(below)
         self._flush()
         with self._index.reading() as reader:
-            for file, _, token in reader.away_files():
+            for file, size, token in reader.away_files():
                 self._tables.away.setdefault(file.shuffle, {})[file] = token
+                self._tables.away_bytes[file.shuffle] += size
         self.notes += [f"{self._root}: {count} files of {case}" for case, count in sorted(self._cases.items())]
         return self._tables
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from pathlib import Path
+from time import perf_counter_ns
 from typing import NamedTuple
 
 import lmdb
@@ -18,6 +20,7 @@ import lmdb
 from holdfast.common.errors import CorruptError, NoRoomError, Status
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.messages import Ack
+from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import failed_copy
 from holdfast.worker.storage.disk import Disk, bytes_on_disk
@@ -68,6 +71,7 @@ class ReduceDirectory:
         failed: set[EpochKey],
         broke: Callable[[Exception], None],
         room: Room,
+        flushes: WindowMean,
         segment_bytes: int = SEGMENT_BYTES_MAX,
     ) -> None:
         self.root = root
@@ -77,7 +81,7 @@ class ReduceDirectory:
         #: a log of an earlier start lost records of which nobody knows what epochs were in them: what is unknown here
         #: may have been there
         self.unnamed = unnamed
-        self.log = PushLog(disk, index, root, incarnation, boot_id, segment_bytes)
+        self.log = PushLog(disk, index, root, incarnation, boot_id, flushes, segment_bytes)
         #: open and being sealed
         self.copies: dict[EpochKey, PartitionCopy] = {}
         self.sealing: dict[EpochKey, ReduceSealJob] = {}
@@ -95,6 +99,9 @@ class ReduceDirectory:
         #: told of every write, sync or commit that failed
         self.broke = broke
         self.room = room
+        self._flushes = flushes
+        #: copies that are given up, which the disk does not say yet
+        self._unmarked: set[EpochKey] = set()
         self._sealer = ReduceSealer(disk, root, folders, index, writers, boot_id, self.give_up)
         self._emptying: list[PartitionCopy] = []
         self._guard = threading.Lock()
@@ -115,18 +122,22 @@ class ReduceDirectory:
 
     def flush(self, copy: PartitionCopy) -> int:
         """Bring what is pending of a copy into its file; return its bytes. Raises OSError; then it is still pending."""
+        began = perf_counter_ns()
         size = copy.flush(self._disk, self._writers)
         if size:
-            self._wrote(copy)
+            self._wrote(copy, began)
         return size
 
     def write_run(self, copy: PartitionCopy, body: memoryview, sizes: Sequence[int], map_id: int) -> None:
         """Write batches of one map straight into the file; raises OSError."""
         self.room.take(len(body))
+        began = perf_counter_ns()
         copy.append_run(self._disk, self._writers, body, sizes, map_id)
-        self._wrote(copy)
+        self._wrote(copy, began)
 
-    def _wrote(self, copy: PartitionCopy) -> None:
+    def _wrote(self, copy: PartitionCopy, began_ns: int) -> None:
+        ended = perf_counter_ns()
+        self._flushes.add(ended, ended - began_ns)
         if copy.ack is Ack.SYNCED:
             self._unsynced.add(copy)
         start = copy.write_back_from
@@ -280,7 +291,7 @@ class ReduceDirectory:
     def _lose(self, segment: Segment, error: OSError) -> None:
         """What is in a segment that cannot be synced may be lost: give up every copy that needs it."""
         for key, copy in list(self.copies.items()):
-            if any(position >> SEGMENT_SHIFT == segment.number for position in copy.pending.positions[:]):
+            if copy.needs(segment.number):
                 self.give_up(key, error)
 
     # sealing
@@ -325,12 +336,27 @@ class ReduceDirectory:
         try:
             mark_failed(self._disk, self.root, key)
         except OSError as second:
+            self._unmarked.add(key)
             self.broke(second)
 
     def pass_over(self, keys: Sequence[EpochKey]) -> None:
         """What the logs have of these is sealed in another directory."""
         for key in keys:
             del self.left[key]
+
+    def mark_unmarked(self) -> None:
+        """Mark what could not be marked when it was given up. Blocks; raises OSError."""
+        for key in list(self._unmarked):
+            with suppress(FileNotFoundError):  # its folder went with its shuffle, and the epoch with it
+                mark_failed(self._disk, self.root, key)
+            self._unmarked.discard(key)
+
+    def renew(self) -> None:
+        """The disk is to be trusted again: what follows goes into a new segment of the log."""
+        try:
+            self.log.renew()
+        except OSError as error:
+            self.broke(error)
 
     # looking up
 
@@ -370,7 +396,7 @@ class ReduceDirectory:
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which anything is here that is not sealed."""
         parts = (self.copies, self.left, self.failed)
-        return {key.shuffle for part in parts for key in list(part)} | set(self._aside)
+        return {key.shuffle for part in parts for key in list(part)} | set(self._aside.copy())
 
     # removing
 
@@ -388,5 +414,6 @@ class ReduceDirectory:
     def removed(self, shuffle: ShuffleKey) -> None:
         """The files of a dropped shuffle are gone."""
         self._aside.pop(shuffle, None)
-        self.failed -= {key for key in self.failed if key.shuffle == shuffle}
+        for part in (self.failed, self._unmarked):
+            part.difference_update([key for key in list(part) if key.shuffle == shuffle])
         self._sealer.forget(shuffle)

@@ -81,7 +81,7 @@ class ReduceStore:
     @property
     def full(self) -> bool:
         """A push log cannot be emptied as fast as it grows: take nothing for the moment."""
-        return any(directory.reduce.log.full for directory in self._directories)
+        return any(one.reduce.log.full and not one.problem for one in self._directories)
 
     def begin(self, state: EpochState) -> None:
         """Begin the copy of an epoch; raises OSError."""
@@ -93,6 +93,11 @@ class ReduceStore:
             reduce.broke(error)
             raise
         state.copy, state.positions, state.sizes = copy, copy.pending.positions, copy.pending.sizes
+
+    @staticmethod
+    def has_file(state: EpochState) -> bool:
+        """Whether anything of an epoch that is not sealed is outside the log."""
+        return state.copy is not None and state.copy.file_bytes > 0
 
     def append(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
         """Write what was taken of a frame; `rows` are its entries as they came. Returns (index, status) of failures."""
@@ -240,14 +245,16 @@ class ReduceStore:
             if state is not None:
                 found = rounds.setdefault(state.directory, Round(set(), set()))
                 copy = _copy(state)
-                found.segments.update(self._unsynced_segments(state.directory))
+                found.segments.update(self._unsynced_segments(state.directory, copy))
                 if copy.file_bytes:
                     found.copies.add(copy)
         return [self._directories[number].reduce.sync(found) for number, found in rounds.items()]
 
-    def _unsynced_segments(self, directory: int) -> Iterator[Segment]:
+    def _unsynced_segments(self, directory: int, copy: PartitionCopy) -> Iterator[Segment]:
+        """What is to be synced; of segments that failed only what this copy needs, which fails it. Others were given up
+        when it failed, and what came since lies elsewhere."""
         for segment in self._directories[directory].reduce.log.segments.values():
-            if segment.synced < segment.end:
+            if segment.synced < segment.end and (not segment.failed or copy.needs(segment.number)):
                 yield segment
 
     # sealing
@@ -266,7 +273,7 @@ class ReduceStore:
         jobs: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]] = {}
         known: dict[EpochKey, SealedEpoch] = {}
         for directory in self._directories:
-            reduce, gone = directory.reduce, directory.is_gone
+            reduce, gone = directory.reduce, directory.condition.is_gone
             todo = []
             for key in keys:
                 running = reduce.sealing.get(key)
@@ -345,7 +352,8 @@ class ReduceStore:
                     return self.places.share(key, record, self._away_name(file, token), away=True)
                 if file in directory.leaving:
                     continue  # it is in another directory by now
-                return self.places.share(key, record, f"{directory.root_text}/{sealed_path(file)}")
+                path = f"{directory.root_text}/{sealed_path(file)}"
+                return self.places.share(key, record, path, directory.fetches)
             if record.status == Status.DATA_LOST:
                 raise DataLostError(f"{key} cannot be vouched for here")
             if record.status == Status.FAILED_COPY:
@@ -372,14 +380,15 @@ class ReduceStore:
         root = move.target.root_text if move.target is not None else ""
         path = f"{root}/{sealed_path(move.key)}" if root else self._away_name(move.key, move.token)
         for key in move.epochs:
-            self.places.moved(key, path, move.target is None)
+            self.places.moved(key, path, move.target.fetches if move.target is not None else None, away=not root)
 
     # what goes on beside
 
     def tick(self) -> None:
         """Once a second."""
         for directory in self._directories:
-            directory.reduce.tick()
+            if not directory.condition.hanging:
+                directory.reduce.tick()
 
     def gauges(self) -> dict[str, int]:
         """What goes up and down, by name."""

@@ -76,6 +76,11 @@ class Folders:
                 self._unsynced |= unsynced
             raise
 
+    def look_again(self) -> None:
+        """The disk was away: whether a folder is there is asked again."""
+        with self._lock:
+            self._known.clear()
+
     def forget(self, folder: Path) -> None:
         """The folder is gone."""
         with self._lock:

@@ -16,10 +16,9 @@ import os
 import random
 import secrets
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +35,7 @@ from holdfast.common.errors import (
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, ShuffleKey
 from holdfast.common.messages import Ack, FileTotals, MapSealed
 from holdfast.worker.core.space import Space
+from holdfast.worker.core.usage import Held
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.away_note import DfsNotes
@@ -46,6 +46,7 @@ from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Starts, parse_boot_id
 from holdfast.worker.storage.index import Reader
 from holdfast.worker.storage.map_view import MapViews
+from holdfast.worker.storage.monitor import Monitor
 from holdfast.worker.storage.moving import Mover, settle
 from holdfast.worker.storage.opening import (
     decide_all,
@@ -60,6 +61,7 @@ from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reader import Piece, Plan
 from holdfast.worker.storage.records import encode_key
 from holdfast.worker.storage.reduce_store import ReduceStore
+from holdfast.worker.storage.rooms import DirectoryStatus, Rooms
 from holdfast.worker.storage.tiering import MEMORY, Tiering
 from holdfast.worker.storage.writer import MapFileWriter
 
@@ -81,20 +83,6 @@ __all__ = [
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectoryStatus:
-    """A directory as the masters and people see it."""
-
-    id: bytes
-    path: str
-    tier: str
-    capacity_bytes: int
-    used_bytes: int
-    free_bytes: int
-    healthy: bool
-    problem: str
-
-
 def open_store(pending: Pending) -> Store:
     """See Pending.open."""
     settings, disk = pending.settings, pending.disk or Disk()
@@ -103,7 +91,6 @@ def open_store(pending: Pending) -> Store:
     known = [one.identity for one in found if one.identity is not None]
     uid = known[0].worker_uid if known else secrets.token_bytes(16)
     starts = next_start(found, parse_boot_id(_BOOT_ID.read_text()))
-    pool = ThreadPoolExecutor(settings.sync_threads, "holdfast-sync")
     writers = OpenFiles(settings.open_files_max, os.O_RDWR)
     dfs = DfsNotes(disk, [one.root for one in found])
     directories = []
@@ -113,12 +100,12 @@ def open_store(pending: Pending) -> Store:
             opening,
             identity=one.identity or new_identity(settings.cluster_id, settings.worker_name, uid),
             disk=disk,
-            pool=pool,
+            # Its own, so that a disk that hangs holds up no other one.
+            pool=ThreadPoolExecutor(settings.sync_threads, "holdfast-sync"),
             writers=writers,
             starts=starts,
+            settings=settings,
             dfs=dfs,
-            index_bytes_max=settings.index_bytes_max,
-            segment_bytes=settings.segment_bytes,
         )
         record_start(directory, disk, starts)
         directories.append(directory)
@@ -128,7 +115,7 @@ def open_store(pending: Pending) -> Store:
         if dfs.used:
             away.touched(key for directory in directories for key in directory.shuffles())
     notes = (*[note for one in found for note in one.notes], *settle(disk, directories), *_left(directories))
-    store = Store(settings, disk, directories, pool, uid, starts, notes, away)
+    store = Store(settings, disk, directories, uid, starts, notes, away)
     store.report += store.find_away(dfs)
     return store
 
@@ -149,7 +136,6 @@ class Store:
         settings: StoreSettings,
         disk: Disk,
         directories: list[StorageDirectory],
-        pool: ThreadPoolExecutor,
         worker_uid: bytes,
         starts: Starts,
         report: tuple[str, ...],
@@ -160,10 +146,9 @@ class Store:
         self.boot_id = str(uuid.UUID(bytes=starts.boot_id))
         #: sentences about what recovery found, worth logging
         self.report = report
-        self._settings = settings
         self._disk = disk
         self._directories = directories
-        self._pool = pool
+        self._rooms = Rooms(directories, disk, settings.reserve_bytes)
         self._starts = starts
         self._open_files = OpenFiles(settings.open_files_max)
         #: REDUCE partitions, and those of them that are read by ranges of maps
@@ -193,6 +178,7 @@ class Store:
         return (search.start(START_SECONDS),)
 
     def _on_loop(self, act: Callable[[], None]) -> None:
+        """Run something on the loop, which may not be there yet when this is handed on."""
         self.mover.on_loop(act)
 
     def run_on(self, on_loop: Callable[[Callable[[], None]], object]) -> None:
@@ -215,10 +201,18 @@ class Store:
         if self._search is not None:
             self._search.close()
         self.views.close()
-        self._pool.shutdown()
         self._open_files.clear()
         for directory in self._directories:
             directory.close()
+
+    def monitor(self, interval_seconds: float) -> Monitor:
+        """What checks the disks of this store, not started yet."""
+        return Monitor(self._directories, self._disk, interval_seconds)
+
+    @property
+    def hanging(self) -> bool:
+        """A disk does not answer: `close` leaves what waits for it alone, and so must whoever ends this process."""
+        return any(directory.condition.hanging for directory in self._directories)
 
     # what is here
 
@@ -236,30 +230,14 @@ class Store:
         """Every shuffle of which anything is here: what to ask the masters about."""
         return sorted({key for directory in self._directories for key in directory.shuffles()})
 
-    def directories(self) -> list[DirectoryStatus]:
-        """The state of every directory; one statvfs each."""
-        return [self._status(directory) for directory in self._directories]
+    def held(self) -> Iterator[tuple[ShuffleKey, Held]]:
+        """Yield what each shuffle has sealed, and of MAP partitions open, in each directory."""
+        for directory in self._directories:
+            yield from directory.held()
 
-    def _status(self, directory: StorageDirectory) -> DirectoryStatus:
-        problem = directory.look()
-        try:
-            size, free = self._disk.free_bytes(directory.root)
-        except OSError as error:
-            size = free = 0
-            problem = problem or f"cannot be read: {error}"
-        capacity = min(directory.capacity_bytes or size, size)
-        reserve = min(self._settings.reserve_bytes, capacity // 10)
-        used = directory.used_bytes
-        return DirectoryStatus(
-            id=directory.identity.directory_id,
-            path=str(directory.root),
-            tier=directory.tier,
-            capacity_bytes=capacity,
-            used_bytes=used,
-            free_bytes=max(0, min(free, capacity - used) - reserve),
-            healthy=not problem,
-            problem=problem,
-        )
+    def directories(self) -> list[DirectoryStatus]:
+        """The state of every directory; a statvfs and a stat for each that does not hang."""
+        return self._rooms.statuses()
 
     # writing
 
@@ -285,7 +263,7 @@ class Store:
         except OSError as error:
             if is_full(error):
                 raise NoRoomError(f"{key}: {directory.root} is full") from error
-            directory.problem = f"cannot make a file: {error}"
+            directory.condition.broke(error)
             raise RerouteError(f"{key}: {directory.root}: {error}", status=Status.DISK_FAILED) from error
 
     def _choose(self, key: MapFileKey) -> StorageDirectory:
@@ -299,7 +277,7 @@ class Store:
         if not well:
             raise RerouteError(f"{key}: no directory is well: {turns[0].problem}", status=Status.DISK_FAILED)
         for directory in well:
-            if self._status(directory).free_bytes > 0:
+            if self._rooms.free_bytes(directory) > 0:
                 return directory
         raise NoRoomError(f"{key}: no directory has room beyond its reserve")
 
@@ -351,33 +329,16 @@ class Store:
     def look(self, reserve_share: float, reserve_bytes: int) -> list[Space | None]:
         """What there is of each directory for REDUCE partitions: beyond what the log has yet to write elsewhere the
         smaller of `reserve_bytes` and that share of its capacity stays free; None for one that is not well. A statvfs
-        and a stat each. New epochs and moves go by it from now on."""
-        spaces = self._spaces(reserve_share, reserve_bytes)
+        and a stat each; directories on one file system share its room. New epochs and moves go by it from now on."""
+        spaces = self._rooms.spaces(reserve_share, reserve_bytes)
         self.tiering.look(spaces)
         return spaces
 
-    def full(self, reserve_share: float, reserve_bytes: int, least: int) -> list[str]:
+    def limits_met(self, reserve_share: float, reserve_bytes: int, least: int) -> list[str]:
         """For each directory which limit leaves less than `least` bytes of that room, for people; "" if none does, or
         the directory is not well. Costs what `look` does."""
-        spaces = self._spaces(reserve_share, reserve_bytes)
+        spaces = self._rooms.spaces(reserve_share, reserve_bytes)
         return [space.full(least) if space is not None else "" for space in spaces]
-
-    def _spaces(self, share: float, reserve: int) -> list[Space | None]:
-        return [self._space(directory, share, reserve) for directory in self._directories]
-
-    def _space(self, directory: StorageDirectory, share: float, reserve: int) -> Space | None:
-        if directory.look():
-            return None
-        try:
-            size, free = self._disk.free_bytes(directory.root)
-        except OSError as error:
-            directory.problem = f"cannot be read: {error}"
-            return None
-        limit, used, pending = directory.capacity_bytes, directory.used_bytes, directory.reduce.pending_bytes
-        space = Space(limit, size, free, used, pending, reserve, share)
-        # Not to the last byte: heads and footers of files are not taken from it.
-        directory.room.left_bytes = max(0, limit - used - pending - space.kept_free) if limit else None
-        return space
 
     # reading
 
@@ -439,7 +400,9 @@ class Store:
         errors: list[Exception] = []
         for key in keys:
             self.mover.drop(key)
-            here = [directory for directory in self._directories if key in directory.shuffles()]
+            # One that hangs is asked about again.
+            usable = [directory for directory in self._directories if not directory.condition.hanging]
+            here = [directory for directory in usable if key in directory.shuffles()]
             if self._search is not None:
                 self._search.forget(key)
             if self.away is not None:

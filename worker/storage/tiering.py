@@ -20,6 +20,7 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack
 from holdfast.worker.core.space import Space
+from holdfast.worker.core.tiers.allocate import Chosen, Request, decide
 from holdfast.worker.core.tiers.allocators import Allocator, make_allocator
 from holdfast.worker.core.tiers.annotators import make_annotator
 from holdfast.worker.core.tiers.backoff import make_backoff
@@ -109,6 +110,8 @@ class Tiering:
         self._backoff = make_backoff(settings.backoff, settings.cooldown.ns)
         #: a swap found no room: the reserve is given back before the next one
         self._restore_first = False
+        #: since the last look it was tried to make room for who found none
+        self._room_planned = False
         self._files: dict[ShuffleKey, dict[DataKey, _File]] = {}
         self._now = 0.0
         self._view = StoreView(())
@@ -167,6 +170,7 @@ class Tiering:
 
     def look(self, spaces: Sequence[Space | None]) -> None:
         """Take in what a look at all directories found; None: nothing may be written there."""
+        self._room_planned = False
         self._view = StoreView(
             tuple(
                 DirectoryView(
@@ -185,7 +189,8 @@ class Tiering:
     def choose(self, hint: int, ack: Ack) -> int | None:
         """The number of the directory for a new epoch, None if none has room. `hint`: that number plus one, or 0.
 
-        Memory first, as long as it accepts; then the hint; then any that accepts; then any that has room at all.
+        Memory first, as long as it accepts; then the hint; then any that accepts; then any that has room at all. Where
+        none has, files begin to move so that the next one finds some.
         """
         media = self._media[ack]
         attempts = [(Location(media=media & {MEMORY}), True)] if self._has_memory else []
@@ -199,9 +204,21 @@ class Tiering:
                 unused[found.number] -= min(EPOCH_BYTES, found.free_bytes - 1)
                 self._view = self._view.with_unused(unused)
                 return found.number
+        self._make_room(media)
         return None
 
     # moving
+
+    def _make_room(self, media: frozenset[str]) -> None:
+        """Have files moved for an epoch on one of these media, if there is a plan that ends well; once a look."""
+        if not self.follows or self._room_planned or self._mover.busy:
+            return
+        self._room_planned = True
+        view = StoreView((*self._view.directories, *self._dfs_view()))
+        wanted = Request.create(EPOCH_BYTES, Location(media=media))
+        planned = decide(wanted, view, self._allocator, self._orders.coldest, int(self._settings.free_ahead))
+        for move in planned.moves if isinstance(planned, Chosen) else ():
+            self._start(move)
 
     def step(self, now: float) -> list[tuple[int, int]]:
         """Take in moves that have ended, and plan others where a tier is past its mark. Where sealed files do not make
@@ -249,10 +266,13 @@ class Tiering:
             )
             for one in self._view.directories
         ]
-        if self._dfs is not None and self._mover.away_is_well(self._now):
-            unlimited = {"capacity_bytes": UNLIMITED, "unused_bytes": UNLIMITED}
-            views.append(DirectoryView(number=self._dfs, tier=self._settings.order.index(DFS), medium=DFS, **unlimited))
-        return StoreView(tuple(views))
+        return StoreView((*views, *self._dfs_view()))
+
+    def _dfs_view(self) -> list[DirectoryView]:
+        if self._dfs is None or not self._mover.away_is_well(self._now):
+            return []
+        tier, size = self._settings.order.index(DFS), UNLIMITED
+        return [DirectoryView(number=self._dfs, tier=tier, medium=DFS, capacity_bytes=size, unused_bytes=size)]
 
     def _start(self, planned: PlannedMove[DataKey]) -> None:
         source = self._directories[planned.source]

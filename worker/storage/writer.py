@@ -13,11 +13,13 @@ from array import array
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
+from time import perf_counter_ns
 
 from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, Status
 from holdfast.common.ids import BROADCAST_PARTITION, Incarnation, MapFileKey
 from holdfast.common.limits import PARTITIONS_MAX, U32_MAX
 from holdfast.common.messages import Ack, FileTotals, MapSealed, PushFlag
+from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import failed_copy, not_sealed
 from holdfast.worker.storage.disk import Disk
@@ -58,6 +60,7 @@ class MapFileWriter:
         on_failed: Callable[[MapFileWriter, Exception], None],
         on_grown: Callable[[MapFileWriter, int, int], None],
         room: Room,
+        flushes: WindowMean,
     ) -> None:
         """Create the file; raises OSError, or ProtocolError for an impossible number of partitions."""
         if not 1 <= partitions <= PARTITIONS_MAX:
@@ -74,6 +77,7 @@ class MapFileWriter:
         self._on_failed = on_failed
         self._on_grown = on_grown
         self._room = room
+        self._flushes = flushes
         self._write_back_from = 0
         self.handle = Handle(disk.create(self.path))
         #: the name, which is the note of epoch, level and incarnation, is on the disk
@@ -165,6 +169,7 @@ class MapFileWriter:
         return checked
 
     def _write(self, data: bytes | memoryview) -> None:
+        began = perf_counter_ns()
         try:
             self._room.take(len(data))
             self._disk.write(self.handle.fd, data, self.size_bytes)
@@ -172,6 +177,8 @@ class MapFileWriter:
             self.state = State.FAILED
             self._on_failed(self, error)
             raise failed_copy(self.key, f"cannot write {self.path} ({error.strerror})") from error
+        ended = perf_counter_ns()
+        self._flushes.add(ended, ended - began)
         self.size_bytes += len(data)
         if self.size_bytes - self._write_back_from >= WRITE_BACK_BYTES:
             self._on_grown(self, self._write_back_from, self.size_bytes - self._write_back_from)

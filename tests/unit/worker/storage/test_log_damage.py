@@ -19,7 +19,7 @@ from holdfast.worker.storage.reduce_records import (
 )
 from holdfast.worker.storage.verify import Severity, verify_directory
 from tests.support.reduce_data import Writer
-from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World
+from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
 EPOCHS = [(partition, 0) for partition in range(4)]
 #: an epoch of which there was never a batch

@@ -14,8 +14,8 @@ from holdfast.worker.storage.reduce_layout import DataKey, sealed_path
 from holdfast.worker.storage.verify import verify_directory
 from tests.support.reduce_data import Writer, names
 from tests.support.storage_data import CheckHere
+from tests.unit.worker.storage.reduce_world import SHUFFLE, World, fill
 from tests.unit.worker.storage.test_reduce_crashes import KilledError, KillingDisk
-from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World, fill
 
 PARTITIONS = 6
 EPOCHS = [(partition, 0) for partition in range(PARTITIONS)]

@@ -14,7 +14,7 @@ from holdfast.common.limits import KIB
 from holdfast.worker.storage.disk import Disk
 from tests.support.reduce_data import Writer, names
 from tests.support.storage_data import CheckHere
-from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World
+from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
 EPOCHS = [(partition, 0) for partition in range(5)]
 

@@ -9,7 +9,7 @@ from holdfast.worker.storage.log_recovery import scan_log
 from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.reduce_recovery import Recovered, find_left, recover
 from tests.support.reduce_data import Writer
-from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World
+from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
 BATCHES = 40_000
 #: A row of the chunk index needs length and map of a batch; the rest is for what only the log has.

@@ -3,186 +3,27 @@
 import errno
 import os
 import shutil
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from holdfast.common.batch import Batch, parse_batches
-from holdfast.common.checksum import partition_seed
 from holdfast.common.errors import HoldfastError, Status
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
-from holdfast.worker.core.reduce import Decision, Reduce
-from holdfast.worker.storage.disk import Disk
+from holdfast.common.reduce_messages import SealedEpoch
 from holdfast.worker.storage.inspect import inspect_directory
-from holdfast.worker.storage.reduce_records import RECORD_BYTES, RECORD_MAGIC, RECORDS_AT
-from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
+from holdfast.worker.storage.reduce_records import RECORD_BYTES, RECORD_MAGIC
 from holdfast.worker.storage.verify import Severity, verify_directory
-from tests.support.reduce_data import Made, Writer, names, shuffle_of
-
-SHUFFLE = shuffle_of()
-
-
-class FaultyDisk(Disk):
-    """A disk that fails when told so."""
-
-    def __init__(self) -> None:
-        self.write_error = 0
-        #: half of what fails is written
-        self.torn = False
-        self.sync_error = 0
-        self.commit_error = 0
-        self.remove_error = 0
-
-    def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
-        if self.write_error:
-            if self.torn:
-                super().write(fd, b"".join(parts)[: size // 2], offset)
-            raise OSError(self.write_error, os.strerror(self.write_error))
-        super().write_parts(fd, parts, size, offset)
-
-    def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
-        if self.write_error:
-            raise OSError(self.write_error, os.strerror(self.write_error))
-        super().write(fd, data, offset)
-
-    def commit(self, transaction: Callable[[], None]) -> None:
-        if self.commit_error:
-            raise OSError(self.commit_error, os.strerror(self.commit_error))
-        super().commit(transaction)
-
-    def remove(self, path: Path) -> None:
-        if self.remove_error and path.suffix == ".push":
-            raise OSError(self.remove_error, os.strerror(self.remove_error))
-        super().remove(path)
-
-    def sync_data(self, fd: int) -> None:
-        if self.sync_error:
-            raise OSError(self.sync_error, os.strerror(self.sync_error))
-        super().sync_data(fd)
-
-
-class World:
-    """A store and a core, driven the way the push service does."""
-
-    def __init__(
-        self,
-        root: Path,
-        directories: int = 1,
-        segment_bytes: int = 64 * MIB,
-        tiers: Sequence[str] = (),
-        capacity_bytes: int = 0,
-    ) -> None:
-        self.root = root
-        self.disk = FaultyDisk()
-        tiers = tiers or ["SSD"] * directories
-        self.settings = StoreSettings(
-            cluster_id="c",
-            worker_name="w",
-            directories=tuple(
-                DirectorySettings(path=str(root / str(number)), tier=tier, capacity_bytes=capacity_bytes)
-                for number, tier in enumerate(tiers)
-            ),
-            segment_bytes=segment_bytes,
-        )
-        self.store: Store
-        self.start()
-
-    def start(self) -> None:
-        """Open the directories."""
-        self.store = prepare(self.settings, self.disk).open()
-        self.core = Reduce(self.store.incarnation, rooms=[True] * len(self.settings.directories))
-        self.core.closed_because = ""
-
-    def restart(self) -> None:
-        """What kill -9 leaves: everything written is in the kernel."""
-        self.store.close()
-        self.start()
-
-    def push(self, writer: Writer, batches: Sequence[Made], ack: Ack = Ack.WRITTEN) -> dict[int, int]:
-        """Push; return the statuses by index."""
-        meta, body = writer.push(batches, self.store.incarnation, ack)
-        request = Push.decode(meta)
-        if not self.core.knows(request.shuffle):
-            self.core.introduce(request, *self.store.reduce.past(request.shuffle))
-        assert self.core.refuse(request) is None
-        decision = self.core.decide(request)
-        for state in decision.opened:
-            self.store.reduce.begin(state)
-        failures = self.store.reduce.append(decision, meta[-PUSH_ENTRY.size * len(batches) :], memoryview(body))
-        self._after(decision, failures, ack)
-        self.core.check()
-        return dict(decision.statuses) | dict(failures)
-
-    def _after(self, decision: Decision, failures: list[tuple[int, Status]], ack: Ack) -> None:
-        for index, status in failures:
-            state = decision.states[index]
-            assert state is not None
-            (self.core.broke if status == Status.FAILED_COPY else self.core.split)(state)
-        self.core.landed(decision, [index for index, _ in failures])
-        self.store.reduce.flush(decision.marked)
-        if ack is Ack.SYNCED:
-            for future in self.store.reduce.sync(decision):
-                future.result(10)
-
-    def seal(self, epochs: Sequence[tuple[int, int]], *, final: bool = True) -> list[SealedEpoch]:
-        """Seal and wait."""
-        states = self.core.seal(SHUFFLE, final, epochs)
-        answers = []
-        try:
-            for key, one in self.store.reduce.seal(SHUFFLE, final, epochs):
-                answers.append(one if isinstance(one, SealedEpoch) else one.result(10)[key])
-        except HoldfastError:
-            for state in states:
-                if state is not None:
-                    self.core.not_sealed(state)
-            raise
-        finally:
-            self.store.reduce.finish_jobs()
-        for state in states:
-            if state is not None:
-                self.core.sealed(state)
-        return answers
-
-    def read(self, partition: int, epoch: int = 0) -> list[Batch]:
-        """Every batch of a sealed epoch, checked."""
-        place = self.store.reduce.chunks(SHUFFLE, partition, epoch)
-        data = Path(place.path).read_bytes()
-        found: list[Batch] = []
-        for row in place.record.chunks:
-            chunk = memoryview(data[row.offset : row.offset + row.length])
-            found += parse_batches(chunk, partition_seed(SHUFFLE, PartitionId(partition)))
-        return found
-
-    def files(self, pattern: str) -> list[Path]:
-        """Files of the first directory."""
-        return sorted((self.root / "0").rglob(pattern))
-
-    def log_is_empty(self) -> bool:
-        """Nothing is in the log but the head of one segment."""
-        return [len(path.read_bytes().rstrip(b"\0")) <= RECORDS_AT for path in self.files("*.push")] == [True]
-
-
-def rooms(world: World) -> list[int]:
-    """What REDUCE partitions may grow in each directory."""
-    return [space.room if space is not None else 0 for space in world.store.look(0.1, 0)]
+from tests.support.reduce_data import Writer, names, shuffle_of
+from tests.support.storage_data import rooms_of
+from tests.unit.worker.storage.reduce_world import SHUFFLE, World, fill
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     """One directory."""
     return World(tmp_path)
-
-
-def fill(world: World, writer: Writer, partitions: int = 6, size: int = 2_000, rounds: int = 5) -> None:
-    """Push some batches to every partition, many small and one large run."""
-    for turn in range(rounds):
-        frame = [writer.batch(partition, os.urandom(size + turn)) for partition in range(partitions)]
-        assert world.push(writer, frame) == {}
-    assert world.push(writer, [writer.batch(0, os.urandom(50_000)) for _ in range(3)]) == {}
 
 
 def test_small_ones_share_a_pack_file_and_large_ones_have_their_own(world: World) -> None:
@@ -540,14 +381,14 @@ def test_a_directory_that_vanished_vouches_for_nothing(world: World, tmp_path: P
     no room, and its status says so."""
     writer = Writer(SHUFFLE)
     fill(world, writer)
-    assert rooms(world)[0] > 0
+    assert rooms_of(world.store, 0.1, 0)[0] > 0
     assert world.seal([(0, 0)], final=False)[0].status == Status.OK
     shutil.rmtree(world.root / "0")
     if emptied:
         (world.root / "0").mkdir()
     assert world.seal([(0, 0)], final=False)[0].status == Status.DATA_LOST
     assert world.seal([(1, 0)], final=False)[0].status == Status.FAILED_COPY
-    assert rooms(world) == [0]
+    assert rooms_of(world.store, 0.1, 0) == [0]
     (directory,) = world.store.directories()
     assert not directory.healthy
 

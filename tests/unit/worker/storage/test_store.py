@@ -1,5 +1,6 @@
 """A store over restarts: what is kept, what is refused, what is deleted and when."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -237,10 +238,19 @@ def test_the_index_grows_up_to_its_bound(tmp_path, monkeypatch):
     store.close()
 
 
-def test_room_is_reserved(tmp_path):
-    """No file begins where less than the reserve is free."""
-    store = open_store(tmp_path, reserve_bytes=1 << 62)
-    with pytest.raises(NoRoomError):
+@pytest.mark.parametrize(
+    ("size_mib", "free_mib", "begins"),
+    [(1_000_000, 64, False), (1_000_000, 65, True), (100, 10, False), (100, 11, True)],
+)
+def test_room_is_reserved(tmp_path, size_mib, free_mib, begins):
+    """No file begins where no more than the reserve is free, which is a tenth of a small disk."""
+
+    class SmallDisk(Disk):
+        def free_bytes(self, path):
+            return size_mib << 20, free_mib << 20
+
+    store = open_store(tmp_path, disk=SmallDisk(), reserve_bytes=64 << 20)
+    with contextlib.nullcontext() if begins else pytest.raises(NoRoomError):
         store.begin(KEY, 1, Ack.WRITTEN)
     store.close()
 

@@ -9,9 +9,9 @@ from holdfast.common.errors import Status
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.messages import Ack
 from holdfast.worker.core.space import Space
-from holdfast.worker.storage.reduce_layout import DataKey
+from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
 from tests.support.reduce_data import Writer, names
-from tests.unit.worker.storage.test_reduce_store import SHUFFLE, World
+from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
 SHARE = 0.1
 
@@ -84,6 +84,11 @@ def sealed_in(world: World, number: int) -> dict[DataKey, int]:
         return dict(reader.data_files())
 
 
+def partitions_in(world: World, number: int) -> set[int]:
+    """Partitions with a file of their own in a directory."""
+    return {key.partition for key in sealed_in(world, number) if isinstance(key, EpochKey)}
+
+
 def step(world: World, now: float = 1.0) -> list[tuple[int, int]]:
     """Look, plan, and wait for what moves."""
     world.store.look(SHARE, 1 << 40)
@@ -112,7 +117,7 @@ def test_memory_past_its_mark_sends_the_largest_files_to_disk(worlds: list[World
         world.seal([(partition, 0)], final=False)
     assert len(sealed_in(world, 0)) == 4
     assert step(world) == []
-    assert {key.partition for key in sealed_in(world, 1)} == {1}
+    assert partitions_in(world, 1) == {1}
     step(world)
     assert len(sealed_in(world, 0)) == 3
     assert len(names(world.read(1))) == 9 * 4
@@ -138,7 +143,7 @@ def test_where_only_open_epochs_fill_memory_the_largest_are_split(worlds: list[W
     assert world.push(writer, [writer.batch(0, bytes(100))]) == {}
     world.seal([(1, 0)], final=False)
     assert step(world) == []
-    assert {key.partition for key in sealed_in(world, 1)} == {1}
+    assert partitions_in(world, 1) == {1}
     assert len(names(world.read(1))) == 12 * 4
 
 
@@ -194,3 +199,24 @@ def test_one_tier_keeps_no_books(worlds: list[World], tmp_path: Path) -> None:
     world.seal([(0, 0)])
     assert not world.store.tiering.follows
     assert not len(world.store.tiering._orders.disk)
+
+
+def test_who_finds_no_room_has_some_made(worlds: list[World], tmp_path: Path) -> None:
+    """No directory has room for a new epoch and none is past its mark: what makes room with the fewest bytes moves, and
+    the next one that asks finds it; asked again before the next look nothing more is planned."""
+    world = small_world(tmp_path / "small")
+    worlds.append(world)
+    writer = Writer(SHUFFLE)
+    for partition, size in {0: 3 * MIB, 1: 2 * MIB}.items():
+        world.store.tiering.look([open_space(), FULL])
+        push_some(world, writer, partition, size)
+        world.seal([(partition, 0)], final=False)
+    almost: list[Space | None] = [open_space(10 * MIB), open_space(50 * MIB)]
+    world.store.tiering._media[Ack.WRITTEN] = frozenset({"MEMORY"})  # the disk is no place for the epoch itself
+    assert chosen(world, almost) is None
+    assert world.store.tiering.choose(0, Ack.WRITTEN) is None
+    while world.store.mover.busy:
+        pass
+    assert len(sealed_in(world, 1)) == 1
+    world.store.tiering.step(1.0)
+    assert chosen(world, [open_space(20 * MIB), open_space(50 * MIB)]) == 0

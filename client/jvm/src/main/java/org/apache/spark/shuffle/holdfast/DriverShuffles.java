@@ -87,7 +87,7 @@ final class DriverShuffles implements AutoCloseable {
     /** Registers generation 0 of a shuffle. Throws what stands against it; then the caller decides whether it falls back. */
     <K, V, C> HoldfastShuffleHandle<K, V, C> register(int shuffle, ShuffleDependency<K, V, C> dependency, int maps, boolean encrypted)
             throws HoldfastException {
-        Instance instance = application();
+        Instance instance = application(dependency.rdd().context().sparkUser());
         var handle = new HoldfastShuffleHandle<>(shuffle, dependency, instance, maps, conf.copies(), conf.ack(), encrypted);
         RegisteredShuffle first = registrations.register(runtime.masters(), handle.key(0), handle, false, false);
         if (first.copies() < conf.copies()) {
@@ -194,7 +194,7 @@ final class DriverShuffles implements AutoCloseable {
     }
 
     /** The instance, registered with the masters when it is first wanted, and anew where its lease was lost. */
-    private synchronized Instance application() throws HoldfastException {
+    private synchronized Instance application(String user) throws HoldfastException {
         if (closed) {
             throw new HoldfastException(Status.UNAVAILABLE, "the Spark application has ended");
         }
@@ -211,7 +211,7 @@ final class DriverShuffles implements AutoCloseable {
                     throw new HoldfastException(Status.NO_ROOM, "no worker is alive (masters at " + conf.endpoints() + ")");
                 }
             }
-            lease = ApplicationLease.register(runtime.masters(), name, conf.leaseMs());
+            lease = ApplicationLease.register(runtime.masters(), name, user, conf.leaseMs());
             LOG.info("Application {} is {} to the masters at {}", name, lease.instance().hex(), conf.endpoints());
         }
         return lease.instance();

@@ -3,6 +3,7 @@ package org.apache.spark.shuffle.holdfast;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkConf;
 import org.apache.spark.TaskContext;
@@ -13,6 +14,7 @@ import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+import org.apache.spark.shuffle.holdfast.wire.Status;
 import org.apache.spark.shuffle.sort.SortShuffleManager;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -34,7 +36,9 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
     private final HoldfastConf conf;
     private final HoldfastRuntime runtime;
     private final DriverShuffles driver;
-    private volatile boolean fellBack;
+    private final AtomicInteger fallbacks = new AtomicInteger();
+    /** Whether the masters are not asked for a while, and since when. */
+    private volatile boolean pausing;
     private volatile long fellBackAtNs;
     private boolean listening;
     /** Shuffles that tasks of this JVM met, as keys alone: a handle would keep the shuffle from ever being cleaned up. */
@@ -58,8 +62,8 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
         if (maps == 0 || dependency.partitioner().numPartitions() == 0) {
             return super.registerShuffle(shuffle, dependency); // nothing will be written or read
         }
-        if (conf.mayFallBack() && fellBack && System.nanoTime() - fellBackAtNs < FALLBACK_PAUSE_NS) {
-            LOG.warn("Shuffle {} falls back to Spark's own, as one did a moment ago", shuffle);
+        if (conf.mayFallBack() && pausing && System.nanoTime() - fellBackAtNs < FALLBACK_PAUSE_NS) {
+            LOG.warn("Shuffle {} falls back to Spark's own, as one did a moment ago ({} so far)", shuffle, fallbacks.incrementAndGet());
             return super.registerShuffle(shuffle, dependency);
         }
         try {
@@ -76,9 +80,12 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
             throw new IllegalStateException("shuffle " + shuffle + " could not be registered with Holdfast, and "
                     + HoldfastConf.PREFIX + "fallback is never: " + error.getMessage(), error);
         }
-        LOG.warn("Shuffle {} falls back to Spark's own, executors keep its data: {}", shuffle, error.getMessage());
-        fellBack = true;
-        fellBackAtNs = System.nanoTime();
+        int count = fallbacks.incrementAndGet();
+        LOG.warn("Shuffle {} falls back to Spark's own, executors keep its data ({} so far): {}", shuffle, count, error.getMessage());
+        if (error.status() != Status.QUOTA_EXCEEDED) { // the masters said that at once, and may say otherwise of the next one
+            fellBackAtNs = System.nanoTime();
+            pausing = true;
+        }
         return super.registerShuffle(shuffle, dependency);
     }
 
@@ -132,7 +139,12 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
 
     /** Whether all shuffle data outlives the executors that wrote it: true until one fell back. */
     boolean reliable() {
-        return !fellBack;
+        return fallbacks.get() == 0;
+    }
+
+    /** Shuffles that became Spark's own. */
+    public int fallbacks() {
+        return fallbacks.get();
     }
 
     /** The application has ended: gives the lease back, upon which the masters drop its shuffles. */

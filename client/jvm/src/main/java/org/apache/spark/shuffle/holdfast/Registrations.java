@@ -11,7 +11,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * How generations of shuffles are registered: with patience where no worker is alive just now, or, with {@code replication.strict}, too few.
+ * How generations of shuffles are registered: with patience where no worker is alive just now or none has room, or, with
+ * {@code replication.strict}, too few are alive.
  *
  * <p>Rules: workers that were killed or stand still come back, and a job that only begins its next stage then has lost nothing. Where the masters cannot
  * be reached their calls have a patience of their own. A strict registration is preceded by a look at the workers, since a generation once placed with
@@ -25,9 +26,9 @@ record Registrations(boolean strict, int copies, int waitMs) {
     private static final Logger LOG = LoggerFactory.getLogger(Registrations.class);
     private static final int POLL_MS = 250;
 
-    /** Who may fall back does so after {@code register.timeout}, who may not waits as long as for any answer of the masters. */
+    /** Who may fall back does so after {@code register.timeout}, who may not waits as long as a writer without room does. */
     static Registrations of(HoldfastConf conf) {
-        int waitMs = conf.mayFallBack() ? conf.registerMs() : Math.max(conf.registerMs(), conf.requestMs());
+        int waitMs = conf.mayFallBack() ? conf.registerMs() : (int) Math.max(conf.registerMs(), conf.push().noRoomMs());
         boolean strict = conf.strictCopies() && conf.copies() > 1;
         return new Registrations(strict, conf.copies(), strict ? conf.registerMs() : waitMs);
     }

@@ -50,13 +50,17 @@ public final class ApplicationLease implements AutoCloseable {
         return name.substring(0, end);
     }
 
-    /** Draw an instance and a holder and register them; {@code leaseMs} 0 is the cluster's setting. Calls of {@code masters} renew this lease from now on. */
-    public static ApplicationLease register(Masters masters, String name, long leaseMs) throws HoldfastException {
+    /**
+     * Draw an instance and a holder and register them; {@code leaseMs} 0 is the cluster's setting. Calls of {@code masters} renew this lease from now on.
+     *
+     * @param user whose quota counts
+     */
+    public static ApplicationLease register(Masters masters, String name, String user, long leaseMs) throws HoldfastException {
         Instance instance = Instance.random();
         byte[] holder = new byte[HOLDER_BYTES];
         new SecureRandom().nextBytes(holder);
         JsonObject request = new JsonObject().bytes("instance", instance.bytes()).put("name", label(name))
-                .put("user", label(System.getProperty("user.name", ""))).u64("leaseMs", leaseMs).bytes("holder", holder);
+                .put("user", label(user)).u64("leaseMs", leaseMs).bytes("holder", holder);
         JsonObject reply = masters.calls().call("Shuffles/RegisterApplication", request, true, Masters.DEADLINE_MS);
         ApplicationLease lease = new ApplicationLease(masters, instance, holder, reply.u64("leaseMs"));
         masters.setHolder(holder);

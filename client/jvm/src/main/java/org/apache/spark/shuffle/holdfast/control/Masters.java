@@ -98,7 +98,7 @@ public final class Masters implements AutoCloseable {
             places.add(new Revived.Place(each.u32("partition"), new Location(
                     each.u32("epoch"), each.u32("primary"), each.u32("replica"), each.u32("hint"))));
         }
-        return new Revived(places, workersOf(reply), reply.u64("raftIndex"));
+        return new Revived(places, workersOf(reply), reply.u64("raftIndex"), reply.text("room"));
     }
 
     /** Say which attempts won ({@link ReduceWinners#encode}); returns when the generation is final. The same again is no error, others are CONFLICT. */

@@ -1,18 +1,19 @@
 package org.apache.spark.shuffle.holdfast.push;
 
 /**
- * What one writer may hold.
+ * What one writer may hold, and for how long.
  *
  * @param frameBytes a frame is sent when so much is in it; one that holds a single long batch is longer
  * @param openBytes memory of frames that are being filled, all destinations together: beyond it the fullest goes
  * @param heldBytes memory of frames handed over and not acknowledged: beyond it {@code write} waits
+ * @param noRoomMs how long it waits while no worker has room
  */
-public record PushLimits(int frameBytes, long openBytes, long heldBytes) {
+public record PushLimits(int frameBytes, long openBytes, long heldBytes, long noRoomMs) {
     static final int FRAME_BYTES_MIN = 256 << 10;
     static final int FRAME_BYTES_MAX = 4 << 20;
 
     /** What is used unless a setting says otherwise. */
-    public static final PushLimits USUAL = new PushLimits(1 << 20, 32L << 20, 64L << 20);
+    public static final PushLimits USUAL = new PushLimits(1 << 20, 32L << 20, 64L << 20, 120_000);
 
     /** Refuses what cannot work. */
     public PushLimits {
@@ -23,5 +24,9 @@ public record PushLimits(int frameBytes, long openBytes, long heldBytes) {
             throw new IllegalArgumentException(
                     "open (" + openBytes + ") and held (" + heldBytes + ") bytes have to fit a frame of " + frameBytes);
         }
+    }
+
+    long noRoomNs() {
+        return noRoomMs * 1_000_000;
     }
 }

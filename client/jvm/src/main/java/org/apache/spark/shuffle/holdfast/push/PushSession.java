@@ -52,17 +52,18 @@ final class PushSession {
     private boolean over;
 
     /** @param where names shuffle, map and attempt in errors */
-    PushSession(Places places, String where, FrameStore store, int frameBytes) {
-        this(places, where, store, frameBytes, UNANSWERED_BYTES_MAX, Revivals.REVIVES_MAX);
+    PushSession(Places places, String where, FrameStore store, PushLimits limits) {
+        this(places, where, store, limits.frameBytes(), UNANSWERED_BYTES_MAX, Revivals.REVIVES_MAX, limits.noRoomNs());
     }
 
     PushSession(
-            Places places, String where, FrameStore store, int frameBytes, long unansweredMax, int revivesMax) {
+            Places places, String where, FrameStore store, int frameBytes, long unansweredMax, int revivesMax,
+            long noRoomNs) {
         this.places = places;
         this.where = where;
         this.store = store;
         this.unansweredMax = unansweredMax;
-        revivals = new Revivals(places, revivesMax);
+        revivals = new Revivals(places, revivesMax, noRoomNs);
         parking = new Parking(places, revivals, store, frameBytes);
     }
 
@@ -211,9 +212,9 @@ final class PushSession {
         }
     }
 
-    /** The masters have answered, and the places know it. */
-    void revived() {
-        revivals.answered();
+    /** The masters have answered, and the places know it; {@code room} as in {@link Revivals#answered}. */
+    void revived(String room) {
+        revivals.answered(room);
         if (!over) {
             advance();
         }

@@ -82,7 +82,7 @@ final class Pusher {
                 mail.released(bytes);
             }
         };
-        session = new PushSession(places, where, counted, context.limits().frameBytes());
+        session = new PushSession(places, where, counted, context.limits());
     }
 
     /** Names an attempt in errors. */
@@ -148,7 +148,7 @@ final class Pusher {
                 if (news instanceof HoldfastException failed) {
                     session.reviveFailed(failed);
                 } else {
-                    session.revived();
+                    session.revived(((Revived) news).room());
                 }
             }
         }

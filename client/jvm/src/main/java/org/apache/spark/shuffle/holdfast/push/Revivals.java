@@ -2,9 +2,11 @@ package org.apache.spark.shuffle.holdfast.push;
 
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.shuffle.holdfast.push.Places.Destination;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -13,8 +15,10 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * Which partitions of a push session wait for a new place, and when the masters are asked for it.
  *
  * <p>Rules: pure. One Revive is under way at a time and names everything refused until then. Partitions that were asked
- * for again and again without an accepted batch in between are waited for ever longer, and given up in the end. A soft
- * split is asked about in passing: its place is good still. Called by {@link PushSession}.
+ * for again and again without an accepted batch in between are waited for ever longer, and given up in the end. While the
+ * masters say that no worker has room, that budget is not touched: they are asked again after pauses, until the sum of
+ * these since the last accepted batch is the grace. A soft split is asked about in passing: its place is good still.
+ * Called by {@link PushSession}.
  */
 final class Revivals {
     /** Revives of a partition without an accepted batch of it in between; with the pauses that is about a minute. */
@@ -32,6 +36,7 @@ final class Revivals {
 
     private final Places places;
     private final int revivesMax;
+    private final long noRoomNs;
     private final Map<Integer, Refusal> refused = new HashMap<>();
     /** Soft-split epochs that take batches still. */
     private final Map<Integer, Integer> soft = new HashMap<>();
@@ -39,12 +44,21 @@ final class Revivals {
     private final Map<Integer, Integer> rounds = new HashMap<>();
     private boolean asked;
     private boolean pausing;
+    /** What the Revive under way names that cannot go anywhere. */
+    private final List<Integer> asking = new ArrayList<>();
+    /** Which limits were met where no worker has room, empty while some has. */
+    private String room = "";
+    /** Partitions that waited for room since the last accepted batch of one of them, how often, and how long in all. */
+    private final Set<Integer> starved = new HashSet<>();
+    private int starvations;
+    private long starvedNs;
     /** What was said last, for the error. */
     String cause = "";
 
-    Revivals(Places places, int revivesMax) {
+    Revivals(Places places, int revivesMax, long noRoomNs) {
         this.places = places;
         this.revivesMax = revivesMax;
+        this.noRoomNs = noRoomNs;
     }
 
     /** How long to wait after so many failures in a row; nothing for the first ones. */
@@ -78,6 +92,11 @@ final class Revivals {
         if (!rounds.isEmpty()) {
             rounds.remove(partition);
         }
+        if (!starved.isEmpty() && starved.contains(partition)) {
+            starved.clear();
+            starvations = 0;
+            starvedNs = 0;
+        }
     }
 
     /** Forgets those that have a new place by now; returns whether any batch need not wait any more. */
@@ -95,6 +114,9 @@ final class Revivals {
     String spent() {
         if (asked) {
             return null;
+        }
+        if (!room.isEmpty() && !refused.isEmpty() && starvedNs >= noRoomNs && !pausing) {
+            return "waited " + Math.round(starvedNs / 1e9) + " s for room for " + refused.size() + " partitions. " + room;
         }
         int most = 0;
         int partition = -1;
@@ -120,13 +142,20 @@ final class Revivals {
         if (asked || pausing || refused.isEmpty()) {
             return 0;
         }
+        long pause = room.isEmpty() ? pauseNs(mostRounds(), 2) : pauseNs(starvations, 1);
+        if (!room.isEmpty()) {
+            starvedNs += pause;
+        }
+        pausing = pause > 0;
+        return pause;
+    }
+
+    private int mostRounds() {
         int most = 0;
         for (int each : refused.keySet()) {
             most = Math.max(most, rounds.getOrDefault(each, 0));
         }
-        long pause = pauseNs(most, 2);
-        pausing = pause > 0;
-        return pause;
+        return most;
     }
 
     /** The pause is over. */
@@ -140,11 +169,13 @@ final class Revivals {
             return null;
         }
         List<Row> rows = new ArrayList<>();
+        asking.clear();
         for (Iterator<Map.Entry<Integer, Refusal>> all = refused.entrySet().iterator();
                 all.hasNext() && rows.size() < PARTITIONS_MAX; ) {
             Map.Entry<Integer, Refusal> each = all.next();
             rows.add(new Row(each.getKey(), each.getValue().epoch(), each.getValue().status()));
             rounds.merge(each.getKey(), 1, Integer::sum);
+            asking.add(each.getKey());
         }
         for (Map.Entry<Integer, Integer> each : soft.entrySet()) {
             if (rows.size() < PARTITIONS_MAX && !refused.containsKey(each.getKey())) {
@@ -157,9 +188,30 @@ final class Revivals {
         return new PushEffect.Revive(rows, unusable(unreachable));
     }
 
-    /** The Revive is answered, whatever the answer is. */
+    /** The Revive is answered, with no word about room. */
     void answered() {
+        answered("");
+    }
+
+    /**
+     * The Revive is answered, whatever the answer is; the places know of those that it names.
+     *
+     * @param noRoom which limits were met where no worker has room, else empty
+     */
+    void answered(String noRoom) {
         asked = false;
+        room = noRoom;
+        if (noRoom.isEmpty()) {
+            return;
+        }
+        for (int each : asking) {
+            Refusal waits = refused.get(each);
+            if (waits != null && !moved(each, waits.epoch())) {
+                rounds.computeIfPresent(each, (any, count) -> count > 1 ? count - 1 : null);
+                starved.add(each);
+            }
+        }
+        starvations++;
     }
 
     /** The workers that this client cannot use now. */

@@ -43,6 +43,8 @@ public final class Status {
     public static final int DISK_FAILED = 52;
     /** A bound is reached for the moment; try again. */
     public static final int BUSY = 53;
+    /** The application or its user holds as much as it may. */
+    public static final int QUOTA_EXCEEDED = 54;
 
     /** Acknowledged data that no copy has any more. */
     public static final int DATA_LOST = 70;
@@ -78,6 +80,7 @@ public final class Status {
             Map.entry(CALL_TOO_OLD, "CALL_TOO_OLD"), Map.entry(CALL_REUSED, "CALL_REUSED"),
             Map.entry(GENERATION_CLOSED, "GENERATION_CLOSED"), Map.entry(NO_ROOM, "NO_ROOM"),
             Map.entry(DISK_FULL, "DISK_FULL"), Map.entry(DISK_FAILED, "DISK_FAILED"), Map.entry(BUSY, "BUSY"),
+            Map.entry(QUOTA_EXCEEDED, "QUOTA_EXCEEDED"),
             Map.entry(DATA_LOST, "DATA_LOST"), Map.entry(CORRUPT, "CORRUPT"), Map.entry(BAD_ORDER, "BAD_ORDER"),
             Map.entry(BAD_FRAME, "BAD_FRAME"), Map.entry(BAD_VERSION, "BAD_VERSION"),
             Map.entry(WRONG_CLUSTER, "WRONG_CLUSTER"), Map.entry(UNAUTHENTICATED, "UNAUTHENTICATED"),

@@ -66,7 +66,7 @@ public final class ControlShell {
     private String call(String command, String[] args) throws HoldfastException, InterruptedException {
         switch (command) {
             case "lease":
-                lease = ApplicationLease.register(masters, args[0], Long.parseLong(args[1]));
+                lease = ApplicationLease.register(masters, args[0], "tester", Long.parseLong(args[1]));
                 instance = lease.instance();
                 return instance.hex() + " " + HexFormat.of().formatHex(lease.holder()) + " " + lease.leaseMs();
             case "instance":

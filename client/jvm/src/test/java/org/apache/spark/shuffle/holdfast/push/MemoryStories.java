@@ -43,7 +43,7 @@ final class MemoryStories {
 
     static void copiesAreNoLargerThanWhatIsInThem() {
         PushWorld world = scattered(MIB / PARTITIONS);
-        world.core.revived();
+        world.core.revived("");
         same(world.sent().size(), PARTITIONS);
         same(world.heap.bytes(), (long) MIB);
     }
@@ -52,7 +52,7 @@ final class MemoryStories {
         PushWorld world = scattered(100);
         int[] asked = {0};
         world.heap.full = () -> asked[0]++ < 100 && asked[0] > 3;
-        world.core.revived();
+        world.core.revived("");
         List<PushFrame> first = world.sent();
         same(sorted(first), List.of(List.of("0/1/0"), List.of("1/1/0"), List.of("2/1/0")));
         same(asked[0], 4);
@@ -72,7 +72,7 @@ final class MemoryStories {
     static void memoryThatNeverComesEndsTheAttempt() {
         PushWorld world = scattered(100);
         world.heap.full = () -> true;
-        world.core.revived();
+        world.core.revived("");
         world.sent();
         for (int turn = 0; turn < Parking.TURNS_MAX; turn++) {
             world.core.woken(world.only(Wake.class).worker());

@@ -96,7 +96,7 @@ public final class PushCoreMain {
                 new Revivals.Row(0, 0, Status.HARD_SPLIT), new Revivals.Row(2, 0, Status.SEALED)));
         world.revive(0, at(2, 1));
         world.revive(2, at(3, 1));
-        world.core.revived();
+        world.core.revived("");
         List<PushFrame> frames = world.sent();
         same(sorted(frames), List.of(List.of("0/1/0", "0/1/1"), List.of("2/1/0")));
         that(!world.heap.out.contains(frame), "the first frame is released");
@@ -112,7 +112,7 @@ public final class PushCoreMain {
         same(numbers(world.pushed(0, 10, 1, 10).get(0)), List.of("1/0/0"));
         world.only(Revive.class);
         world.revive(0, at(2, 1));
-        world.core.revived();
+        world.core.revived("");
         same(numbers(world.one()), List.of("0/1/0", "0/1/1"));
     }
 
@@ -125,7 +125,7 @@ public final class PushCoreMain {
         world.sent();
         same(world.only(Revive.class).failed().size(), 1);
         world.revive(0, at(4, 1));
-        world.core.revived();
+        world.core.revived("");
         world.sent();
         Revive both = world.only(Revive.class);
         same(new TreeSet<>(both.failed().stream().map(Revivals.Row::partition).toList()), new TreeSet<>(List.of(1, 2)));
@@ -147,7 +147,7 @@ public final class PushCoreMain {
         same(numbers(world.add(0, 10).one()), List.of("0/0/1"));
         same(world.only(Revive.class).failed(), List.of(new Revivals.Row(0, 0, Status.SOFT_SPLIT)));
         world.revive(0, at(2, 1));
-        world.core.revived();
+        world.core.revived("");
         same(numbers(world.add(0, 10).one()), List.of("0/1/2"));
     }
 
@@ -225,7 +225,7 @@ public final class PushCoreMain {
         same(revive.failed(), List.of(new Revivals.Row(0, 0, Status.UNAVAILABLE)));
         same(revive.unusable(), new TreeSet<>(List.of(1)));
         world.revive(0, at(2, 1));
-        world.core.revived();
+        world.core.revived("");
         PushFrame again = world.one();
         same(numbers(again), List.of("0/1/0"));
         world.answer(frames.get(1));
@@ -305,7 +305,7 @@ public final class PushCoreMain {
         }
         same(world.only(Revive.class).unusable(), new TreeSet<>(List.of(1)));
         world.revive(0, at(2, 1));
-        world.core.revived();
+        world.core.revived("");
         world.answer(world.one());
         world.sent();
         world.only(Done.class);
@@ -375,7 +375,7 @@ public final class PushCoreMain {
             }
             world.only(Revive.class);
             world.revive(0, at(1, round));
-            world.core.revived();
+            world.core.revived("");
             frame = world.one();
         }
         same(ends.size(), 1);
@@ -392,7 +392,7 @@ public final class PushCoreMain {
             world.answer(world.add(0, 10).one(), 0, Status.HARD_SPLIT);
             world.sent();
             world.revive(0, at(1, round + 1));
-            world.core.revived();
+            world.core.revived("");
             world.answer(world.one());
             same(world.of(Failed.class), List.of());
         }
@@ -435,7 +435,10 @@ public final class PushCoreMain {
                 CreditStories::whatIsAskedForDoublesInCalmAndHalvesWhereOthersWait, CreditStories::aWindowThatLayIdleIsForgotten,
                 LinkStories::aWorkerWithoutRoomIsAskedWhetherItLives, LinkStories::aWorkerThatDoesNotAnswerIsLeft,
                 MemoryStories::copiesAreNoLargerThanWhatIsInThem, MemoryStories::batchesWaitForMemory,
-                MemoryStories::memoryThatNeverComesEndsTheAttempt);
+                MemoryStories::memoryThatNeverComesEndsTheAttempt,
+                RoomStories::theMastersAreAskedUntilTheGraceIsOver, RoomStories::roomThatComesBackIsUsed,
+                RoomStories::roomThatTakesNothingDoesNotRenewTheGrace,
+                RoomStories::placesOfOthersAreUsedWhileThereIsNoRoom);
         all.forEach(PushCoreMain::tell);
         for (int seed = 0; seed < 300; seed++) {
             int now = seed;

@@ -59,7 +59,9 @@ public final class PushMain {
         buffers = new Buffers(64L << 20);
         connections = new ConnectionPool(() -> Hello.client(masters.clusterId(), masters.raftIndex()), buffers);
         PushLimits limits = args.length < 8 ? PushLimits.USUAL
-                : new PushLimits(PushLimits.FRAME_BYTES_MIN, Long.parseLong(args[7]), Long.parseLong(args[7]));
+                : new PushLimits(
+                        PushLimits.FRAME_BYTES_MIN, Long.parseLong(args[7]), Long.parseLong(args[7]),
+                        args.length < 9 ? PushLimits.USUAL.noRoomMs() : Long.parseLong(args[8]));
         context = new PushContext(masters, connections, buffers, ack, limits);
     }
 

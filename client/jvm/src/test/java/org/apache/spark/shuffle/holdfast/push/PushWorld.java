@@ -71,8 +71,12 @@ final class PushWorld {
     }
 
     PushWorld(long unansweredMax, int revivesMax, Location... at) {
+        this(unansweredMax, revivesMax, PushLimits.USUAL.noRoomNs(), at);
+    }
+
+    PushWorld(long unansweredMax, int revivesMax, long noRoomNs, Location... at) {
         places = new Places(ReduceLocations.of(at), starts(1, at), 0);
-        core = new PushSession(places, "shuffle s map 3 attempt 9", heap, MIB, unansweredMax, revivesMax);
+        core = new PushSession(places, "shuffle s map 3 attempt 9", heap, MIB, unansweredMax, revivesMax, noRoomNs);
     }
 
     /** Adds batches of (partition, size), in one frame per destination, as the writer does. */

@@ -100,11 +100,12 @@ final class RandomStories {
             for (int worker = 0; worker < 4; worker++) {
                 starts.put(worker, 1 + random.nextInt(3));
             }
-            for (Revivals.Row row : revive.failed()) {
+            boolean noRoom = random.nextInt(5) == 0;
+            for (Revivals.Row row : revive.failed().subList(noRoom ? 1 : 0, revive.failed().size())) {
                 int epoch = Math.max(world.places.at(row.partition()).epoch(), row.epoch() + 1);
                 world.places.learn(row.partition(), at(random.nextInt(4), epoch), starts);
             }
-            core.revived();
+            core.revived(noRoom ? "no worker has room" : "");
         } else if (effect instanceof Send send) {
             answer(world, random, pending, kept, send.frame());
         }

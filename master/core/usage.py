@@ -1,0 +1,163 @@
+"""How much every application holds on the workers, as their heartbeats tell, and which quota that is beyond.
+
+Rules: pure; kept in the leader's memory, so that a new leader knows it after a heartbeat of every worker. Each worker
+tells a bounded number of applications, the largest, and a few shuffles of each; sums are kept, not added up again.
+Bytes and files are counted as they are stored: second copies count. Called by master/service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from holdfast.common.sizes import in_bytes
+
+
+class Held(NamedTuple):
+    """Bytes and files."""
+
+    size_bytes: int = 0
+    files: int = 0
+
+    def plus(self, other: Held, sign: int = 1) -> Held:
+        """The sum, or with sign -1 the difference."""
+        return Held(self.size_bytes + sign * other.size_bytes, self.files + sign * other.files)
+
+
+class Row(NamedTuple):
+    """What one worker tells of one application: all it holds, and its largest shuffles there."""
+
+    instance: bytes
+    held: Held
+    shuffles: tuple[tuple[int, Held], ...] = ()
+
+
+class Limits(NamedTuple):
+    """What may be held; 0: any number."""
+
+    size_bytes: int = 0
+    files: int = 0
+
+    def met(self, held: Held) -> str:
+        """Say which limit was reached, "" if none was."""
+        if self.too_large(held):
+            return f"{in_bytes(held.size_bytes)} of {in_bytes(self.size_bytes)}"
+        if self.files and held.files >= self.files:
+            return f"{held.files} files of {self.files}"
+        return ""
+
+    def too_large(self, held: Held) -> bool:
+        """Whether it is the bytes that are too many."""
+        return bool(self.size_bytes) and held.size_bytes >= self.size_bytes
+
+
+@dataclass(slots=True)
+class _Application:
+    held: Held = Held()
+    shuffles: dict[int, Held] = field(default_factory=dict)
+
+
+class Usage:
+    """Sums over all workers that were heard."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, Sequence[Row]] = {}
+        self._applications: dict[bytes, _Application] = {}
+
+    @property
+    def workers(self) -> list[int]:
+        """Those that were heard, and hold anything."""
+        return list(self._rows)
+
+    def heard(self, worker: int, rows: Sequence[Row]) -> None:
+        """Replace what a worker told before."""
+        for row in self._rows.pop(worker, ()):
+            self._add(row, -1)
+        for row in rows:
+            self._add(row, 1)
+        if rows:
+            self._rows[worker] = rows
+
+    def of(self, instance: bytes) -> Held:
+        """What an application holds."""
+        found = self._applications.get(instance)
+        return found.held if found is not None else Held()
+
+    def shuffles(self, instance: bytes) -> dict[int, Held]:
+        """What those shuffles of an application hold that workers told of, which are the largest."""
+        found = self._applications.get(instance)
+        return dict(found.shuffles) if found is not None else {}
+
+    def _add(self, row: Row, sign: int) -> None:
+        found = self._applications.setdefault(row.instance, _Application())
+        found.held = found.held.plus(row.held, sign)
+        for shuffle, held in row.shuffles:
+            left = found.shuffles.get(shuffle, Held()).plus(held, sign)
+            if left == Held():
+                found.shuffles.pop(shuffle, None)
+            else:
+                found.shuffles[shuffle] = left
+        if found.held == Held() and not found.shuffles:
+            del self._applications[row.instance]
+
+    def check(self) -> None:
+        """Add everything up again; an AssertionError is a bug."""
+        again = Usage()
+        for worker, rows in self._rows.items():
+            again.heard(worker, rows)
+        assert again._applications == self._applications
+
+
+class Owned(NamedTuple):
+    """An application, as refusals name it."""
+
+    instance: bytes
+    name: str
+
+
+def exceeded(
+    usage: Usage, asker: Owned, application: Limits, user: str, owned: Iterable[Owned], of_user: Limits
+) -> str:
+    """Say which quota of the application or of its user, who owns those, is used up, and by what; "" if none is."""
+    own = usage.of(asker.instance)
+    met = application.met(own)
+    if met:
+        largest = _largest_shuffle(usage, asker, application.too_large(own))
+        return (
+            f'application "{asker.name}" holds {met} that an application may have{largest}. Unregister '
+            "shuffles that are not needed any more, or ask for more ([quota] of the masters)"
+        )
+    if of_user == Limits():
+        return ""
+    found = list(owned)
+    total = Held()
+    for each in found:
+        total = total.plus(usage.of(each.instance))
+    met = of_user.met(total)
+    if not met:
+        return ""
+    by_size = of_user.too_large(total)
+    most = max(found, key=lambda each: _measure(usage.of(each.instance), by_size))
+    return (
+        f'user "{user}" holds {met} that this user may have, in {len(found)} applications; largest: application '
+        f'"{most.name}" ({most.instance.hex()[:8]}) with {_text(usage.of(most.instance))}'
+        f"{_largest_shuffle(usage, most, by_size)}. End or forget what is not needed any more, or ask for more "
+        "([quota] of the masters)"
+    )
+
+
+def _largest_shuffle(usage: Usage, application: Owned, by_size: bool) -> str:
+    shuffles = usage.shuffles(application.instance)
+    if not shuffles:
+        return ""
+    most = max(shuffles, key=lambda each: _measure(shuffles[each], by_size))
+    return f", largest: shuffle {most} with {_text(shuffles[most])}"
+
+
+def _measure(held: Held, by_size: bool) -> int:
+    return held.size_bytes if by_size else held.files
+
+
+def _text(held: Held) -> str:
+    return f"{in_bytes(held.size_bytes)} in {held.files} files"

@@ -1,0 +1,72 @@
+"""Refuses new shuffles of applications and users that hold what they may, and says which quota that is.
+
+Rules: looked at when a shuffle is registered that never was before; generations of one that was, pushes and reads are
+never refused. What is held is what workers that live told last, a heartbeat ago at most. Called by shuffles.py; the
+Registry hears the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.common.errors import QuotaExceededError
+from holdfast.common.ids import ShuffleKey
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.master.core.records import Application
+from holdfast.master.core.state import State
+from holdfast.master.core.usage import Held, Limits, Owned, Row, exceeded
+from holdfast.master.service.leader import Leader
+
+
+class Quotas:
+    """The quotas of the configuration."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+        quota = leader.config.quota
+        self._application = Limits(quota.application_bytes, quota.application_files)
+        self._user = Limits(quota.user_bytes, quota.user_files)
+        self._users = {each.user: Limits(each.bytes, each.files) for each in quota.users}
+        #: shuffles refused since this master started; read by its metrics
+        self.refused = 0
+
+    def heard(self, worker: int, applications: Iterable[pb.ApplicationHeld]) -> None:
+        """Take in what a worker tells of who holds how much there."""
+        self._leader.usage.heard(worker, [_row(each) for each in applications])
+
+    def check(self, key: ShuffleKey) -> None:
+        """Raise QuotaExceededError if the shuffle is new, and its application or user has what it may have."""
+        if not (any(self._application) or any(self._user) or self._users):
+            return
+        application, owned, gone = self._leader.peek(lambda state: self._look(state, key))
+        for worker in gone:
+            self._leader.usage.heard(worker, ())
+        if application is None:
+            return
+        why = exceeded(
+            self._leader.usage,
+            Owned(application.instance, application.name),
+            self._application,
+            application.user,
+            owned,
+            self._users.get(application.user, self._user),
+        )
+        if why:
+            self.refused += 1
+            raise QuotaExceededError(why)
+
+    def _look(self, state: State, key: ShuffleKey) -> tuple[Application | None, list[Owned], list[int]]:
+        """Return the application if the shuffle is new, what its user owns, and who was heard and is lost now."""
+        application = state.applications.get(key.instance)
+        if application is None or state.head(key.instance, key.shuffle) is not None:
+            return None, [], []
+        owned = [
+            Owned(each.instance, each.name) for each in state.applications.values() if each.user == application.user
+        ]
+        heard = ((worker, state.workers.get(worker)) for worker in self._leader.usage.workers)
+        return application, owned, [number for number, worker in heard if worker is None or not worker.alive]
+
+
+def _row(told: pb.ApplicationHeld) -> Row:
+    shuffles = tuple([(each.shuffle, Held(each.bytes, each.files)) for each in told.largest])
+    return Row(told.instance, Held(told.bytes, told.files), shuffles)

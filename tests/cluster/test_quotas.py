@@ -1,0 +1,129 @@
+"""Quotas of applications and users on real servers: who holds what it may gets no new shuffle, and is told why."""
+
+import asyncio
+import getpass
+import random
+
+import pytest
+
+from holdfast.client import QuotaExceededError, ReduceShuffle, Session
+from holdfast.client.cluster import LocalCluster
+from holdfast.common.limits import KIB
+from holdfast.common.net.control import ControlClient
+from holdfast.common.proto import holdfast_pb2 as pb
+from tests.cluster.reduce_peers import metric
+from tests.cluster.shapes import Shape
+from tests.support.waiting import wait_until
+
+SHARED = Shape(
+    masters=3,
+    workers=2,
+    settings={
+        "lease": {"heartbeat": "200ms", "deletion_grace": "100ms"},
+        "quota": {
+            "application_bytes": "3MiB",
+            "user_bytes": "4MiB",
+            "users": [{"user": "etl", "bytes": "1GiB", "files": 1000}],
+        },
+    },
+)
+
+
+def fill(session: Session, size_kib: int) -> ReduceShuffle:
+    """Push and commit so much, in two partitions."""
+    shuffle = session.register_reduce_shuffle(2, 1)
+    rng = random.Random(size_kib)
+    with shuffle.writer(0) as writer:
+        for number in range(size_kib // 50):
+            writer.write(number % 2, rng.randbytes(50 * KIB))
+        shuffle.commit([writer.close()])
+    return shuffle
+
+
+def told(session: Session) -> pb.ShuffleInfo:
+    """What the masters list of the first shuffle of an application."""
+
+    async def ask() -> pb.ListShufflesReply:
+        async with ControlClient(session.ticket.endpoints) as client:
+            request = pb.ListShufflesRequest(instance=session.instance)
+            reply: pb.ListShufflesReply = await client.call("Admin/ListShuffles", request)
+            return reply
+
+    return asyncio.run(ask()).shuffles[0]
+
+
+def wait_for_heartbeats(session: Session, size_kib: int) -> None:
+    """Wait until the leader has heard from all workers that the application holds so much."""
+    wait_until(lambda: told(session).application_bytes >= size_kib * KIB, "the heartbeats that tell it")
+
+
+def refusal(session: Session) -> str:
+    """Register shuffles until one is refused: what workers hold is known a heartbeat later."""
+
+    def refused() -> str:
+        try:
+            session.register_reduce_shuffle(2).unregister()
+        except QuotaExceededError as error:
+            return str(error)
+        return ""
+
+    return str(wait_until(refused, "a refusal"))
+
+
+def test_row_42_an_application_that_holds_too_much_gets_no_new_shuffle(shared: LocalCluster) -> None:
+    """The refusal names limit, use and the largest shuffle, also by the next leader; what is registered goes on, in the
+    next generation too, and when something was dropped there is room again."""
+    with Session(shared.endpoints, app="greedy", user="bob") as session, Session(shared.endpoints, app="b") as other:
+        fill(session, 500)
+        large = fill(session, 3_000)
+        wait_for_heartbeats(session, 3_500)
+        told = refusal(session)
+        assert told.startswith('application "greedy" holds 3.')
+        assert f"of 3.0 MiB that an application may have, largest: shuffle {large.key.shuffle} with 2.9 MiB" in told
+        assert metric(shared, "holdfast_master_quota_refusals") > 0
+        other.register_reduce_shuffle(2)
+        session.register_reduce_shuffle(2, 1, shuffle_id=large.key.shuffle, generation=1)
+        assert sum(1 for _ in large.reader(range(2))) == 60
+        old = shared.leader()
+        old.kill()
+        assert "application may have" in refusal(session)
+        old.start()
+        large.unregister()
+
+        def again() -> bool:
+            try:
+                session.register_reduce_shuffle(2)
+            except QuotaExceededError:
+                return False
+            return True
+
+        wait_until(again, "room in the quota")
+
+
+def test_row_42_a_user_with_too_much_is_told_the_largest_application(shared: LocalCluster) -> None:
+    """All applications of a user count together; another user, and one who may have more, are not hit."""
+    with (
+        Session(shared.endpoints, app="nightly", user="ann") as nightly,
+        Session(shared.endpoints, app="adhoc", user="ann") as adhoc,
+        Session(shared.endpoints, app="load", user="etl") as load,
+        Session(shared.endpoints, app="merge", user="etl") as merge,
+    ):
+        for session, size in ((nightly, 2_500), (adhoc, 2_000), (load, 2_500), (merge, 2_000)):
+            fill(session, size)
+            wait_for_heartbeats(session, size)
+        for session in (nightly, adhoc):
+            told = refusal(session)
+            assert told.startswith('user "ann" holds 4.4 MiB of 4.0 MiB that this user may have, in 2 applications')
+            assert f'largest: application "nightly" ({nightly.instance.hex()[:8]}) with 2.4 MiB' in told
+        load.register_reduce_shuffle(2)
+
+
+@pytest.mark.parametrize("user", [None, "somebody"])
+def test_an_application_has_a_user(shared: LocalCluster, user: str | None) -> None:
+    """The one who was named, or who runs the process; masters tell it, and what the application holds."""
+    with Session(shared.endpoints, app="owned", user=user) as session:
+        fill(session, 500)
+        wait_for_heartbeats(session, 500)
+        info = told(session)
+        assert info.user == (user or getpass.getuser())
+        assert info.application_files == 2

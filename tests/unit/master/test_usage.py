@@ -1,0 +1,96 @@
+"""What applications hold, added up from heartbeats, and the words of a refusal."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.master.core.usage import Held, Limits, Owned, Row, Usage, exceeded
+from tests.unit.master.build import I1, I2
+
+A, B = Owned(I1, "nightly"), Owned(I2, "adhoc")
+GIB = 1 << 30
+NONE = Limits()
+
+
+def usage(*rows: tuple[int, Row]) -> Usage:
+    made = Usage()
+    for worker in {worker for worker, _ in rows}:
+        made.heard(worker, [row for number, row in rows if number == worker])
+    made.check()
+    return made
+
+
+def row(instance: bytes, size: int, files: int = 1, **shuffles: tuple[int, int]) -> Row:
+    """Shuffles are named s7=(bytes, files)."""
+    return Row(instance, Held(size, files), tuple((int(name[1:]), Held(*held)) for name, held in shuffles.items()))
+
+
+def refusal(found: Usage, application: Limits = NONE, user: Limits = NONE) -> str:
+    return exceeded(found, A, application, "ann", [A, B], user)
+
+
+def test_workers_are_added_up_and_replace_what_they_told() -> None:
+    """The last word of each worker counts; who tells nothing, or is lost, holds nothing."""
+    found = usage((1, row(I1, 10, 2, s7=(8, 1))), (2, row(I1, 5, 1, s7=(5, 1))), (2, row(I2, 3)))
+    assert (found.of(I1), found.of(I2), found.of(b"?")) == (Held(15, 3), Held(3, 1), Held())
+    assert found.shuffles(I1) == {7: Held(13, 2)}
+    found.heard(1, [row(I1, 1)])
+    assert found.of(I1) == Held(6, 2)
+    found.heard(2, [])
+    assert (found.of(I1), found.of(I2), found.shuffles(I1), found.workers) == (Held(1, 1), Held(), {}, [1])
+    found.check()
+
+
+def test_row_42_the_application_that_is_over_is_told_its_largest_shuffle() -> None:
+    """Limit, what is held and the largest shuffle, summed over workers; a byte below the limit is no reason."""
+    found = usage((1, row(I1, 2 * GIB, 2, s7=(GIB, 1), s8=(GIB // 2, 1))), (2, row(I1, GIB, 1, s7=(GIB, 1))))
+    assert refusal(found, Limits(3 * GIB + 1)) == ""
+    assert refusal(found, Limits(3 * GIB)).startswith(
+        'application "nightly" holds 3.0 GiB of 3.0 GiB that an application may have, largest: shuffle 7 with 2.0 GiB '
+        "in 2 files. "
+    )
+    assert "holds 3 files of 2 that an application may have" in refusal(found, Limits(0, 2))
+    assert refusal(found, Limits(4 * GIB, 4)) == ""
+
+
+def test_row_42_the_user_who_is_over_is_told_the_largest_application() -> None:
+    """All applications of a user count; the largest is named, by what there is too much of."""
+    found = usage((1, row(I1, GIB, 9, s3=(GIB, 9))), (1, row(I2, 2 * GIB, 1, s4=(2 * GIB, 1))))
+    assert refusal(found, user=Limits(3 * GIB)).startswith(
+        'user "ann" holds 3.0 GiB of 3.0 GiB that this user may have, in 2 applications; largest: application "adhoc" '
+        f"({I2.hex()[:8]}) with 2.0 GiB in 1 files, largest: shuffle 4 with 2.0 GiB in 1 files. "
+    )
+    told = refusal(found, user=Limits(0, 10))
+    assert "10 files of 10" in told
+    assert 'application "nightly"' in told
+    assert refusal(found, user=Limits(4 * GIB, 11)) == ""
+    assert refusal(Usage(), Limits(1, 1), Limits(1, 1)) == ""
+
+
+@pytest.mark.parametrize("limits", [Limits(GIB), Limits(0, 1)])
+def test_the_application_goes_first(limits: Limits) -> None:
+    """With both quotas used up the nearer cause is named."""
+    found = usage((1, row(I1, GIB)))
+    assert refusal(found, limits, limits).startswith("application")
+
+
+WORDS = st.lists(
+    st.tuples(
+        st.integers(1, 3),
+        st.lists(st.tuples(st.sampled_from([I1, I2]), st.integers(0, 5), st.integers(0, 2)), max_size=2),
+    )
+)
+
+
+@given(WORDS)
+def test_sums_are_kept_whatever_workers_say(words: list[tuple[int, list[tuple[bytes, int, int]]]]) -> None:
+    """After any sequence of heartbeats the sums are those of the last words."""
+    found = Usage()
+    last: dict[int, list[Row]] = {}
+    for worker, rows in words:
+        last[worker] = [row(instance, size, files, s1=(size, files)) for instance, size, files in rows]
+        found.heard(worker, last[worker])
+        found.check()
+    for instance in (I1, I2):
+        held = [each.held for rows in last.values() for each in rows if each.instance == instance]
+        assert found.of(instance) == Held(sum(one for one, _ in held), sum(two for _, two in held))
