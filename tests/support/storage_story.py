@@ -26,7 +26,7 @@ from holdfast.worker.storage.verify import verify_directory
 from tests.support.reduce_data import Made, Writer, shuffle_of
 from tests.support.storage_checks import StoryChecks
 from tests.support.storage_faults import KilledError
-from tests.support.storage_model import PARTITIONS, ModelEpoch, ModelShuffle, Step, must
+from tests.support.storage_model import PARTITIONS, ModelEpoch, ModelShuffle, Name, Step, must
 from tests.support.storage_world import CLUSTER, NARROW, TIERS, WIDE, StoryWorld
 
 SHUFFLES_MAX = 3
@@ -354,7 +354,7 @@ class Story(StoryChecks):
             self.counts["read without the DFS"] += 1
             return
         self.counts["read away" if place.away else "read"] += 1
-        found = {(one.map, one.attempt, int(one.number)): one.crc for one in batches}
+        found: dict[Name, int] = {(one.map, one.attempt, int(one.number)): one.crc for one in batches}
         assert len(found) == len(batches), f"{self.at}: {epoch.key} has batches twice"
         lost, more = epoch.told.items() - found.items(), found.items() - epoch.told.items() - epoch.maybe.items()
         assert not lost, f"{self.at}: {epoch.key} lost {len(lost)} of {len(epoch.told)} batches at {place.path}"

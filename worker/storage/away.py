@@ -1,9 +1,10 @@
 """The worker's part of the DFS: sealed files go there whole, and come back in chunks, for readers.
 
 Rules: only the thread of the mover writes. Chunks are fetched in threads of their own into memory without a name, so
-that they are sent as from any file; together they are bounded, and whoever finds no room waits. What is in a file that
-comes back is checked by its reader, batch by batch, like everything else. Called by moving.py, store.py and
-server/sources.py.
+that they are sent as from any file; together they are bounded, and whoever finds no room waits: readers that give no
+credit lose what was fetched for them then. What is in a file that comes back is checked by its reader, batch by batch,
+like everything else. Called by moving.py, store.py and of the server by sources.py and
+stream_service.py.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Away:
         self._fetched_bytes = 0
         #: lengths that are held no more, and still in that sum
         self._freed: deque[int] = deque()
+        self._crowded = False
 
     # files
 
@@ -171,6 +173,7 @@ class Away:
         with self._guard:
             held = self._count_freed()
             if held and held + length > FETCHED_BYTES_MAX:
+                self._crowded = True
                 return None
             self._fetched_bytes += length
         future = self._pool.submit(self._fetch, name, offset, length)
@@ -205,6 +208,11 @@ class Away:
             "dfs_retries": counts.retries,
             "dfs_failures": counts.failures,
         }
+
+    def was_crowded(self) -> bool:
+        """Whether somebody found no room to fetch since this was asked last."""
+        crowded, self._crowded = self._crowded, False
+        return crowded
 
     @property
     def fetched_bytes(self) -> int:

@@ -18,7 +18,7 @@ from tests.unit.worker.storage.planted import BUGS, planted
 
 #: Steps of a story.
 STEPS = 60
-STORIES, STORIES_LONG = 40, 2_000
+STORIES, STORIES_LONG = 40, 640
 #: Every planted mistake is found within so many seeds, and with this one if it is not among the first.
 SEEDS_MAX = 400
 FOUND_BY = {
@@ -74,6 +74,7 @@ def test_no_story_loses_bytes_or_breaks_a_budget(root: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_no_long_story_loses_bytes_or_breaks_a_budget(root: Path) -> None:
     """The same in very many stories, and in some that are longer."""
     tell_all(root, list(range(STORIES, STORIES_LONG)), STEPS)
@@ -81,6 +82,7 @@ def test_no_long_story_loses_bytes_or_breaks_a_budget(root: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", sorted(BUGS))
 def test_planted_mistake_is_found(root: Path, name: str) -> None:
     """A story finds this mistake within SEEDS_MAX seeds."""
