@@ -1,10 +1,10 @@
 """Which partitions of a push session wait for a new place, and when the masters are asked for it.
 
 Rules: pure. One Revive is under way at a time and names everything refused until then. Partitions that were asked for
-again and again without an accepted batch in between are waited for ever longer, and given up in the end. While the
-masters say that no worker has room, that budget is not touched: they are asked again after pauses, until the sum of
-these since the last accepted batch is the grace. A soft split is asked about in passing: its place is good still.
-Called by push.py.
+again and again without an accepted batch in between are waited for ever longer, and given up in the end. Want of room
+is another matter, whether the masters say that no worker has any or a worker says so before they know: it leaves that
+budget as it was at first. The masters are asked again after pauses, until the sum of these since the last accepted
+batch is the grace. A soft split is asked about in passing: its place is good still. Called by push.py.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ REVIVE_PARTITIONS_MAX = 16_384
 #: How long is waited while no worker has room: to move some GiB to another tier, or to drop the shuffles of a job that
 #: has ended, takes a minute or so.
 NO_ROOM_GRACE_NS = 120 * 10**9
+#: What a worker without room says.
+_FULL = frozenset({Status.NO_ROOM, Status.DISK_FULL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class Revivals:
         self.parked: dict[PartitionId, deque[int]] = {}
         #: why they wait: the epoch, its place and what was said of it
         self._refused: dict[PartitionId, tuple[Epoch, Destination, Status]] = {}
+        #: those of them whose place had no room
+        self._crowded: set[PartitionId] = set()
         #: soft-split epochs that take batches still
         self._soft: dict[PartitionId, Epoch] = {}
         #: revives since the last accepted batch
@@ -73,6 +77,9 @@ class Revivals:
         if self._places[partition].epoch <= epoch and partition not in self.parked:
             self.parked[partition] = deque()
             self._refused[partition] = (epoch, destination, status)
+            if status in _FULL:
+                self._crowded.add(partition)
+                self._starve(partition)
 
     def split(self, partition: PartitionId, epoch: Epoch) -> None:
         """The epoch takes batches still, and asks for the next."""
@@ -93,6 +100,7 @@ class Revivals:
         freed: list[int] = []
         for partition in [each for each, (epoch, *_) in self._refused.items() if places[each].epoch > epoch]:
             del self._refused[partition]
+            self._crowded.discard(partition)
             freed += self.parked.pop(partition)
         for partition in [each for each, epoch in self._soft.items() if places[each].epoch > epoch]:
             del self._soft[partition]
@@ -101,8 +109,9 @@ class Revivals:
     def spent(self) -> str:
         """Return why the attempt should be given up, "" while it should not."""
         waits = self._asked or self._pausing
-        if self._room and self._refused and self._starved_ns >= self._grace_ns and not waits:
-            return f"waited {self._starved_ns / 1e9:.0f} s for room for {len(self._refused)} partitions. {self._room}"
+        if self._hungry and self._starved_ns >= self._grace_ns and not waits:
+            why = self._room or f"{self.cause}. See `holdfast workers`."
+            return f"waited {self._starved_ns / 1e9:.0f} s for room for {len(self._refused)} partitions. {why}"
         rounds, partition = max(((self._rounds.get(each, 0), each) for each in self._refused), default=(0, None))
         if partition is None or rounds < self._revives_max or self._asked:
             return ""
@@ -117,11 +126,10 @@ class Revivals:
         """Return how long to wait before the next Revive, 0 if one may be asked now or none is due."""
         if self._asked or self._pausing or not self._refused:
             return 0
-        if self._room:
-            pause = pause_ns(self._starvations, 1)
+        pause = pause_ns(max(self._rounds.get(each, 0) for each in self._refused), 2)
+        if self._hungry:
+            pause = max(pause, pause_ns(self._starvations, 1))
             self._starved_ns += pause
-        else:
-            pause = pause_ns(max(self._rounds.get(each, 0) for each in self._refused), 2)
         self._pausing = pause > 0
         return pause
 
@@ -141,7 +149,8 @@ class Revivals:
         rows = rows[:REVIVE_PARTITIONS_MAX]
         self._asking = [partition for partition, _, status in rows if status is not Status.SOFT_SPLIT]
         for partition in self._asking:
-            self._rounds[partition] = self._rounds.get(partition, 0) + 1
+            if partition not in self._crowded:
+                self._rounds[partition] = self._rounds.get(partition, 0) + 1
         self._asked = True
         return Revive(rows, self._unusable(unreachable))
 
@@ -152,14 +161,21 @@ class Revivals:
         """
         self._asked = False
         self._room = room
-        if not room:
-            return
-        for partition in self._asking:
+        self._starvations += self._hungry
+        for partition in self._asking if room else ():
             refused = self._refused.get(partition)
             if refused is not None and self._places[partition].epoch <= refused[0]:
-                self._rounds[partition] = max(self._rounds.get(partition, 0) - 1, 0)
-                self._starved.add(partition)
-        self._starvations += 1
+                self._starve(partition)
+
+    @property
+    def _hungry(self) -> bool:
+        """Whether some partition waits for room."""
+        return bool(self._crowded) or bool(self._room and self._refused)
+
+    def _starve(self, partition: PartitionId) -> None:
+        """What keeps the partition waiting is want of room, and no place that breaks."""
+        self._rounds.pop(partition, None)
+        self._starved.add(partition)
 
     def _unusable(self, unreachable: Iterable[WorkerId]) -> tuple[WorkerId, ...]:
         """The workers that this client cannot use now."""
@@ -173,4 +189,4 @@ class Revivals:
 
     def check(self) -> None:
         """Raise AssertionError if the books disagree."""
-        assert self.parked.keys() == self._refused.keys()
+        assert self.parked.keys() == self._refused.keys() >= self._crowded

@@ -34,6 +34,8 @@ from holdfast.master.service.sealing import Sealing
 
 #: Workers that one client may say it cannot use.
 _UNUSABLE_MAX = 10_000
+#: Epochs that end while their worker lives: sealed at once, so that their data can go to another tier.
+_SPLIT = frozenset({Status.HARD_SPLIT, Status.NO_ROOM, Status.DISK_FULL})
 
 
 @dataclass(slots=True)
@@ -134,7 +136,7 @@ class Reviver:
             answer = self._leader.expect(await self._leader.proposer.submit(cmd.Command(body)))
             self.counts.commands += 1
             self.counts.made += answer.value
-        split = [at for each, at in zip(failed, places_now, strict=True) if each.status == Status.HARD_SPLIT]
+        split = [at for each, at in zip(failed, places_now, strict=True) if each.status in _SPLIT]
         if split:
             self._sealing.seal_early(key, split)
         return room

@@ -327,7 +327,8 @@ def seal_answers_not_kept_over_a_restart() -> list[Swap]:
 @bug
 def refused_batch_taken_for_kept() -> list[Swap]:
     """A client does not send again what was refused because the epoch is full."""
-    return [(fates_module, "_FATES", {**fates_module._FATES, Status.HARD_SPLIT: fates_module.Fate.KEPT})]
+    kept = dict.fromkeys((Status.HARD_SPLIT, Status.NO_ROOM), fates_module.Fate.KEPT)
+    return [(fates_module, "_FATES", {**fates_module._FATES, **kept})]
 
 
 @bug

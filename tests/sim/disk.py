@@ -191,7 +191,7 @@ class Store:
             return []
         taken = [index for index, state in enumerate(decision.states) if state is not None]
         if disk.full:
-            return [(index, Status.HARD_SPLIT) for index in taken]
+            return [(index, Status.NO_ROOM) for index in taken]
         if disk.sick and disk.rng.random() < disk.sick:
             self.disk.poisoned.update(decision.states[index].copy for index in taken)  # type: ignore[union-attr]
             for index in taken:

@@ -186,7 +186,7 @@ class StoryWorld:
                 self.core.broke(state)
                 for index, taken in enumerate(decision.states):
                     if taken is state:
-                        failures[index] = Status.HARD_SPLIT if is_full(error) else Status.FAILED_COPY
+                        failures[index] = Status.NO_ROOM if is_full(error) else Status.FAILED_COPY
                         decision.states[index] = None
                 decision.whole = False
         return failures

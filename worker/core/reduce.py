@@ -249,7 +249,7 @@ class Reduce:
         if status is None and state is None:
             state = self._open(shuffle, decision, partition, epoch, hint)
         if state is None or status is not None:
-            decision.statuses.append((index, status or Status.HARD_SPLIT))
+            decision.statuses.append((index, status or (Status.HARD_SPLIT if self.draining else Status.NO_ROOM)))
             decision.whole = False
             return None
         if lane is None or lane.epoch != epoch:

@@ -225,7 +225,7 @@ class PushService:
                 self._store.reduce.begin(state)
                 self._counters.epochs_opened += 1
             except OSError as error:
-                self._drop_unopened(push, state, Status.HARD_SPLIT if is_full(error) else Status.FAILED_COPY)
+                self._drop_unopened(push, state, Status.NO_ROOM if is_full(error) else Status.FAILED_COPY)
 
     def _drop_unopened(self, push: _Push, state: EpochState, status: Status) -> None:
         self.reduce.broke(state)

@@ -202,7 +202,7 @@ class ReduceStore:
     def _failed(self, batches: Sequence[tuple[int, EpochState | None]], error: OSError) -> list[Failure]:
         """A write failed: with a full disk what is there stays good, after any other error the copies are given up."""
         if is_full(error):
-            return [(index, Status.HARD_SPLIT) for index, _ in batches]
+            return [(index, Status.NO_ROOM) for index, _ in batches]
         for state in {state for _, state in batches if state is not None}:
             self.give_up(state, error)
         return [(index, Status.FAILED_COPY) for index, _ in batches]
@@ -231,7 +231,7 @@ class ReduceStore:
                 self.flushes += reduce.flush(copy) > 0
             except OSError as error:
                 if is_full(error):
-                    told.append((state, Status.HARD_SPLIT))
+                    told.append((state, Status.NO_ROOM))
                 else:
                     self.give_up(state, error)
                     told.append((state, Status.FAILED_COPY))

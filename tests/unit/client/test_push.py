@@ -364,7 +364,7 @@ def test_revives_without_progress_are_budgeted() -> None:
     pauses = []
     effects: list[Any] = []
     for round_number in range(1, REVIVES_MAX + 2):
-        effects = list(core.answered(frame.frame, [(0, Status.DISK_FULL)]))
+        effects = list(core.answered(frame.frame, [(0, Status.DISK_FAILED)]))
         if of(Failed, effects):
             break
         for wake in of(Wake, effects):
@@ -375,7 +375,7 @@ def test_revives_without_progress_are_budgeted() -> None:
     (end,) = of(Failed, effects)
     assert isinstance(end.error, NoRoomError)
     assert "partition 0 was moved 32 times" in str(end.error)
-    assert "DISK_FULL" in str(end.error)
+    assert "DISK_FAILED" in str(end.error)
     assert pauses == sorted(pauses)
 
 
@@ -436,6 +436,49 @@ def test_room_that_takes_nothing_does_not_renew_the_grace() -> None:
     effects, waited = starve(core, effects, 45)
     assert of(Failed, effects)
     assert waited < 15
+
+
+def refuse(core: PushSession, frame: int, status: Status, epoch: int) -> tuple[list[object], int]:
+    """Refuse the batch of a frame and make it the place of this epoch; the last effects, and the pause before."""
+    effects: Sequence[object] = core.answered(frame, [(0, status)])
+    paused = 0
+    for wake in of(Wake, effects):
+        paused += wake.after_ns
+        effects = core.woken(None)
+    if not of(Failed, effects):
+        assert of(Revive, effects)
+        effects = core.revived([(PartitionId(0), at(1, epoch))], {WorkerId(1): Incarnation(1)})
+    core.check()
+    return list(effects), paused
+
+
+def test_a_worker_that_says_so_before_the_masters_know_costs_no_revives() -> None:
+    """The masters make place after place on a worker that has no room: only the grace ends that."""
+    core = session(at(1), revives_max=2, no_room_grace_ns=100 * 10**9)
+    (frame,) = pushed(core, [(0, 0, 10)])
+    effects: list[object] = []
+    waited = epoch = 0
+    while not of(Failed, effects):
+        epoch += 1
+        effects, paused = refuse(core, frame.frame, Status.NO_ROOM, epoch)
+        waited += paused
+        if not of(Failed, effects):
+            (frame,) = sent(core, effects)
+    (end,) = of(Failed, effects)
+    why = "worker 1 said NO_ROOM. See `holdfast workers`."
+    told = f"waited {waited / 1e9:.0f} s for room for 1 partitions. {why}"
+    assert str(end.error) == f"shuffle s map 3 attempt 9: {told}"
+    assert 100 <= waited / 1e9 < 103
+
+
+def test_a_place_without_room_is_no_broken_one() -> None:
+    """Among refusals for want of room others do not add up to the budget."""
+    core = session(at(1), revives_max=3)
+    (frame,) = pushed(core, [(0, 0, 10)])
+    for epoch in range(1, 21):
+        status = Status.NO_ROOM if epoch % 2 else Status.HARD_SPLIT
+        effects, _ = refuse(core, frame.frame, status, epoch)
+        (frame,) = sent(core, effects)
 
 
 def test_places_of_others_are_used_while_there_is_no_room() -> None:

@@ -131,7 +131,7 @@ def test_every_situation_is_as_the_table_says(
 def where_went(world: World, partition: int, told: dict[int, int]) -> str:
     """Where a batch of this partition went, in the words of the table."""
     if told:
-        assert told == {0: Status.HARD_SPLIT}
+        assert told == {0: Status.NO_ROOM}
         return "nowhere: it waits"
     states = [state for state in world.core.shuffles[SHUFFLE].epochs.values() if state.partition == partition]
     name = "MEMORY" if states[-1].directory == 0 else "disk"

@@ -257,12 +257,12 @@ def test_a_failed_write_poisons_for_good(world: World, size: int) -> None:
 
 @pytest.mark.parametrize("size", [100, 60_000])
 def test_a_full_disk_splits_and_keeps_what_it_has(world: World, size: int) -> None:
-    """ENOSPC refuses the batch with HARD_SPLIT; everything acknowledged before is sealed once there is room."""
+    """ENOSPC refuses the batch with NO_ROOM; everything acknowledged before is sealed once there is room."""
     writer = Writer(SHUFFLE)
     assert world.push(writer, [writer.batch(0, b"a" * size)]) == {}
     world.disk.write_error = errno.ENOSPC
     refused = writer.batch(0, b"b" * size)
-    assert world.push(writer, [refused]) == {0: Status.HARD_SPLIT}
+    assert world.push(writer, [refused]) == {0: Status.NO_ROOM}
     if size == 100:
         with pytest.raises(HoldfastError) as caught:
             world.seal([(0, 0)], final=False)
@@ -280,7 +280,7 @@ def test_a_segment_that_could_not_be_begun_harms_nobody(world: World) -> None:
     world.store.reduce._directories[0].reduce.log._current = None  # the segment is used up
     world.disk.write_error = errno.ENOSPC
     for partition in range(3):
-        assert world.push(writer, [writer.batch(partition, b"b" * 100)]) == {0: Status.HARD_SPLIT}
+        assert world.push(writer, [writer.batch(partition, b"b" * 100)]) == {0: Status.NO_ROOM}
     world.disk.write_error = 0
     assert world.push(writer, [writer.batch(7, b"c" * 100)]) == {}
     answers = world.seal([(partition, 0) for partition in (0, 1, 2, 7)])
@@ -293,7 +293,7 @@ def test_half_a_run_on_a_full_disk_is_no_damage(world: World) -> None:
     assert world.push(writer, [writer.batch(0, b"a" * 60_000)]) == {}
     assert world.push(writer, [writer.batch(0, b"b" * 100), writer.batch(1, b"-")]) == {}
     world.disk.write_error, world.disk.torn = errno.ENOSPC, True
-    assert world.push(writer, [writer.batch(0, b"c" * 900_000)]) == {0: Status.HARD_SPLIT}
+    assert world.push(writer, [writer.batch(0, b"c" * 900_000)]) == {0: Status.NO_ROOM}
     world.disk.write_error = 0
     (copy,) = [one for key, one in world.store.reduce._directories[0].reduce.copies.items() if key.partition == 0]
     world.store.reduce._directories[0].reduce.flush(copy)

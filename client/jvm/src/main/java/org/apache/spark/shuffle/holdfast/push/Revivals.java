@@ -15,10 +15,10 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * Which partitions of a push session wait for a new place, and when the masters are asked for it.
  *
  * <p>Rules: pure. One Revive is under way at a time and names everything refused until then. Partitions that were asked
- * for again and again without an accepted batch in between are waited for ever longer, and given up in the end. While the
- * masters say that no worker has room, that budget is not touched: they are asked again after pauses, until the sum of
- * these since the last accepted batch is the grace. A soft split is asked about in passing: its place is good still.
- * Called by {@link PushSession}.
+ * for again and again without an accepted batch in between are waited for ever longer, and given up in the end. Want of
+ * room is another matter, whether the masters say that no worker has any or a worker says so before they know: it leaves
+ * that budget as it was at first. The masters are asked again after pauses, until the sum of these since the last accepted
+ * batch is the grace. A soft split is asked about in passing: its place is good still. Called by {@link PushSession}.
  */
 final class Revivals {
     /** Revives of a partition without an accepted batch of it in between; with the pauses that is about a minute. */
@@ -38,6 +38,8 @@ final class Revivals {
     private final int revivesMax;
     private final long noRoomNs;
     private final Map<Integer, Refusal> refused = new HashMap<>();
+    /** Partitions of these whose place had no room. */
+    private final Set<Integer> crowded = new HashSet<>();
     /** Soft-split epochs that take batches still. */
     private final Map<Integer, Integer> soft = new HashMap<>();
     /** Revives since the last accepted batch. */
@@ -77,8 +79,11 @@ final class Revivals {
 
     /** The epoch takes nothing: the partition waits, unless it has another place by now. */
     void refuse(int partition, int epoch, Destination destination, int status) {
-        if (Integer.compareUnsigned(places.at(partition).epoch(), epoch) <= 0) {
-            refused.putIfAbsent(partition, new Refusal(epoch, destination, status));
+        if (Integer.compareUnsigned(places.at(partition).epoch(), epoch) <= 0
+                && refused.putIfAbsent(partition, new Refusal(epoch, destination, status)) == null
+                && (status == Status.NO_ROOM || status == Status.DISK_FULL)) {
+            crowded.add(partition);
+            starve(partition);
         }
     }
 
@@ -102,6 +107,9 @@ final class Revivals {
     /** Forgets those that have a new place by now; returns whether any batch need not wait any more. */
     boolean placed() {
         boolean freed = refused.entrySet().removeIf(each -> moved(each.getKey(), each.getValue().epoch()));
+        if (freed) {
+            crowded.retainAll(refused.keySet());
+        }
         soft.entrySet().removeIf(each -> moved(each.getKey(), each.getValue()));
         return freed;
     }
@@ -115,8 +123,9 @@ final class Revivals {
         if (asked) {
             return null;
         }
-        if (!room.isEmpty() && !refused.isEmpty() && starvedNs >= noRoomNs && !pausing) {
-            return "waited " + Math.round(starvedNs / 1e9) + " s for room for " + refused.size() + " partitions. " + room;
+        if (hungry() && starvedNs >= noRoomNs && !pausing) {
+            return "waited " + Math.round(starvedNs / 1e9) + " s for room for " + refused.size() + " partitions. "
+                    + (room.isEmpty() ? cause + ". See `holdfast workers`." : room);
         }
         int most = 0;
         int partition = -1;
@@ -142,8 +151,9 @@ final class Revivals {
         if (asked || pausing || refused.isEmpty()) {
             return 0;
         }
-        long pause = room.isEmpty() ? pauseNs(mostRounds(), 2) : pauseNs(starvations, 1);
-        if (!room.isEmpty()) {
+        long pause = pauseNs(mostRounds(), 2);
+        if (hungry()) {
+            pause = Math.max(pause, pauseNs(starvations, 1));
             starvedNs += pause;
         }
         pausing = pause > 0;
@@ -174,7 +184,9 @@ final class Revivals {
                 all.hasNext() && rows.size() < PARTITIONS_MAX; ) {
             Map.Entry<Integer, Refusal> each = all.next();
             rows.add(new Row(each.getKey(), each.getValue().epoch(), each.getValue().status()));
-            rounds.merge(each.getKey(), 1, Integer::sum);
+            if (!crowded.contains(each.getKey())) {
+                rounds.merge(each.getKey(), 1, Integer::sum);
+            }
             asking.add(each.getKey());
         }
         for (Map.Entry<Integer, Integer> each : soft.entrySet()) {
@@ -201,17 +213,24 @@ final class Revivals {
     void answered(String noRoom) {
         asked = false;
         room = noRoom;
-        if (noRoom.isEmpty()) {
-            return;
-        }
-        for (int each : asking) {
+        starvations += hungry() ? 1 : 0;
+        for (int each : noRoom.isEmpty() ? List.<Integer>of() : asking) {
             Refusal waits = refused.get(each);
             if (waits != null && !moved(each, waits.epoch())) {
-                rounds.computeIfPresent(each, (any, count) -> count > 1 ? count - 1 : null);
-                starved.add(each);
+                starve(each);
             }
         }
-        starvations++;
+    }
+
+    /** Whether some partition waits for room. */
+    private boolean hungry() {
+        return !crowded.isEmpty() || (!room.isEmpty() && !refused.isEmpty());
+    }
+
+    /** What keeps the partition waiting is want of room, and no place that breaks. */
+    private void starve(int partition) {
+        rounds.remove(partition);
+        starved.add(partition);
     }
 
     /** The workers that this client cannot use now. */

@@ -362,7 +362,7 @@ public final class PushCoreMain {
         List<Long> pauses = new ArrayList<>();
         List<Failed> ends = List.of();
         for (int round = 1; round <= Revivals.REVIVES_MAX + 1; round++) {
-            world.answer(frame, 0, Status.DISK_FULL);
+            world.answer(frame, 0, Status.DISK_FAILED);
             world.sent();
             ends = world.of(Failed.class);
             if (!ends.isEmpty()) {
@@ -381,7 +381,7 @@ public final class PushCoreMain {
         same(ends.size(), 1);
         same(ends.get(0).error().status(), Status.NO_ROOM);
         String text = ends.get(0).error().getMessage();
-        that(text.contains("partition 0 was moved 32 times") && text.contains("DISK_FULL"), text);
+        that(text.contains("partition 0 was moved 32 times") && text.contains("DISK_FAILED"), text);
         same(pauses, pauses.stream().sorted().toList());
         that(pauses.size() > 20, "pauses");
     }
@@ -438,6 +438,7 @@ public final class PushCoreMain {
                 MemoryStories::memoryThatNeverComesEndsTheAttempt,
                 RoomStories::theMastersAreAskedUntilTheGraceIsOver, RoomStories::roomThatComesBackIsUsed,
                 RoomStories::roomThatTakesNothingDoesNotRenewTheGrace,
+                RoomStories::aWorkerThatSaysSoBeforeTheMastersKnowCostsNoRevives, RoomStories::aPlaceWithoutRoomIsNoBrokenOne,
                 RoomStories::placesOfOthersAreUsedWhileThereIsNoRoom);
         all.forEach(PushCoreMain::tell);
         for (int seed = 0; seed < 300; seed++) {

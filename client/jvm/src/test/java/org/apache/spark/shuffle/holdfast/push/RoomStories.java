@@ -95,6 +95,48 @@ final class RoomStories {
         that(waited < 15, "waited " + waited);
     }
 
+    static void aWorkerThatSaysSoBeforeTheMastersKnowCostsNoRevives() {
+        PushWorld world = world(2, at(1));
+        world.answer(world.pushed(0, 10).get(0), 0, Status.NO_ROOM);
+        double waited = 0;
+        for (int epoch = 1; world.of(Failed.class).isEmpty(); epoch++) {
+            world.sent();
+            for (Wake wake : world.of(Wake.class)) {
+                waited += (double) wake.afterNs() / NS;
+                world.core.woken(wake.worker());
+                world.sent();
+            }
+            if (world.rest.stream().anyMatch(Failed.class::isInstance)) {
+                break;
+            }
+            world.only(Revive.class);
+            world.revive(0, at(1, epoch));
+            world.core.revived("");
+            world.answer(world.one(), 0, Status.NO_ROOM);
+        }
+        Failed end = world.only(Failed.class);
+        same(end.error().getMessage(), "shuffle s map 3 attempt 9: waited " + Math.round(waited)
+                + " s for room for 1 partitions. worker 1 said NO_ROOM. See `holdfast workers`.");
+        that(waited >= 100 && waited < 103, "waited " + waited);
+    }
+
+    static void aPlaceWithoutRoomIsNoBrokenOne() {
+        PushWorld world = world(3, at(1));
+        world.answer(world.pushed(0, 10).get(0), 0, Status.HARD_SPLIT);
+        for (int epoch = 1; epoch <= 20; epoch++) {
+            world.sent();
+            for (Wake wake : world.of(Wake.class)) {
+                world.core.woken(wake.worker());
+                world.sent();
+            }
+            world.only(Revive.class);
+            world.revive(0, at(1, epoch));
+            world.core.revived("");
+            world.answer(world.one(), 0, epoch % 2 == 0 ? Status.HARD_SPLIT : Status.NO_ROOM);
+        }
+        same(world.of(Failed.class), List.of());
+    }
+
     static void placesOfOthersAreUsedWhileThereIsNoRoom() {
         PushWorld world = world(1, at(1), at(1));
         world.answer(world.pushed(0, 10, 1, 10).get(0), 0, Status.HARD_SPLIT, 1, Status.HARD_SPLIT);
