@@ -1,7 +1,7 @@
-"""What a story about a worker's storage is made of: steps that are drawn, and the model of what has to be true.
+"""What a story about storage is made of, and what is known of a worker's shuffles from outside.
 
-A step has a number that everything in it is drawn from, so steps can be left out and the others stay what they were:
-that is how a story that ends badly is made short. Used by storage_story.py.
+A story is a list of steps, each with a number that everything in it is drawn from, so steps can be left out and the
+others stay what they were: that is how a story that ends badly is made short.
 """
 
 from __future__ import annotations
@@ -106,3 +106,8 @@ def shorten(steps: list[Step], fails: Callable[[list[Step]], bool], tries: int =
             break
         size = max(1, size // 2)
     return steps
+
+
+def must(condition: object, why: str) -> None:
+    """Assert, also where an error is being handled."""
+    assert condition, why

@@ -1,8 +1,7 @@
-"""Stories about a worker's storage: random steps, and what has to be true after each of them.
+"""Tells stories about a worker's storage: the steps, and what every answer and every read has to be.
 
-A story is a list of steps, each with a number that everything in it is drawn from, so steps can be left out and the
-others stay what they were: that is how a story that ends badly is made short. What is expected is kept apart from the
-product: which batches were acknowledged, which may be there, and whether anything happened that excuses an epoch.
+What is expected is kept apart from the product (storage_model.py): which batches were acknowledged, which may be there,
+and whether anything happened that excuses an epoch. storage_checks.py looks at the books after each step.
 """
 
 from __future__ import annotations
@@ -19,28 +18,25 @@ import lmdb
 from holdfast.common.dfs.names import shuffle_folder
 from holdfast.common.errors import HoldfastError, RetryError, Status
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
-from holdfast.common.limits import KIB
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import SealedEpoch
-from holdfast.worker.storage import layout
-from holdfast.worker.storage.moving import Move
 from holdfast.worker.storage.places import SealedPlace
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_path
+from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.verify import verify_directory
 from tests.support.reduce_data import Made, Writer, shuffle_of
-from tests.support.storage_faults import PAGE_BYTES, KilledError
-from tests.support.storage_model import PARTITIONS, ModelEpoch, ModelShuffle, Name, Step
+from tests.support.storage_checks import StoryChecks
+from tests.support.storage_faults import KilledError
+from tests.support.storage_model import PARTITIONS, ModelEpoch, ModelShuffle, Name, Step, must
 from tests.support.storage_world import CLUSTER, NARROW, TIERS, WIDE, StoryWorld
 
 SHUFFLES_MAX = 3
-#: Footers of files whose seal met a full disk are in no sum until it is done.
-FOOTERS_BYTES = 2 * KIB
+#: A kill falls within so many steps.
 KILL_STEPS = 30
 #: About the steps of one move.
 MOVE_STEPS = 12
 
 
-class Story:
+class Story(StoryChecks):
     """Tells a story in a folder; raises AssertionError where it goes wrong."""
 
     def __init__(self, root: Path, seed: int) -> None:
@@ -84,7 +80,7 @@ class Story:
         if self.beside is not None:
             self.beside[0].ended.set()  # the move died with everything else
             self.world.disk.killed = True
-            self._join()
+            self.join()
         self.world.end()
         self.hurt.clear()
         if index_lost is not None:
@@ -131,7 +127,7 @@ class Story:
 
     def _maybe_kill(self, rng: random.Random, share: float = 0.15) -> None:
         if rng.random() < share:
-            self.world.disk.kill_after = rng.randrange(KILL_STEPS)
+            self.world.disk.kill_after = rng.randrange(rng.choice([MOVE_STEPS, KILL_STEPS]))
 
     def push(self, rng: random.Random) -> None:
         """Reserve and grow: one frame of one map."""
@@ -274,19 +270,6 @@ class Story:
         self.beside = running, thread, errors
         self.counts["forgotten beside a move"] += 1
 
-    #: a deletion that waits for a move, in a thread of its own
-    beside: tuple[Move, threading.Thread, list[BaseException]] | None = None
-
-    def _join(self) -> list[BaseException]:
-        """Wait for the deletion that waits for a move."""
-        if self.beside is None:
-            return []
-        _, thread, errors = self.beside
-        thread.join(30)
-        assert not thread.is_alive(), f"{self.at}: it waits for ever"
-        self.beside = None
-        return errors
-
     def seal(self, rng: random.Random) -> None:
         """Commit a few epochs of a shuffle before its end."""
         self._maybe_kill(rng)
@@ -318,7 +301,7 @@ class Story:
         except (HoldfastError, OSError, lmdb.Error) as error:
             busy = isinstance(error, RetryError) and error.status is Status.BUSY and self.world.searching
             fair = busy or self.world.disk.full or self.world.disk.broken or self.hurt
-            assert fair, f"{self.at}: not sealed: {error}"
+            must(fair, f"{self.at}: not sealed: {error}")
             self.counts["not sealed"] += 1
             return False
         assert [(one.partition, one.epoch) for one in answers] == wanted
@@ -356,8 +339,8 @@ class Story:
         try:
             place = self.world.store.reduce.chunks(key.shuffle, key.partition, key.epoch)
         except HoldfastError as error:
-            assert self.world.searching, f"{self.at}: {key} cannot be found: {error}"
-            assert error.status in (Status.BUSY, Status.UNKNOWN_FILE), error
+            must(self.world.searching, f"{self.at}: {key} cannot be found: {error}")
+            must(error.status is Status.BUSY, f"{self.at}: {key} may be on the DFS, and is called {error.status.name}")
             return None
         self._compare(epoch, place)
         return place
@@ -366,7 +349,8 @@ class Story:
         try:
             batches = self.world.read(place)
         except (HoldfastError, OSError) as error:
-            assert place.away and not self.world.dfs_is_there, f"{self.at}: {epoch.key} at {place.path}: {error!r}"
+            gone = place.away and not self.world.dfs_is_there
+            must(gone, f"{self.at}: {epoch.key} at {place.path}: {error!r}")
             self.counts["read without the DFS"] += 1
             return
         self.counts["read away" if place.away else "read"] += 1
@@ -404,15 +388,16 @@ class Story:
             shuffle = rng.choice(self.shuffles)
             self._mark_forgotten(shuffle)
             self._maybe_kill(rng)
-            self._delete(shuffle.key)
+            self.delete(shuffle.key)
 
-    def _delete(self, key: ShuffleKey) -> None:
+    def delete(self, key: ShuffleKey) -> None:
+        """The masters say that a shuffle is to be deleted."""
         self.world.core.forget(key)
         try:
             self.world.store.forget([key])
         except (HoldfastError, OSError, lmdb.Error) as error:
-            assert self.world.disk.broken or self.world.disk.full, f"{self.at}: not forgotten: {error!r}"
-            assert key in self.world.store.shuffles(), f"{self.at}: nobody will ask about {key} again"
+            must(self.world.disk.broken or self.world.disk.full, f"{self.at}: not forgotten: {error!r}")
+            must(key in self.world.store.shuffles(), f"{self.at}: nobody will ask about {key} again")
 
     def _mark_forgotten(self, shuffle: ModelShuffle) -> None:
         if not self.world.dfs_is_there:
@@ -464,83 +449,6 @@ class Story:
             self.world.gone.rename(self.world.url)
             self.world.now += 100.0
 
-    # what has to be true
-
-    def check(self) -> None:
-        """Nothing is on its way; look at all books."""
-        for error in self._join():
-            assert self.world.disk.broken or self.world.disk.full, f"{self.at}: not deleted: {error!r}"
-        store = self.world.store
-        assert not store.mover.busy, self.at
-        self.world.core.check()
-        found: dict[DataKey, list[int]] = {}
-        for number, directory in enumerate(store._directories):
-            held, used = self.world.held(number), directory.used_bytes
-            assert held <= self.world.capacities[number], f"{self.at}: directory {number} is over its capacity: {held}"
-            assert directory.coming_bytes == 0, self.at
-            self._check_sums(number, held, used)
-            for key in self.world.files(number):
-                found.setdefault(key, []).append(number)
-        for key, numbers in found.items():
-            assert len(numbers) == 1 or self.hurt, f"{self.at}: {key} is in {numbers}"
-        self._check_forgotten()
-        self._check_books({key: numbers for key, numbers in found.items() if key.shuffle not in self.forgotten})
-
-    def _check_sums(self, number: int, held: int, used: int) -> None:
-        """The sums of a directory are right, to the last pages of its files."""
-        if number in self.hurt:
-            return
-        root = self.world.roots[number]
-        told = f"{self.at}: directory {number} holds {held}, its books say {used}"
-        segments = len(list((root / "log").iterdir()))
-        assert held - used <= FOOTERS_BYTES + segments * PAGE_BYTES, told
-        known = self.world.store._directories[number].shuffles()
-        if not known & set(self.forgotten):  # else the files may be gone, and their records not
-            files = sum(path.is_file() for path in root.rglob("*"))
-            assert used - held <= files * PAGE_BYTES, told
-
-    def _check_books(self, found: dict[DataKey, list[int]]) -> None:
-        """What the tiers plan with is what the indexes have, and those have what is there."""
-        if self.hurt:
-            return
-        books = {key: one for files in self.world.store.tiering._files.values() for key, one in files.items()}
-        where = {key: [one.directory] for key, one in books.items()}
-        assert where == found, f"{self.at}: books and indexes differ in {set(where) ^ set(found)}"
-        on_disk: Counter[str] = Counter()
-        synced = {shuffle.key for shuffle in self.shuffles if shuffle.ack is Ack.SYNCED}
-        for number in range(len(TIERS)):
-            root = self.world.roots[number]
-            here = {key.shuffle for key in self.world.files(number)}
-            assert TIERS[number] != "MEMORY" or not here & synced, f"{self.at}: what must be on a disk is in memory"
-            files = {key: size for key, size in self.world.files(number).items() if key in books}
-            for key, size in files.items():
-                assert (root / sealed_path(key)).stat().st_size == size == books[key].size_bytes, f"{self.at}: {key}"
-            unfinished = {sealed_path(one) for one in self.world.store._directories[number].reduce._sealer._finished}
-            there = {str(path.relative_to(root)) for path in (root / "data").rglob("*.pa[rc][tk]")}
-            known = {*self.world.files(number), *self.world.remains(number)}
-            more = there - {sealed_path(key) for key in known} - unfinished
-            more = {one for one in more if not self._is_forgotten(one)}
-            assert not more, f"{self.at}: not in the index of {number}: {more}"
-            assert not list(root.rglob("*.moving")), self.at
-            on_disk.update(there - unfinished - {sealed_path(key) for key in self.world.remains(number)})
-        assert not on_disk or max(on_disk.values()) == 1, f"{self.at}: {on_disk.most_common(1)} is in two places"
-
-    def _is_forgotten(self, below: str) -> bool:
-        return any(below.startswith(f"{layout.shuffle_folder(key)}/") for key in self.forgotten)
-
-    def _check_forgotten(self) -> None:
-        if self.hurt or self.world.disk.full:
-            return
-        for key in set(self.forgotten) & set(self.world.store.shuffles()):
-            self._delete(key)  # what could not be deleted before; the masters say it again
-        here = set(self.world.store.shuffles())
-        for key in self.forgotten:
-            assert key not in here, f"{self.at}: {key} was forgotten"
-            folder = layout.shuffle_folder(key)
-            left = [root for root in self.world.roots if (root / folder).exists()]
-            assert not left, f"{self.at}: of {key}, which was forgotten, something is in {left}"
-            assert key not in self.world.store.tiering._files, self.at
-
     def end(self) -> None:
         """Everything is well again: all that was acknowledged is sealed and read, and goes."""
         rng = random.Random(0)
@@ -579,12 +487,14 @@ def _is_killed(act: Callable[[], object]) -> bool:
     return False
 
 
-def tell(root: Path, seed: int, steps: list[Step]) -> Counter[str]:
-    """Tell a story in a folder that is removed afterwards; return what was counted. Raises what went wrong."""
+def tell(root: Path, seed: int, steps: list[Step]) -> tuple[Counter[str], Exception | None]:
+    """Tell a story in a folder, which is removed afterwards; what was counted, and what went wrong or None."""
     story = Story(root, seed)
     try:
         story.tell(steps)
+    except Exception as error:  # noqa: BLE001 - whatever the store raises that it should not
+        return story.counts, error
     finally:
         story.world.end()
         shutil.rmtree(root)
-    return story.counts
+    return story.counts, None

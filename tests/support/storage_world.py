@@ -148,7 +148,7 @@ class StoryWorld:
     # pushing
 
     def push(self, writer: Writer, batches: Sequence[Made], ack: Ack, told: Callable[[dict[int, int]], None]) -> None:
-        """Push; `told` hears the statuses by index when they are answered: at level MEMORY before it is written."""
+        """Push; `told` hears the statuses by index when they are answered: at level MEMORY before the writing."""
         meta, body = writer.push(batches, self.store.incarnation, ack)
         request = Push.decode(meta)
         self._until_look -= len(body)

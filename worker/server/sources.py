@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, Status
@@ -69,7 +70,8 @@ class Source(Protocol):
         """Seconds until it makes sense to ask again after `take` gave None."""
 
     def take(self, stream: int, allowance: int) -> Sending | None:
-        """The next frame, of at most `allowance` body bytes; None: not yet, ask in another turn. Not if `done`."""
+        """The next frame, of at most `allowance` body bytes; None: not yet, ask in another turn, or, if it is `done`
+        now, nothing was to be sent. Not if it was `done` before."""
 
     def end(self, stream: int) -> bytes:
         """The meta section of the only frame of an empty stream."""
@@ -148,21 +150,36 @@ class Distant:
         self.what = what
         self._fetched: Fetched | None = None
 
-    def begin(self) -> None:
-        """Have it fetched, if there is room."""
+    def begin(self) -> bool:
+        """Have it fetched; False if there is no room."""
         if self._fetched is None:
             self._fetched = self._away.fetch(self.name, self._offset, self._length)
+        return self._fetched is not None
+
+    @property
+    def fetched(self) -> Fetched | None:
+        """What was fetched, or is on its way: it counts for as long as anybody has this."""
+        return self._fetched
+
+    def let_go(self) -> None:
+        """Have others take the room; `handle` has it fetched again."""
+        self._fetched = None
 
     def handle(self) -> Handle | None:
-        """The bytes of the chunk; None: not yet, ask later. Raises RerouteError if they cannot be had."""
-        self.begin()
-        if self._fetched is None or not self._fetched.future.done():
+        """The bytes of the chunk; None: not yet, ask later. Raises RerouteError DISK_FAILED if the DFS does not give
+        them, DataLostError if it does not have them, CorruptError if it has less."""
+        if not self.begin() or self._fetched is None or not self._fetched.future.done():
             return None
         try:
             return self._fetched.future.result()
-        except (OSError, HoldfastError) as error:
+        except (OSError, HoldfastError, CancelledError) as error:
             self._fetched = None
-            raise RerouteError(f"{self.what}: {error}", status=Status.DISK_FAILED) from error
+            why = f"{self.what}: {error}"
+            if isinstance(error, FileNotFoundError):
+                raise DataLostError(why) from error
+            if isinstance(error, CorruptError):
+                raise CorruptError(why) from error
+            raise RerouteError(why, status=Status.DISK_FAILED) from error
 
 
 class ChunkSearch:
@@ -183,6 +200,8 @@ class ChunkSearch:
         self._firsts = array("I", [first for _, _, first in request.files])
         self._open_files = open_files
         self._views = views
+        #: the next step is to fetch something, and there is no room
+        self.waits_for_room = False
 
     @property
     def distant(self) -> bool:
@@ -218,11 +237,14 @@ class ChunkSearch:
                     some = view.ranges(number, self._begin, self._end)
                 else:
                     while (handle := body.handle() if isinstance(body, Distant) else body) is None:
+                        self.waits_for_room = isinstance(body, Distant) and body.fetched is None
                         yield None
+                    self.waits_for_room = False
                     at = 0
                     while at < row.length:
                         at = self._cut(place, number, handle, base, at, some)
                         yield None
+                    del handle  # else it is held, and not counted, while the next one is waited for
                 if some:
                     ranges = [(base + start, length) for start, length in some]
                     yield _Chunk(file, number, body, ranges, sum([length for _, length in ranges]), place.fetches)
@@ -275,7 +297,12 @@ class ChunkSource:
     @property
     def pause(self) -> float:
         """Chunks on the DFS take a while."""
-        return DISTANT_SECONDS if self._search.distant else 0.0
+        return DISTANT_SECONDS if self.distant else 0.0
+
+    @property
+    def distant(self) -> bool:
+        """Whether some of it is on the DFS, so that what comes is not known before there is room for it."""
+        return self._search.distant
 
     def __init__(self, header: FrameHeader, search: ChunkSearch) -> None:
         self.header = header
@@ -294,7 +321,11 @@ class ChunkSource:
         return self._chunk is None and self._over
 
     def look(self) -> bool:
-        """Look for what comes; False: ask again in another turn. Raises what ChunkSearch.chunks raises."""
+        """Look for what comes; False: ask again in another turn. Raises what ChunkSearch.chunks raises.
+
+        Who waits for room to fetch holds nothing that was fetched: streams that each held one chunk, and waited for
+        another one, would wait for ever.
+        """
         while not self._over and (self._chunk is None or self._next is None):
             try:
                 found = next(self._found)
@@ -302,24 +333,33 @@ class ChunkSource:
                 self._over = True
                 return True
             if found is None:
+                if self._search.waits_for_room:
+                    self.let_go()
                 return False
             if self._chunk is None:
                 self._chunk, self._left = found, found.size
-            else:
-                self._next = found
-                if isinstance(found.body, Distant):
-                    found.body.begin()
-                else:
-                    _read_ahead(found.body.fd, *found.ranges[0])
+                continue
+            self._next = found
+            if not isinstance(found.body, Distant):
+                _read_ahead(found.body.fd, *found.ranges[0])
+            elif not isinstance(self._chunk.body, Distant) or self._chunk.body.begin():
+                found.body.begin()
         return True
 
+    def let_go(self) -> None:
+        """Keep nothing of what was fetched: this stream does not go on now. It is fetched again."""
+        for chunk in (self._chunk, self._next):
+            if chunk is not None and isinstance(chunk.body, Distant):
+                chunk.body.let_go()
+
     def take(self, stream: int, allowance: int) -> Sending | None:
-        if not self.look():
+        if not self.look() or self._chunk is None:
             return None
         chunk = self._chunk
-        assert chunk is not None
         handle = chunk.body.handle() if isinstance(chunk.body, Distant) else chunk.body
         if handle is None:
+            if isinstance(chunk.body, Distant) and chunk.body.fetched is None:
+                self.let_go()
             return None
         left = min(allowance, self._left)
         ranges: list[tuple[int, int]] = []
@@ -345,7 +385,9 @@ class ChunkSource:
             stream=stream, sequence=self._sequence, file=chunk.file, chunk=chunk.chunk, flags=flags, left_bytes=rest
         )
         self._sequence += 1
-        return Sending(data.encode(), handle.fd, handle, ranges, size, chunk.fetches)
+        # What is fetched counts until its last frame is sent.
+        owner = chunk.body.fetched if isinstance(chunk.body, Distant) else handle
+        return Sending(data.encode(), handle.fd, owner, ranges, size, chunk.fetches)
 
     def end(self, stream: int) -> bytes:
         return ChunksData(stream=stream, sequence=0, file=0, chunk=0, flags=ChunkFlag.END).encode()

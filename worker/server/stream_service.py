@@ -121,8 +121,9 @@ class StreamService:
             if file % PLAN_FILES == PLAN_FILES - 1:
                 yield 0.0
         source = ChunkSource(header, search)
-        while not source.look():
-            yield source.pause
+        # Not for the DFS: nothing is read of this connection meanwhile, and who has the room may wait for credit.
+        while not source.distant and not source.look():
+            yield 0.0
         stream = self.streams.open(connection.number, request.credit_bytes, rows + len(places))
         chunks = [len(place.record.chunks) for place in places]
         opened = ChunksOpened(stream=stream, total_bytes=total, chunks=chunks)
@@ -165,8 +166,14 @@ class StreamService:
         self._sources.clear()
 
     def tick(self, now_ns: int) -> None:
-        """Forget streams whose readers did nothing for long, and views that are not used."""
+        """Forget streams whose readers did nothing for long, and views that are not used. What was fetched for readers
+        that give no credit goes if others have no room: they may be what such a reader waits for."""
         self._store.views.tick()
+        if self._store.away is not None and self._store.away.was_crowded():
+            for stream in self.streams.stalled():
+                source = self._sources.get(stream)
+                if isinstance(source, ChunkSource):
+                    source.let_go()
         for connection_number, stream in self.streams.tick(now_ns):
             self.streams.close(connection_number, stream)
             self._sources.pop(stream, None)
@@ -223,7 +230,11 @@ class StreamService:
             self._fail(connection, stream, source, error)
             return 0
         if sending is None:
-            return None
+            if not source.done:
+                return None
+            self._send_end(connection, stream, source)
+            self._sources.pop(stream, None)
+            return 0
         self._send(connection, source, sending)
         self._counters.stream_frames += 1
         self._counters.stream_bytes += sending.size

@@ -1,9 +1,10 @@
 """The worker's part of the DFS: sealed files go there whole, and come back in chunks, for readers.
 
 Rules: only the thread of the mover writes. Chunks are fetched in threads of their own into memory without a name, so
-that they are sent as from any file; together they are bounded, and whoever finds no room waits. What is in a file that
-comes back is checked by its reader, batch by batch, like everything else. Called by moving.py, store.py and
-server/sources.py.
+that they are sent as from any file; together they are bounded, and whoever finds no room waits: readers that give no
+credit lose what was fetched for them then. What is in a file that comes back is checked by its reader, batch by batch,
+like everything else. Called by moving.py, store.py and of the server by sources.py and
+stream_service.py.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -75,6 +77,9 @@ class Away:
         self._opening = threading.Lock()
         self._guard = threading.Lock()
         self._fetched_bytes = 0
+        #: lengths that are held no more, and still in that sum
+        self._freed: deque[int] = deque()
+        self._crowded = False
 
     # files
 
@@ -166,11 +171,14 @@ class Away:
     def fetch(self, name: str, offset: int, length: int) -> Fetched | None:
         """Begin to fetch a part of a file; None if too much is held already: try again later."""
         with self._guard:
-            if self._fetched_bytes and self._fetched_bytes + length > FETCHED_BYTES_MAX:
+            held = self._count_freed()
+            if held and held + length > FETCHED_BYTES_MAX:
+                self._crowded = True
                 return None
             self._fetched_bytes += length
-        fetched = Fetched(self._pool.submit(self._fetch, name, offset, length))
-        weakref.finalize(fetched, self._let_go, length).atexit = False
+        future = self._pool.submit(self._fetch, name, offset, length)
+        fetched = Fetched(future)
+        weakref.finalize(fetched, self._let_go, future, length).atexit = False
         return fetched
 
     def _fetch(self, name: str, offset: int, length: int) -> Handle:
@@ -180,9 +188,16 @@ class Away:
             data = data[os.write(handle.fd, data) :]
         return handle
 
-    def _let_go(self, length: int) -> None:
-        with self._guard:
-            self._fetched_bytes -= length
+    def _let_go(self, future: Future[Handle], length: int) -> None:
+        """Nobody wants it any more. What is on its way takes its memory until it is there. No lock: this runs wherever
+        the last reference goes, which may be while this thread holds it."""
+        future.cancel()
+        future.add_done_callback(lambda _: self._freed.append(length))
+
+    def _count_freed(self) -> int:
+        while self._freed:
+            self._fetched_bytes -= self._freed.popleft()
+        return self._fetched_bytes
 
     def counts(self) -> dict[str, int]:
         """What the store did so far, by name."""
@@ -194,10 +209,16 @@ class Away:
             "dfs_failures": counts.failures,
         }
 
+    def was_crowded(self) -> bool:
+        """Whether somebody found no room to fetch since this was asked last."""
+        crowded, self._crowded = self._crowded, False
+        return crowded
+
     @property
     def fetched_bytes(self) -> int:
         """What is held for readers."""
-        return self._fetched_bytes
+        with self._guard:
+            return self._count_freed()
 
     def close(self) -> None:
         """Let go of everything."""

@@ -344,29 +344,48 @@ def remove(disk: Disk, source: StorageDirectory, record: DataRecord, *, keep_epo
 
 
 def settle(disk: Disk, directories: Sequence[StorageDirectory]) -> list[str]:
-    """Finish what moves a kill cut short: a file that two places have goes from the first of them (the faster one);
-    what was found unsealed in a log, but is sealed elsewhere, is no leftover. Returns sentences worth logging."""
+    """Finish what moves a kill cut short: a file that is on the DFS goes from every directory, one that several
+    directories have from all but the last (the slowest) that has it whole; what was found unsealed in a log, but is
+    sealed elsewhere, is no leftover. Returns sentences worth logging."""
     notes = []
-    shuffles = [set(directory.tables.sealed) for directory in directories]
-    for number, directory in enumerate(directories):
-        for shuffle in shuffles[number]:
-            here = directory.index.data_files(shuffle)
-            beyond = set(directory.away_files(shuffle))
-            for later in directories[number + 1 :]:
-                if shuffle in later.tables.sealed:
-                    beyond |= later.index.data_files(shuffle).keys() | set(later.away_files(shuffle))
-            for key in sorted(here.keys() & beyond, key=str):
-                away_here = key in directory.away_files(shuffle)
-                record = DataRecord(key, here[key], tuple(_epochs_of(directory, key)))
-                if away_here:
-                    directory.index.remove_data(key, [])
-                remove(disk, directory, record, keep_epochs=away_here)
+    for shuffle in sorted({shuffle for directory in directories for shuffle in directory.tables.sealed}, key=str):
+        away = {key for directory in directories for key in directory.away_files(shuffle)}
+        having: dict[DataKey, list[tuple[StorageDirectory, int]]] = {}
+        for directory in directories:
+            if shuffle in directory.tables.sealed:
+                for key, size in directory.index.data_files(shuffle).items():
+                    having.setdefault(key, []).append((directory, size))
+        for key, those in sorted(having.items(), key=str):
+            if key not in away:
+                if len(those) == 1:
+                    continue
+                whole = [one for one in those if _is_whole(*one, key)]
+                those = [one for one in those if whole and one != whole[-1]]
+            for directory, size in those:
+                _settle_one(disk, directory, key, size)
                 notes.append(f"{directory.root}: {key} was on its way elsewhere, and is there")
     for directory in directories:
         others = [other for other in directories if other is not directory]
         moved = [key for key in directory.reduce.left if any(_has(other, key) for other in others)]
         directory.reduce.pass_over(moved)
     return notes
+
+
+def _settle_one(disk: Disk, directory: StorageDirectory, key: DataKey, size: int) -> None:
+    """Take a file out of a directory: it is whole elsewhere, or on the DFS by a record that may be here."""
+    away_here = key in directory.away_files(key.shuffle)
+    record = DataRecord(key, size, tuple(_epochs_of(directory, key)))
+    if away_here:
+        directory.index.remove_data(key, [])
+    remove(disk, directory, record, keep_epochs=away_here)
+
+
+def _is_whole(directory: StorageDirectory, size: int, key: DataKey) -> bool:
+    """Whether a file has the length that the index of its directory says, and ends as it should."""
+    try:
+        return read_data_footer(directory.root / sealed_path(key), key).file_bytes == size
+    except (CorruptError, OSError):
+        return False
 
 
 def _epochs_of(directory: StorageDirectory, key: DataKey) -> Iterator[tuple[EpochKey, EpochRecord]]:

@@ -136,6 +136,18 @@ def test_an_idle_stream_expires_and_a_busy_one_does_not(streams: Streams) -> Non
     assert streams.tick(IDLE_NS_MAX) == [(1, idle)]
 
 
+def test_a_stream_is_stalled_when_a_tick_went_by_without_credit(streams: Streams) -> None:
+    """Not while it has credit, not right after it was given or used up; credit ends it."""
+    mine, rich = streams.open(1, 100), streams.open(1, 100)
+    streams.sent(mine, 100)
+    assert streams.stalled() == []
+    streams.tick(1)
+    assert streams.stalled() == [mine]
+    streams.credit(1, mine, 5)
+    assert streams.stalled() == []
+    assert streams.turn(1) == (rich, 100)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_random_use_never_sends_more_than_the_credit(seed: int) -> None:
     """Sum of sent bytes never exceeds sum of credit, per stream; invariants hold throughout."""

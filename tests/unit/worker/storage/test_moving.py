@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.errors import HoldfastError, Status
+from holdfast.worker.storage import moving
+from holdfast.worker.storage.footers import read_data_footer
 from holdfast.worker.storage.inspect import inspect_directory
 from holdfast.worker.storage.moving import Move
 from holdfast.worker.storage.reduce_layout import DataKey, sealed_path
@@ -150,6 +152,36 @@ def test_killed_at_any_step_a_file_is_in_one_place_whole(
 def reopened(root: Path) -> World:
     """The directories of `tiered` again."""
     return World(root, tiers=["MEMORY", "SSD"])
+
+
+@pytest.mark.parametrize("damaged", [(), (1,), (2,), (1, 2), (0, 1, 2)])
+def test_of_a_file_in_several_directories_a_start_keeps_the_last_that_is_whole(
+    tmp_path: Path, damaged: tuple[int, ...]
+) -> None:
+    """Whichever others are cut short; if all are, nothing is removed: what is left of them is for people to look at."""
+    world = World(tmp_path, tiers=["MEMORY", "SSD", "HDD"])
+    world.core.rooms = [True, False, False]
+    fill(world, Writer(SHUFFLE), PARTITIONS)
+    assert {answer.status for answer in world.seal(EPOCHS)} == {Status.OK}
+    here = files_in(world, 0)
+    for target in (1, 2):
+        for key, size in here:  # the worker ends before anything is removed where the files were
+            path, directory = tmp_path / "0" / sealed_path(key), world.store._directories[target]
+            record = read_data_footer(path, key)
+            moving._copy(world.disk, path, move(world, key, size, 0, target), directory, record)
+    world.store.close()
+    for number in damaged:
+        for key, size in here:
+            os.truncate(tmp_path / str(number) / sealed_path(key), size - 1)
+    world.start()
+    whole = [number for number in range(3) if number not in damaged]
+    kept = whole[-1:] or [0, 1, 2]
+    assert [number for number in range(3) if files_in(world, number) == here] == kept
+    there = [number for number in range(3) for key, _ in here if (tmp_path / str(number) / sealed_path(key)).exists()]
+    assert sorted(set(there)) == kept
+    if whole:
+        assert everything(world) == EXPECTED
+    world.store.close()
 
 
 def test_what_moved_is_no_leftover_of_the_log(tmp_path: Path) -> None:

@@ -1,0 +1,265 @@
+"""The stream service over sealed epochs that are on the DFS: what is fetched is bounded, and nobody waits for ever."""
+
+import asyncio
+import dataclasses
+import os
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from holdfast.common.config import DfsSection
+from holdfast.common.dfs.store import DfsStore
+from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.ids import WorkerId
+from holdfast.common.limits import MIB
+from holdfast.common.messages import StreamCredit
+from holdfast.common.net.frames import FileRange
+from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
+from holdfast.common.settings import Duration
+from holdfast.worker.server.counters import Counters
+from holdfast.worker.server.faults import Faults
+from holdfast.worker.server.standing import Standing
+from holdfast.worker.server.stream_service import StreamService
+from holdfast.worker.storage.away import Away, Fetched
+from holdfast.worker.storage.moving import Move
+from tests.support.reduce_data import Writer
+from tests.support.waiting import wait_until_async
+from tests.unit.worker.storage.reduce_world import SHUFFLE
+from tests.unit.worker.storage.reduce_world import World as StoreWorld
+
+#: Of the files of the two partitions: one more than a small frame, one less.
+LARGE, SMALL = 200_000, 3_000
+EVERYTHING = (0, 0xFFFF_FFFF)
+
+
+class Connection:
+    """Stands for a connection: keeps what it is sent."""
+
+    closed = crowded = False
+    held_bytes = 0
+    peer = "a test"
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.opened: list[ChunksOpened] = []
+        #: (status, meta, body)
+        self.frames: list[tuple[int, bytes, bytes]] = []
+        #: nothing is read meanwhile
+        self.held = False
+
+    def cork(self) -> None:
+        pass
+
+    uncork = cork
+
+    def hold(self) -> None:
+        self.held = True
+
+    def unhold(self) -> None:
+        self.held = False
+
+    def reply(self, header: FrameHeader, meta: bytes) -> None:
+        self.opened.append(ChunksOpened.decode(meta))
+
+    def refuse(self, header: FrameHeader, error: HoldfastError) -> None:
+        raise error
+
+    def send(
+        self, kind: FrameType, request: int, meta: bytes, body: bytes = b"", *, response: bool, status: int = 0
+    ) -> None:
+        assert response
+        self.frames.append((status, meta, body))
+
+    def send_range(self, kind: FrameType, request: int, meta: bytes, part: FileRange) -> None:
+        self.frames.append((0, meta, os.pread(part.fileno, part.count, part.offset)))
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last frame has come."""
+        return any(status or ChunksData.decode(meta).flags & ChunkFlag.END for status, meta, _ in self.frames)
+
+    def contents(self) -> dict[int, bytes]:
+        """What came of each file."""
+        assert self.ended
+        found: dict[int, bytes] = {}
+        for number, (status, meta, body) in enumerate(self.frames):
+            data = ChunksData.decode(meta)
+            assert (status, data.sequence) == (0, number)
+            if body:
+                found[data.file] = found.get(data.file, b"") + body
+        return found
+
+
+class World:
+    """A service; two partitions of three maps are sealed, and on the DFS: the large one and the small one."""
+
+    def __init__(self, root: Path) -> None:
+        (root / "dfs").mkdir()
+        section = DfsSection(url=str(root / "dfs"), retry_window=Duration(0))
+        world = StoreWorld(root)
+        world.settings = dataclasses.replace(
+            world.settings, open_away=lambda uid: Away(lambda: DfsStore(section, "c"), "c", uid)
+        )
+        world.restart()
+        self.data = {0: b"", 1: b""}
+        #: of one map alone
+        self.mine = {0: b"", 1: b""}
+        for map_id in (0, 2, 4):
+            writer = Writer(SHUFFLE, map=map_id, attempt=map_id)
+            for partition, size in ((0, LARGE), (1, SMALL)):
+                made = writer.batch(partition, os.urandom(size // 3))
+                assert world.push(writer, [made]) == {}
+                self.data[partition] += made.data
+                self.mine[partition] += made.data if map_id == 2 else b""
+        for partition in (0, 1):  # one after the other, so that each has a file of its own
+            assert [one.status for one in world.seal([(partition, 0)], final=False)] == [Status.OK]
+        (directory,) = world.store._directories
+        with directory.index.reading() as reader:
+            files = list(reader.data_files())
+        for key, size in files:
+            world.store.mover.carry_out(Move(key, size, directory, None, directory))
+        world.restart()  # so that no file there is open
+        self.store = world.store
+        standing = Standing("c", "w", self.store.incarnation, WorkerId(1))
+        self.service = StreamService(self.store, standing, Counters(), Faults())
+        self.connections = 0
+
+    @property
+    def away(self) -> Away:
+        """The part of the DFS."""
+        assert self.store.away is not None
+        return self.store.away
+
+    def take_room(self) -> Fetched:
+        """Somebody else has fetched a little: there is room for the small partition, and not for the large one."""
+        place = self.store.reduce.chunks(SHUFFLE, 1, 0)
+        fetched = self.away.fetch(place.path, 0, 1)
+        assert fetched is not None
+        return fetched
+
+    def open(self, maps: tuple[int, int] = EVERYTHING, credit: int = 64 * MIB) -> Connection:
+        """Open a stream of both partitions on a connection of its own."""
+        self.connections += 1
+        connection = Connection(self.connections)
+        request = ChunksOpen(
+            shuffle=SHUFFLE, map_begin=maps[0], map_end=maps[1], credit_bytes=credit, files=[(0, 0, 0), (1, 0, 0)]
+        )
+        header = FrameHeader(FrameType.CHUNKS_OPEN, 0, 7, 0, 0, 0, 0)
+        self.service.open_chunks(cast("Any", connection), header, request.encode())
+        return connection
+
+    def credit(self, connection: Connection, size: int) -> None:
+        """The reader gives credit."""
+        request = StreamCredit(stream=connection.opened[0].stream, credit_bytes=size)
+        header = FrameHeader(FrameType.STREAM_CREDIT, 0, 8, 0, 0, 0, 0)
+        self.service.credit(cast("Any", connection), header, request.encode())
+
+
+@pytest.fixture(autouse=True)
+def room_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The large partition fits alone."""
+    monkeypatch.setattr("holdfast.worker.storage.away.FETCHED_BYTES_MAX", LARGE)
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 60))
+
+
+@pytest.mark.parametrize("maps", [EVERYTHING, (2, 3)])
+def test_opening_never_waits_for_room(tmp_path: Path, maps: tuple[int, int]) -> None:
+    """While there is no room to fetch, a stream is opened at once and its connection is read: the credit that those
+    with the room wait for may come there. When there is room, all comes, and what was fetched is let go of."""
+
+    async def story() -> None:
+        world = World(tmp_path)
+        other = world.take_room()
+        connection = world.open(maps)
+        assert connection.opened
+        assert not connection.held
+        await wait_until_async(world.away.was_crowded, "a look for room")
+        assert not connection.frames
+        del other
+        await wait_until_async(lambda: connection.ended, "the end of the stream")
+        assert connection.contents() == (world.data if maps == EVERYTHING else world.mine)
+        assert (world.away.fetched_bytes, len(world.service.streams)) == (0, 0)
+        world.store.close()
+
+    run(story())
+
+
+def test_nothing_is_fetched_before_what_is_sent_first(tmp_path: Path) -> None:
+    """A stream whose first chunk finds no room does not take what is left of it for the second one."""
+
+    async def story() -> None:
+        world = World(tmp_path)
+        other = world.take_room()
+        connection = world.open()
+        for _ in range(3):
+            await wait_until_async(world.away.was_crowded, "a look for room")
+        assert world.away.fetched_bytes == 1
+        del other
+        await wait_until_async(lambda: connection.ended, "the end of the stream")
+        world.store.close()
+
+    run(story())
+
+
+def test_a_stream_of_nothing_ends(tmp_path: Path) -> None:
+    """Maps that pushed nothing, between others that did: the only frame says that this is the end."""
+
+    async def story() -> None:
+        world = World(tmp_path)
+        connection = world.open((3, 4))
+        await wait_until_async(lambda: connection.ended, "the end of the stream")
+        assert connection.contents() == {}
+        assert (world.away.fetched_bytes, len(world.service.streams)) == (0, 0)
+        world.store.close()
+
+    run(story())
+
+
+def test_a_reader_that_gives_no_credit_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """What was fetched for it goes when others find no room, and is fetched again when it goes on."""
+
+    async def story() -> None:
+        world = World(tmp_path)
+        first = world.open(credit=1_000)
+        await wait_until_async(lambda: first.frames, "the first frame")
+        second = world.open()
+        await wait_until_async(lambda: second.opened and world.away._crowded, "a look for room")
+        world.service.tick(1)
+        await wait_until_async(lambda: world.away._crowded, "a look for room")
+        assert not second.frames
+        world.service.tick(2)
+        await wait_until_async(lambda: second.ended, "the end of the second stream")
+        assert second.contents() == world.data
+        world.credit(first, 64 * MIB)
+        await wait_until_async(lambda: first.ended, "the end of the first stream")
+        assert first.contents() == world.data
+        assert world.away.fetched_bytes == 0
+        world.store.close()
+
+    run(story())
+
+
+def test_what_the_dfs_has_lost_is_lost(tmp_path: Path) -> None:
+    """A file that is gone from a DFS that is well is DATA_LOST; from a DFS that does not answer, DISK_FAILED."""
+
+    async def story() -> None:
+        world = World(tmp_path)
+        (tmp_path / "dfs").rename(tmp_path / "gone")
+        connection = world.open()
+        await wait_until_async(lambda: connection.ended, "the end of the stream")
+        assert [status for status, _, _ in connection.frames] == [Status.DISK_FAILED]
+        (tmp_path / "gone").rename(tmp_path / "dfs")
+        (tmp_path / "dfs" / world.store.reduce.chunks(SHUFFLE, 0, 0).path).unlink()
+        connection = world.open()
+        await wait_until_async(lambda: connection.ended, "the end of the stream")
+        assert [status for status, _, _ in connection.frames] == [Status.DATA_LOST]
+        assert world.away.fetched_bytes == 0
+        world.store.close()
+
+    run(story())
