@@ -160,7 +160,7 @@ def test_what_found_no_room_below_the_mark_makes_some(worlds: list[World], tmp_p
     assert sealed_in(world, 1) == {}, "it is below its mark"
     world.store.look(SHARE, 1 << 40)
     world.store.tiering.look([open_space(), FULL])  # memory accepts, whatever chance would say
-    wide = [writer.batch(10 + number, bytes(60_000)) for number in range(26)]
+    wide = [writer.batch(10 + number, bytes(20_000)) for number in range(80)]
     assert set(world.push(writer, wide).values()) == {Status.NO_ROOM}
     world.store.look(SHARE, 1 << 40)
     assert "used of 24.0 MiB" in world.store.limits_met(SHARE, 1 << 40, 1)[0], "masters place elsewhere meanwhile"
@@ -168,7 +168,7 @@ def test_what_found_no_room_below_the_mark_makes_some(worlds: list[World], tmp_p
     assert sealed_in(world, 1) != {}
     world.store.look(SHARE, 1 << 40)
     assert world.store.limits_met(SHARE, 1 << 40, 1)[0] == ""
-    again = [writer.batch(40 + number, bytes(60_000)) for number in range(26)]
+    again = [writer.batch(100 + number, bytes(20_000)) for number in range(80)]
     assert world.push(writer, again) == {}
 
 
