@@ -54,7 +54,7 @@ def check_sizes(size: int, write_quorum: int, ack_quorum: int) -> None:
 class RackAware:
     """Chooses groups among known workers."""
 
-    def __init__(self, members: Iterable[Member], order: Order, racks: Racks = Racks(), near: str = "") -> None:
+    def __init__(self, members: Iterable[Member], order: Order, racks: Racks, near: str = "") -> None:
         """`near` is the rack of who asks, "" without one."""
         self._members = {one.worker: one for one in members}
         self._order = order

@@ -78,7 +78,7 @@ class _Durable:
 class RegionAware:
     """Chooses groups among known workers."""
 
-    def __init__(self, members: Iterable[Member], order: Order, racks: Racks = Racks(), regions: Regions = Regions()):
+    def __init__(self, members: Iterable[Member], order: Order, racks: Racks, regions: Regions) -> None:
         self._members = {one.worker: one for one in members}
         self._order, self._racks, self._wish = order, racks, regions
         self._turn = 0

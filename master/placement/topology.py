@@ -21,7 +21,7 @@ PLACE_CHARS_MAX = 255
 
 def check_place(path: str) -> str:
     """Return the path without a slash at its end. Raises ConfigError if it is no absolute path."""
-    trimmed = path[:-1] if path.endswith("/") else path
+    trimmed = path.removesuffix("/")
     parts = trimmed.split("/")
     if len(parts) < 2 or parts[0] or not all(parts[1:]) or len(path) > PLACE_CHARS_MAX or not path.isprintable():
         raise ConfigError(f"{path[:PLACE_CHARS_MAX]!r} is no place: write it as /region/rack, such as {DEFAULT_PLACE}")
@@ -78,11 +78,7 @@ class Topology:
         """Workers below a path ("" for all), or with `~a,b` outside of all of these paths; in the order they came."""
         if scope.startswith("~"):
             outside = tuple(scope[1:].split(","))
-            return [
-                worker
-                for worker, place in self._places.items()
-                if not any(map(lambda one: _below(place, one), outside))
-            ]
+            return [worker for worker, place in self._places.items() if not any(_below(place, one) for one in outside)]
         return [worker for worker, place in self._places.items() if not scope or _below(place, scope)]
 
     def __contains__(self, worker: int) -> bool:
