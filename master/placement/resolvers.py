@@ -1,0 +1,251 @@
+"""Where a host is: resolvers, and the cache before them.
+
+Rules: a resolver answers for each host by itself, None where it does not know; it never raises for a host (B8: one
+host that cannot be resolved says nothing of the others). `Places` keeps what was found, gives the default place to the
+rest, and counts them. Nothing that failed is kept. Resolvers may take long: they are called in a thread.
+
+Source: the DNS-to-switch mappings of Hadoop and Apache BookKeeper; the host name pattern of DistributedLog.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from threading import Lock
+from typing import Protocol
+
+from holdfast.common.errors import ConfigError
+from holdfast.master.placement.topology import DEFAULT_PLACE, check_place
+
+_log = logging.getLogger(__name__)
+
+#: Hosts in one call of a script, and its time.
+SCRIPT_HOSTS_MAX = 100
+SCRIPT_SECONDS_MAX = 10.0
+#: Of its answer.
+SCRIPT_BYTES_MAX = 1 << 20
+#: Where classes of users register themselves.
+ENTRY_POINT_GROUP = "holdfast.resolvers"
+
+
+class Resolver(Protocol):
+    """Says where hosts are."""
+
+    def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
+        """Return a place for each host, None where it is not known."""
+
+    def reload(self) -> None:
+        """Read again whatever this was made of. Raises ConfigError, and goes on with what was known."""
+
+
+class StaticResolver:
+    """Knows nothing: what workers say of themselves stands, or the default place."""
+
+    def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
+        """None for all."""
+        return [None] * len(hosts)
+
+    def reload(self) -> None:
+        """There is nothing to read."""
+
+
+class TableResolver:
+    """A file with a host and a place in each line; `#` begins a comment."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ConfigError."""
+        self._path = path
+        self._places: Mapping[str, str] = {}
+        self.reload()
+
+    def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
+        """What the file says."""
+        return [self._places.get(host) for host in hosts]
+
+    def reload(self) -> None:
+        """Read the file again. Raises ConfigError, which names the line, and goes on with what was known."""
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the table of places {self._path} cannot be read: {error}") from None
+        places: dict[str, str] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.partition("#")[0].split()
+            if not words:
+                continue
+            if len(words) != 2:
+                raise ConfigError(f"{self._path} line {number} wants a host and a place, such as `h1 {DEFAULT_PLACE}`")
+            try:
+                place = check_place(words[1])
+            except ConfigError as error:
+                raise ConfigError(f"{self._path} line {number}: {error}") from None
+            if places.setdefault(words[0], place) != place:
+                raise ConfigError(f"{self._path} line {number}: {words[0]} has another place above")
+        self._places = places
+
+
+class ScriptResolver:
+    """A program that is called with hosts and prints a place for each, separated by white space."""
+
+    def __init__(self, path: str, hosts_max: int = SCRIPT_HOSTS_MAX, seconds_max: float = SCRIPT_SECONDS_MAX) -> None:
+        """The script is called once, without hosts, and must end with 0. Raises ConfigError."""
+        found = shutil.which(path) if path else None
+        if found is None:
+            raise ConfigError(
+                f"the script of places {path!r} is no program that can be run: name one by its whole path"
+            )
+        if hosts_max < 1:
+            raise ConfigError(f"a script of places is called with at least 1 host, not {hosts_max}")
+        self._path, self._hosts_max, self._seconds_max = os.path.realpath(found), hosts_max, seconds_max
+        if isinstance(answer := self._call([]), str):
+            raise ConfigError(f"the script of places {self._path} {answer}: called without hosts it must end with 0")
+
+    def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
+        """Call the script as often as it takes; a call that fails says nothing of its hosts."""
+        found: list[str | None] = []
+        for at in range(0, len(hosts), self._hosts_max):
+            some = hosts[at : at + self._hosts_max]
+            answer = self._call(some)
+            if not isinstance(answer, str) and len(answer) != len(some):
+                answer = f"printed {len(answer)} places for {len(some)} hosts"
+            if isinstance(answer, str):
+                _log.warning("the script of places failed", extra={"script": self._path, "why": answer})
+                found += [None] * len(some)
+            else:
+                found += answer
+        return found
+
+    def _call(self, hosts: Sequence[str]) -> list[str] | str:
+        """What it printed, or why that is not to be used."""
+        # A host is data: one that begins with a dash would be an option.
+        if any(host.startswith("-") for host in hosts):
+            return "is not called with hosts that begin with a dash"
+        try:
+            done = subprocess.run(
+                [self._path, *hosts],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=self._seconds_max,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"did not end within {self._seconds_max:g} s"
+        except OSError as error:
+            return f"cannot be run: {error.strerror}"
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().splitlines()
+            return f"ended with {done.returncode}" + (f" ({said[-1][:200]})" if said else "")
+        if len(done.stdout) > SCRIPT_BYTES_MAX:
+            return f"printed more than {SCRIPT_BYTES_MAX} bytes"
+        return done.stdout.decode(errors="replace").split()
+
+    def reload(self) -> None:
+        """The script is asked anew for every host that is not kept."""
+
+
+class HostnameResolver:
+    """Reads the place out of the name: `(region)-(rack)-x-y.domain` is /region/rack."""
+
+    _LABEL = re.compile(r"([^-]+)-([^-]+)-[^-]+-[^-]+")
+
+    def __init__(self, overrides: str = "") -> None:
+        """`overrides` is `host:region;host:region`, which replaces the region. Raises ConfigError."""
+        self._regions: dict[str, str] = {}
+        for each in filter(None, overrides.split(";")):
+            host, _, region = each.partition(":")
+            if not host or not region or "/" in region:
+                raise ConfigError(f"overrides of regions are written host:region;host:region, not {overrides!r}")
+            self._regions[host] = region
+
+    def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
+        """None for names of another form."""
+        return list(map(self._one, hosts))
+
+    def _one(self, host: str) -> str | None:
+        found = self._LABEL.fullmatch(host.split(".", 1)[0])
+        region = self._regions.get(host, found[1] if found else "")
+        if not region:
+            return None
+        return f"/{region}/{found[2] if found else DEFAULT_PLACE.rsplit('/', 1)[1]}"
+
+    def reload(self) -> None:
+        """There is nothing to read."""
+
+
+def load_resolver(name: str, argument: str) -> Resolver:
+    """Make a resolver that a user has installed under this name; it is called with `argument` if that is not empty.
+
+    Raises ConfigError.
+    """
+    found = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    if not found:
+        known = sorted(each.name for each in entry_points(group=ENTRY_POINT_GROUP))
+        raise ConfigError(f"no resolver {name!r} is installed (entry points {ENTRY_POINT_GROUP}: {known or 'none'})")
+    try:
+        made = next(iter(found)).load()
+        resolver: Resolver = made(argument) if argument else made()
+    except Exception as error:
+        raise ConfigError(f"the resolver {name!r} cannot be made: {type(error).__name__}: {error}") from error
+    return resolver
+
+
+class Places:
+    """What was found, host by host. Any thread."""
+
+    def __init__(self, resolver: Resolver, default: str = DEFAULT_PLACE) -> None:
+        self._resolver, self.default = resolver, check_place(default)
+        self._found: dict[str, str] = {}
+        self._guard = Lock()
+        #: how often a host could not be resolved
+        self.unresolved = 0
+
+    def resolve(self, hosts: Sequence[str]) -> list[str]:
+        """Return a place for each host; the default one where none is found. Blocks."""
+        with self._guard:
+            new = [host for host in dict.fromkeys(hosts) if host not in self._found]
+            if new:
+                self._found.update(self._ask(new))
+            return [self._found.get(host, self.default) for host in hosts]
+
+    def _ask(self, hosts: Sequence[str]) -> Iterator[tuple[str, str]]:
+        try:
+            answers = list(self._resolver.resolve(hosts))
+        except Exception:  # noqa: BLE001 - it is a user's
+            _log.exception("a resolver failed")
+            answers = []
+        if len(answers) != len(hosts):
+            answers = [None] * len(hosts)
+        depth = self.default.count("/")
+        for host, answer in zip(hosts, answers, strict=True):
+            try:
+                place = check_place(answer) if answer else ""
+            except ConfigError as error:
+                _log.warning("a resolver says what is no place", extra={"host": host, "why": str(error)})
+                place = ""
+            if place and place.count("/") != depth:
+                _log.warning(
+                    "a place has another depth than the default one",
+                    extra={"host": host, "place": place, "default": self.default},
+                )
+                place = ""
+            if place:
+                yield host, place
+            else:
+                self.unresolved += 1
+
+    def forget(self, host: str) -> None:
+        """A worker of this host left: a wrong answer is not remembered for ever."""
+        with self._guard:
+            self._found.pop(host, None)
+
+    def reload(self) -> None:
+        """Forget everything and have the resolver read again. Raises ConfigError; what was known stands then."""
+        with self._guard:
+            self._resolver.reload()
+            self._found.clear()
