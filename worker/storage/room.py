@@ -14,11 +14,13 @@ import errno
 class Room:
     """Of one directory."""
 
-    __slots__ = ("left_bytes",)
+    __slots__ = ("kept_bytes", "left_bytes")
 
     def __init__(self) -> None:
         #: None: without limit
         self.left_bytes: int | None = None
+        #: what stays free of the capacity, for heads and footers
+        self.kept_bytes = 0
 
     def take(self, size: int) -> None:
         """So much is about to be written. Raises OSError EDQUOT if it does not fit."""

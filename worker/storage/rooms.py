@@ -115,6 +115,7 @@ class Rooms:
         limit, used, pending = directory.capacity_bytes, directory.used_bytes, directory.reduce.pending_bytes
         space = Space(limit, size, free, used, pending, reserve, share)
         # Not to the last byte: heads and footers of files are not taken from it.
+        directory.room.kept_bytes = space.kept_free
         directory.room.left_bytes = max(0, limit - used - pending - space.kept_free) if limit else None
         return None if directory.problem else space
 
