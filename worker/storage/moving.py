@@ -296,8 +296,10 @@ def _copy(disk: Disk, path: Path, move: Move, target: StorageDirectory, record: 
     final = target.root / sealed_path(move.key)
     new = final.with_name(final.name + MOVING_SUFFIX)
     limit = target.capacity_bytes
-    if limit and target.used_bytes - target.coming_bytes + move.size_bytes > limit:
-        raise FullError
+    taken = target.used_bytes - target.coming_bytes
+    spoken_for = target.reduce.pending_bytes + target.room.kept_bytes  # what seals will write
+    if limit and taken + spoken_for + move.size_bytes > limit:
+        raise FullError  # as where another file was to leave first, and did not
     target.count_sealed(move.key.shuffle, [])  # so that its folder goes with the shuffle, whatever becomes of this
     try:
         target.make_folder(folder)

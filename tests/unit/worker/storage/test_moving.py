@@ -220,6 +220,33 @@ def test_a_target_without_room_leaves_the_file_where_it_is(tmp_path: Path, full:
     assert world.store._directories[1].coming_bytes == 0
 
 
+def test_what_the_log_has_yet_to_write_is_no_room_for_moves(tmp_path: Path) -> None:
+    """A file that fits only beside the log, and not beside what a seal will write out of it, stays where it is; with
+    that room too it moves, and the seal that follows keeps the capacity."""
+    world = World(tmp_path, tiers=["MEMORY", "SSD"])
+    world.core.rooms = [True, False]
+    fill(world, Writer(SHUFFLE), PARTITIONS)
+    assert {answer.status for answer in world.seal(EPOCHS, final=False)} == {Status.OK}
+    (key, size), *_ = here = files_in(world, 0)
+    world.core.rooms = [False, True]
+    late = Writer(SHUFFLE, map=1, attempt=1)
+    assert world.push(late, [late.batch(1, bytes(20_000), epoch=1)]) == {}
+    target = world.store._directories[1]
+    pending = target.reduce.pending_bytes
+    assert pending > 20_000
+    target.room.kept_bytes = 1_000
+    target.capacity_bytes = target.used_bytes + size + pending + 999
+    for moves in (False, True):
+        one = move(world, key, size)
+        assert world.store.mover.start(one)
+        assert one.ended.wait(30)
+        assert (one.full, not one.problem, (key, size) in files_in(world, 0)) == (not moves, moves, not moves)
+        target.capacity_bytes += 1
+    assert [answer.status for answer in world.seal([(1, 1)])] == [Status.OK]
+    assert target.used_bytes <= target.capacity_bytes
+    assert (everything(world), len(here)) == (EXPECTED, 2)
+
+
 def test_a_damaged_file_stays_where_it_is(tmp_path: Path) -> None:
     """A file whose footer is wrong is not moved; its other bytes are its readers' to judge, wherever it lies."""
     world = tiered(tmp_path)
