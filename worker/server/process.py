@@ -35,6 +35,7 @@ from holdfast.worker.server.standing import KeptStanding, Place, Standing, direc
 from holdfast.worker.server.status import Status, resident_bytes
 from holdfast.worker.server.stream_service import StreamService
 from holdfast.worker.storage.monitor import Monitor
+from holdfast.worker.storage.paths import doubts
 from holdfast.worker.storage.prepare import Pending
 from holdfast.worker.storage.store import Store
 
@@ -50,6 +51,8 @@ STOCK_BYTES = 32 * MIB
 def run(config: Config, pending: Pending) -> None:
     """Open the directories, serve until told to stop. Raises ConfigError or OSError, also for a taken port."""
     set_up_logging(config.log.level, config.log.format)
+    for sentence in doubts(pending.settings.directories):
+        _log.warning(sentence)
     pending.disk = Faults.of(config.faults).disk()
     store = pending.open()
     try:
