@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.common import settings
-from holdfast.common.dfs.urls import Kind, parse_url
+from holdfast.common.dfs.urls import Kind, harmless, parse_url
 from holdfast.common.errors import ConfigError
 from holdfast.common.settings import (
     Address,
@@ -191,10 +191,12 @@ class DfsSection:
         keys = (self.endpoint, self.region, self.access_key, self.secret_key_file)
         if kind is not Kind.S3 and any(keys):
             raise ConfigError(
-                f"has a url of {kind.name}, to which endpoint, region, access_key and secret_key_file mean nothing"
+                f"has a url of {kind.called}, to which endpoint, region, access_key and secret_key_file mean nothing: "
+                "take them out, or write a url such as s3://bucket/prefix"
             )
         if self.endpoint and not settings.is_endpoint(self.endpoint):
-            raise ConfigError("endpoint wants http://host:port or https://host:port, without a path")
+            told = f", not {settings.shown(self.endpoint)}" if harmless(self.endpoint) else ""
+            raise ConfigError(f"endpoint wants http://host:port or https://host:port, without a path{told}")
         if bool(self.access_key) != bool(self.secret_key_file):
             raise ConfigError("wants access_key and secret_key_file, or neither and the environment's credentials")
         if not _MIB <= self.part_bytes <= 256 * _MIB:
