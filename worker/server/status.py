@@ -41,7 +41,7 @@ class Status:
 
     def problems(self) -> list[str]:
         """Sentences for people; empty if all is well."""
-        told = [*self.standing.problems, *filter(None, [self.standing.twin])]
+        told = [*self.standing.problems, *filter(None, [self.standing.twin, self.standing.refusal])]
         told += [f"{found.path}: {found.problem}" for found in self.store.directories() if not found.healthy]
         return told
 
