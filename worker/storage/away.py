@@ -1,10 +1,8 @@
 """The worker's part of the DFS: sealed files go there whole, and come back in chunks, for readers.
 
-Rules: only the thread of the mover writes. Chunks are fetched in threads of their own into memory without a name, so
-that they are sent as from any file; together they are bounded, and whoever finds no room waits: readers that give no
-credit lose what was fetched for them then. What is in a file that comes back is checked by its reader, batch by batch,
-like everything else. Called by moving.py, store.py and of the server by sources.py and
-stream_service.py.
+Rules: only the thread of the mover writes. Chunks are fetched in threads of their own into memory without a name, and
+read as any file; core/seats.py says who may fetch, so that all of it together is bounded. What is in a file that comes
+back is checked by its reader, batch by batch, like everything else. Called by moving.py, store.py, sources.py.
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -32,17 +30,19 @@ from holdfast.common.dfs.store import Counts, DfsStore
 from holdfast.common.errors import CorruptError, HoldfastError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import CHUNK_BYTES
+from holdfast.worker.core.seats import Seats
 from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.layout import Kind
+from holdfast.worker.storage.loans import Loan, Loans
 from holdfast.worker.storage.records import TRAILER
 from holdfast.worker.storage.reduce_layout import DataKey, parse_name, sealed_name
 from holdfast.worker.storage.reduce_records import DataRecord, data_footer_bytes, decode_data_footer
 
 _log = logging.getLogger(__name__)
 
-#: Chunks of all readers that are in memory or on their way.
+#: Chunks of all readers that are in memory or on their way, but for what a fetch is just at that nobody wants now.
 FETCHED_BYTES_MAX = 16 * CHUNK_BYTES
 FETCH_THREADS = 4
 
@@ -54,6 +54,16 @@ class Fetched:
 
     def __init__(self, future: Future[Handle]) -> None:
         self.future = future
+
+
+class _Chunk(Handle):
+    """What was fetched, and the memory that it takes."""
+
+    __slots__ = ("_loan",)
+
+    def __init__(self, fd: int, loan: Loan) -> None:
+        super().__init__(fd)
+        self._loan = loan
 
 
 class Away:
@@ -76,10 +86,9 @@ class Away:
         self._pool = ThreadPoolExecutor(FETCH_THREADS, "holdfast-fetch")
         self._opening = threading.Lock()
         self._guard = threading.Lock()
-        self._fetched_bytes = 0
-        #: lengths that are held no more, and still in that sum
-        self._freed: deque[int] = deque()
-        self._crowded = False
+        #: which streams may fetch; loop thread only
+        self.seats = Seats(FETCHED_BYTES_MAX, time.monotonic_ns)
+        self._loans = Loans()
 
     # files
 
@@ -168,36 +177,19 @@ class Away:
 
     # reading
 
-    def fetch(self, name: str, offset: int, length: int) -> Fetched | None:
-        """Begin to fetch a part of a file; None if too much is held already: try again later."""
-        with self._guard:
-            held = self._count_freed()
-            if held and held + length > FETCHED_BYTES_MAX:
-                self._crowded = True
-                return None
-            self._fetched_bytes += length
+    def fetch(self, name: str, offset: int, length: int) -> Fetched:
+        """Begin to fetch a part of a file; for who has a seat. Let go of before its turn it is not fetched."""
         future = self._pool.submit(self._fetch, name, offset, length)
         fetched = Fetched(future)
-        weakref.finalize(fetched, self._let_go, future, length).atexit = False
+        weakref.finalize(fetched, future.cancel).atexit = False
         return fetched
 
     def _fetch(self, name: str, offset: int, length: int) -> Handle:
-        handle = Handle(os.memfd_create("holdfast-chunk", os.MFD_CLOEXEC))
         data = memoryview(self.store.read(name, offset, length))
+        handle = _Chunk(os.memfd_create("holdfast-chunk", os.MFD_CLOEXEC), self._loans.take(length))
         while data:
             data = data[os.write(handle.fd, data) :]
         return handle
-
-    def _let_go(self, future: Future[Handle], length: int) -> None:
-        """Nobody wants it any more. What is on its way takes its memory until it is there. No lock: this runs wherever
-        the last reference goes, which may be while this thread holds it."""
-        future.cancel()
-        future.add_done_callback(lambda _: self._freed.append(length))
-
-    def _count_freed(self) -> int:
-        while self._freed:
-            self._fetched_bytes -= self._freed.popleft()
-        return self._fetched_bytes
 
     def counts(self) -> dict[str, int]:
         """What the store did so far, by name."""
@@ -209,16 +201,10 @@ class Away:
             "dfs_failures": counts.failures,
         }
 
-    def was_crowded(self) -> bool:
-        """Whether somebody found no room to fetch since this was asked last."""
-        crowded, self._crowded = self._crowded, False
-        return crowded
-
     @property
     def fetched_bytes(self) -> int:
         """What is held for readers."""
-        with self._guard:
-            return self._count_freed()
+        return self._loans.bytes
 
     def close(self) -> None:
         """Let go of everything."""

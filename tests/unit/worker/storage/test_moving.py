@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,24 @@ def test_whoever_reads_goes_on(tmp_path: Path) -> None:
         assert not os.path.exists(before)
         assert data + file.read() == Path(place.path).read_bytes()
     assert world.store.reduce.chunks(SHUFFLE, 0, 0) is place
+
+
+def test_who_comes_between_the_record_and_the_word_shares_the_place(tmp_path: Path) -> None:
+    """A second stream opens when the new place is recorded and readers are not told yet: the first goes on."""
+    world = tiered(tmp_path)
+    first = [world.store.reduce.chunks(SHUFFLE, partition, 0) for partition in range(PARTITIONS)]
+    second = []
+
+    def on_loop(act: Callable[[], None]) -> None:
+        second.extend([world.store.reduce.chunks(SHUFFLE, partition, 0) for partition in range(PARTITIONS)])
+        act()
+
+    world.store.mover.on_loop = on_loop
+    move_all(world)
+    assert all(os.path.exists(place.path) for place in (*first, *second))
+    second.clear()
+    move_all(world, 1, 0)
+    assert all(os.path.exists(place.path) for place in (*first, *second))
 
 
 def test_a_move_up_is_a_move(tmp_path: Path) -> None:
