@@ -79,10 +79,7 @@ async def _storage_problems(client: ControlClient) -> list[str]:
         return [f"the masters do not tell of the workers: {error}"]
     living = [worker for worker in reply.workers if worker.state == "alive"]
     found = [
-        f"{worker.name} {disk.path}: {disk.problem}"
-        for worker in living
-        for disk in worker.directories
-        if disk.problem
+        f"{worker.name} {disk.path}: {disk.problem}" for worker in living for disk in worker.directories if disk.problem
     ]
     if len(found) > _PROBLEMS_MAX:
         more = len(found) - _PROBLEMS_MAX
@@ -150,7 +147,7 @@ def _draw_status(document: Document, screen: Console) -> None:
         for fault in master.get("faults", []):
             screen.print(f"fault on {master['name']}: {fault}")
     for problem in document["problems"]:
-        screen.print(f"[bold red]problem[/]: {escape(problem)}")
+        screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
     if document["healthy"]:
         screen.print("all is well")
 
@@ -220,14 +217,15 @@ def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
         if dfs and dfs["problem"]:
             seconds = in_seconds(dfs["problem_ms"] / 1000)
             problem = f"{one['name']} cannot use the DFS {dfs['url']} since {seconds}: {dfs['problem']}"
-            screen.print(f"[bold red]problem[/]: {escape(problem)}")
+            screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
         elif dfs and dfs["files"]:
             screen.print(f"DFS: {one['name']} has {counted(dfs['files'], 'file')} on {escape(dfs['url'])}")
         for disk in one["directories"]:
             if not disk["healthy"]:
-                screen.print(f"[bold red]problem[/]: {one['name']} {escape(disk['path'])}: {escape(disk['problem'])}")
+                problem = f"{one['name']} {disk['path']}: {disk['problem']}"
+                screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
             elif disk["full"]:
-                screen.print(f"full: {one['name']} {escape(disk['path'])}: {escape(disk['full'])}")
+                screen.print(f"full: {one['name']} {escape(disk['path'])}: {escape(disk['full'])}", soft_wrap=True)
 
 
 def _storage_rows(worker: dict[str, Any]) -> list[tuple[object, ...]]:

@@ -70,7 +70,8 @@ def escape(text: str) -> str:
 
 
 def table(columns: Iterable[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
-    """A table of text, as it is (rich's Text: with its colours); columns whose name begins with `#` are numbers and stand to the right."""
+    """A table of text, as it is (rich's Text: with its colours); columns whose name begins with `#` are numbers and
+    stand to the right."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

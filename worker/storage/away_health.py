@@ -1,10 +1,10 @@
 """Whether the DFS can be used now, as this worker sees it: for its moves, for the masters, and for people.
 
-Rules: there are two witnesses. A look asks for the marker of the cluster, soon after the start and then again and again,
-in a thread of its own, so that no start waits for a store; and every file that is stored says how that went. A look that
-ends well after looks that failed clears everything. What the storing of a file met while looks are well (no right to
-write, no room) stays until a file is stored again, or nobody has tried for a while. People are told at once, again each
-minute while it lasts, and when it is over. Any thread. Made by away.py.
+Rules: there are two witnesses. A look asks for the marker of the cluster, soon after the start and then again and
+again, in a thread of its own, so that no start waits for a store; and every file that is stored says how that went. A
+look that ends well after looks that failed clears everything. What the storing of a file met while looks are well (no
+right to write, no room) stays until a file is stored again, or nobody has tried for a while. People are told at once,
+again each minute while it lasts, and when it is over. Any thread. Made by away.py.
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ class DfsStatus(NamedTuple):
 class DfsHealth:
     """What is known of it."""
 
-    def __init__(
-        self, url: str, average_ns: int = 10 * SECOND_NS, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, url: str, average_ns: int = 10 * SECOND_NS, clock: Callable[[], float] = time.monotonic) -> None:
         """`url` has no credentials in it."""
         self.url = url
         self._clock = clock
