@@ -105,6 +105,7 @@ class Worker:
             _log.info(sentence)
         status = Status(standing, store, counters, pool, frames, server, faults, place)
         self._monitor.start()
+        store.watch_away(config.disk_check.interval.seconds)
         beside = asyncio.create_task(self._beside(status, http))
         stop_task = asyncio.create_task(self._stop.wait())
         await asyncio.wait({stop_task, beside}, return_when=asyncio.FIRST_COMPLETED)

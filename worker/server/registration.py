@@ -139,6 +139,7 @@ class Registration:
             version=place.version,
             raft_index=standing.raft_index,
             applications=self._applications(),
+            dfs=self._dfs(),
         )
 
     def _applications(self) -> list[pb.ApplicationHeld]:
@@ -176,6 +177,10 @@ class Registration:
             )
             for found, full in zip(self._store.directories(), self._server.pushes.full(), strict=True)
         ]
+
+    def _dfs(self) -> pb.Dfs | None:
+        found = self._store.dfs()
+        return None if found is None else pb.Dfs(**found._asdict())
 
     async def _raise_incarnation(self, lowest: int) -> None:
         """The masters have seen a later start of ours than our disks have: these were restored, or there is a copy of
@@ -223,6 +228,7 @@ class Registration:
             files=self._store.files,
             counters=self._counters.as_dict(),
             applications=self._applications(),
+            dfs=self._dfs(),
         )
 
     # Forgetting.

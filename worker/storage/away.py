@@ -24,13 +24,16 @@ from holdfast.common.dfs.names import (
     parse,
     parse_instance,
     parse_shuffle,
+    shuffle_folder,
     worker_folder,
 )
 from holdfast.common.dfs.store import Counts, DfsStore
-from holdfast.common.errors import CorruptError, HoldfastError
+from holdfast.common.errors import ConfigError, CorruptError, DfsError, HoldfastError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import CHUNK_BYTES
+from holdfast.worker.core.health import SECOND_NS
 from holdfast.worker.core.seats import Seats
+from holdfast.worker.storage.away_health import DfsHealth, DfsWatch
 from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
@@ -69,10 +72,24 @@ class _Chunk(Handle):
 class Away:
     """The files of one worker on the DFS."""
 
-    def __init__(self, open_store: Callable[[], DfsStore], cluster_id: str, worker_uid: bytes) -> None:
-        """`open_store` is called, in a thread, when the store is needed for the first time."""
+    def __init__(
+        self,
+        open_store: Callable[[], DfsStore],
+        cluster_id: str,
+        worker_uid: bytes,
+        *,
+        url: str = "",
+        average_ns: int = 10 * SECOND_NS,
+    ) -> None:
+        """`open_store` is called, in a thread, when the store is needed for the first time. `url` is for people."""
         self._open_store = open_store
-        self._store: DfsStore | None = None
+        #: opened, perhaps not seen to be this cluster's yet
+        self._opened: DfsStore | None = None
+        self._claimed = False
+        #: whether it can be used now
+        self.health = DfsHealth(url, average_ns)
+        self._watch: DfsWatch | None = None
+        self._closed = False
         #: files are known to be there: a store without them is another one
         self.has_files = False
         #: what the directories say of it; set when they are open
@@ -85,6 +102,7 @@ class Away:
         self._worker_uid = worker_uid
         self._pool = ThreadPoolExecutor(FETCH_THREADS, "holdfast-fetch")
         self._opening = threading.Lock()
+        self._claiming = threading.Lock()
         self._guard = threading.Lock()
         #: which streams may fetch; loop thread only
         self.seats = Seats(FETCHED_BYTES_MAX, time.monotonic_ns)
@@ -100,13 +118,35 @@ class Away:
     @property
     def store(self) -> DfsStore:
         """The store, opened and seen to be this cluster's. Raises ConfigError or DfsError; blocks."""
+        store = self._open()
+        with self._claiming:
+            if not self._claimed:
+                store.claim(may_create=not self._known(store))
+                self._claimed = True
+        return store
+
+    def _open(self) -> DfsStore:
         with self._opening:
-            if self._store is None:
-                store = self._open_store()
-                known = self.has_files or self.notes.to_search or store.shown in self.notes.urls
-                store.claim(may_create=not known)
-                self._store = store
-        return self._store
+            if self._opened is None:
+                self._opened = self._open_store()
+            return self._opened
+
+    def _known(self, store: DfsStore) -> bool:
+        """Files of this worker are there: one without a marker is another store, or not mounted."""
+        return bool(self.has_files or self.notes.to_search or store.shown in self.notes.urls)
+
+    def look(self) -> str:
+        """Ask the store once; return why it cannot be used, "" if it can. One that has no marker yet gets it, unless
+        this worker knows better, or has seen one there. Raises ConfigError; blocks."""
+        store = self._open()
+        why = store.look(may_create=not self._claimed and not self._known(store))
+        if not why:
+            self._claimed = True
+        return why
+
+    def watch(self, interval_seconds: float) -> None:
+        """Look at the store now, and then again and again, in a thread of its own."""
+        self._watch = DfsWatch(self.health, self.look, interval_seconds)
 
     def name_of(self, key: DataKey, token: bytes) -> str:
         """The name of a file in the store."""
@@ -117,8 +157,16 @@ class Away:
         Raises OSError or HoldfastError."""
         with self._guard:
             self._touched.add(record.key.shuffle)
-        self.notes.use(self.store.shown)
-        stored = self.store.put(file_name(self._cluster_id, record.key.shuffle, self._worker_uid, path.name), path)
+        name = file_name(self._cluster_id, record.key.shuffle, self._worker_uid, path.name)
+        try:
+            self.notes.use(self.store.shown)
+            began_ns = time.perf_counter_ns()
+            stored = self.store.put(name, path)
+        except (ConfigError, DfsError) as error:
+            if not self._closed:
+                self.health.put_failed(str(error))
+            raise
+        self.health.stored(time.perf_counter_ns() - began_ns)
         if stored.size_bytes != record.file_bytes:
             raise CorruptError(f"{path} has {record.file_bytes} bytes, {stored.size_bytes} were stored")
         return bytes.fromhex(stored.name[-TOKEN_DIGITS:])
@@ -140,6 +188,7 @@ class Away:
         for shuffle in list(self._dropped):
             try:
                 self.store.remove_folder(worker_folder(self._cluster_id, shuffle, self._worker_uid))
+                self.store.remove_if_empty(shuffle_folder(self._cluster_id, shuffle))
             except (OSError, HoldfastError) as error:
                 _log.warning("files stay on the DFS for now", extra={"shuffle": str(shuffle), "why": str(error)})
                 return
@@ -185,7 +234,9 @@ class Away:
         return fetched
 
     def _fetch(self, name: str, offset: int, length: int) -> Handle:
+        began_ns = time.perf_counter_ns()
         data = memoryview(self.store.read(name, offset, length))
+        self.health.was_read(time.perf_counter_ns() - began_ns)
         handle = _Chunk(os.memfd_create("holdfast-chunk", os.MFD_CLOEXEC), self._loans.take(length))
         while data:
             data = data[os.write(handle.fd, data) :]
@@ -193,7 +244,7 @@ class Away:
 
     def counts(self) -> dict[str, int]:
         """What the store did so far, by name."""
-        counts = self._store.counts if self._store is not None else Counts()
+        counts = self._opened.counts if self._opened is not None else Counts()
         return {
             "dfs_put_bytes": counts.put_bytes,
             "dfs_read_bytes": counts.read_bytes,
@@ -208,6 +259,11 @@ class Away:
 
     def close(self) -> None:
         """Let go of everything."""
-        if self._store is not None:
-            self._store.close()
+        self._closed = True
+        if self._watch is not None:
+            self._watch.stop()
+        if self._opened is not None:
+            self._opened.close()
+        if self._watch is not None:
+            self._watch.close()
         self._pool.shutdown(cancel_futures=True)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from holdfast.common.errors import CorruptError, DfsError, HoldfastError
+from holdfast.common.errors import ConfigError, CorruptError, DfsError, HoldfastError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.worker.storage import layout
@@ -74,6 +74,8 @@ class Move:
     problem: str = ""
     #: the target has no room: it is no fault of anybody
     full: bool = False
+    #: the DFS cannot be used: people are told by away_health.py, not for each file
+    unusable: bool = False
     #: it came about, but why the source still has the file; "" if it has not
     remains: str = ""
     #: not wanted any more: the shuffle was forgotten
@@ -128,7 +130,7 @@ class Mover:
 
     def away_is_well(self, now: float) -> bool:
         """Whether moves to the DFS should be tried; `now` as time.monotonic."""
-        return now >= self._away_not_before
+        return now >= self._away_not_before and self._away is not None and self._away.health.answers
 
     @property
     def busy(self) -> int:
@@ -194,7 +196,8 @@ class Mover:
         except (OSError, lmdb.Error, HoldfastError) as error:
             move.full = isinstance(error, OSError) and is_full(error)
             move.problem = f"{move.key} was not moved: {error}"
-            if isinstance(error, DfsError):
+            if isinstance(error, DfsError | ConfigError):
+                move.unusable = True
                 self._away_not_before = time.monotonic() + AWAY_PAUSE_SECONDS
         with self._guard:
             self._running = None
