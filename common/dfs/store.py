@@ -131,9 +131,16 @@ class DfsStore:
         return ""
 
     def is_marked(self) -> bool:
-        """Whether the marker is there; asks once. Raises DfsError if the store does not answer."""
-        name = names.marker(self._cluster)
-        return bool(self._once("look for the marker", lambda: self._filesystem.get_file_info(self._at(name)).is_file))
+        """Whether the marker is there; asks once. Raises DfsError if the store does not answer, or its folder is not
+        there."""
+        return self._once("look for the marker", self._look_for_marker)
+
+    def _look_for_marker(self) -> bool:
+        if self._filesystem.get_file_info(self._at(names.marker(self._cluster))).is_file:
+            return True
+        if self._url.kind is Kind.LOCAL:
+            os.stat(self._url.base)  # one that is not mounted is no new one
+        return False
 
     def not_ours(self) -> DfsError:
         """The error of a store without marker."""
