@@ -27,7 +27,7 @@ from holdfast.common.dfs.names import (
     worker_folder,
 )
 from holdfast.common.dfs.store import Counts, DfsStore
-from holdfast.common.errors import CorruptError, HoldfastError
+from holdfast.common.errors import ConfigError, CorruptError, HoldfastError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import CHUNK_BYTES
 from holdfast.worker.core.seats import Seats
@@ -73,6 +73,9 @@ class Away:
         """`open_store` is called, in a thread, when the store is needed for the first time."""
         self._open_store = open_store
         self._store: DfsStore | None = None
+        #: the store, before it was seen to be the right one
+        self._claiming: DfsStore | None = None
+        self._closed = False
         #: files are known to be there: a store without them is another one
         self.has_files = False
         #: what the directories say of it; set when they are open
@@ -102,11 +105,24 @@ class Away:
         """The store, opened and seen to be this cluster's. Raises ConfigError or DfsError; blocks."""
         with self._opening:
             if self._store is None:
-                store = self._open_store()
+                store = self._claiming = self._open_store()
+                if self._closed:
+                    store.close()
+                self._check_url(store.shown)
                 known = self.has_files or self.notes.to_search or store.shown in self.notes.urls
                 store.claim(may_create=not known)
                 self._store = store
         return self._store
+
+    def _check_url(self, url: str) -> None:
+        """Raise ConfigError if files were left on another DFS: this one not having them would mean nothing."""
+        urls = self.notes.urls
+        if (self.has_files or self.notes.to_search) and urls and url not in urls:
+            were = " and ".join(sorted(urls))
+            raise ConfigError(
+                f"[dfs] url is {url}, and this worker has files on {were}: set it as it was. If those files were"
+                " brought there, stop the worker and remove the file `dfs` from each of its storage directories"
+            )
 
     def name_of(self, key: DataKey, token: bytes) -> str:
         """The name of a file in the store."""
@@ -133,6 +149,8 @@ class Away:
         with self._guard:
             if sure or shuffle in self._touched:
                 self._dropped[shuffle] = None
+        if self._store is not None:  # whoever removes the files, be it the leading master: their space is to be free
+            self._store.forget(worker_folder(self._cluster_id, shuffle, self._worker_uid))
 
     def remove_dropped(self) -> None:
         """Remove the files of dropped shuffles. If the store fails, the rest is tried again the next time; what a start
@@ -145,7 +163,7 @@ class Away:
                 return
             with self._guard:
                 self._touched.discard(shuffle)
-                del self._dropped[shuffle]
+                self._dropped.pop(shuffle, None)
 
     def files(self) -> Iterator[tuple[DataKey, bytes, int]]:
         """Every file of this worker: key, token and length. Raises OSError or HoldfastError."""
@@ -207,7 +225,8 @@ class Away:
         return self._loans.bytes
 
     def close(self) -> None:
-        """Let go of everything."""
-        if self._store is not None:
-            self._store.close()
+        """Let go of everything; what waits for the store ends with DfsError."""
+        self._closed = True
+        if self._claiming is not None:
+            self._claiming.close()
         self._pool.shutdown(cancel_futures=True)
