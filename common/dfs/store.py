@@ -197,7 +197,13 @@ class DfsStore:
 
     def remove_folder(self, folder: str) -> None:
         """Remove everything below a folder; one that is not there is removed."""
+        self.forget(folder)
         self._remove(f"remove the folder {folder}", folder, self._filesystem.delete_dir)
+        self.forget(folder)  # what was read meanwhile
+
+    def forget(self, folder: str) -> None:
+        """Keep no file below a folder open: it goes, or has gone."""
+        self._handles.forget_below(folder)
 
     def remove_if_empty(self, folder: str) -> None:
         """Remove a folder that is not of use any more, if nothing is in it and the store can tell in the same step:

@@ -128,7 +128,15 @@ class Away:
     def _open(self) -> DfsStore:
         with self._opening:
             if self._opened is None:
-                self._opened = self._open_store()
+                store = self._open_store()
+                try:
+                    self._check_url(store.shown)
+                except ConfigError:
+                    store.close()
+                    raise
+                if self._closed:
+                    store.close()
+                self._opened = store
             return self._opened
 
     def _known(self, store: DfsStore) -> bool:
@@ -147,6 +155,16 @@ class Away:
     def watch(self, interval_seconds: float) -> None:
         """Look at the store now, and then again and again, in a thread of its own."""
         self._watch = DfsWatch(self.health, self.look, interval_seconds)
+
+    def _check_url(self, url: str) -> None:
+        """Raise ConfigError if files were left on another DFS: this one not having them would mean nothing."""
+        urls = self.notes.urls
+        if (self.has_files or self.notes.to_search) and urls and url not in urls:
+            were = " and ".join(sorted(urls))
+            raise ConfigError(
+                f"[dfs] url is {url}, and this worker has files on {were}: set it as it was. If those files were"
+                " brought there, stop the worker and remove the file `dfs` from each of its storage directories"
+            )
 
     def name_of(self, key: DataKey, token: bytes) -> str:
         """The name of a file in the store."""
@@ -181,6 +199,8 @@ class Away:
         with self._guard:
             if sure or shuffle in self._touched:
                 self._dropped[shuffle] = None
+        if self._store is not None:  # whoever removes the files, be it the leading master: their space is to be free
+            self._store.forget(worker_folder(self._cluster_id, shuffle, self._worker_uid))
 
     def remove_dropped(self) -> None:
         """Remove the files of dropped shuffles. If the store fails, the rest is tried again the next time; what a start
@@ -194,7 +214,7 @@ class Away:
                 return
             with self._guard:
                 self._touched.discard(shuffle)
-                del self._dropped[shuffle]
+                self._dropped.pop(shuffle, None)
 
     def files(self) -> Iterator[tuple[DataKey, bytes, int]]:
         """Every file of this worker: key, token and length. Raises OSError or HoldfastError."""
@@ -258,7 +278,7 @@ class Away:
         return self._loans.bytes
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Let go of everything; what waits for the store ends with DfsError."""
         self._closed = True
         if self._watch is not None:
             self._watch.stop()

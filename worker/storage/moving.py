@@ -12,6 +12,7 @@ what the loop is told. Called by tiering.py.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -40,6 +41,8 @@ from holdfast.worker.storage.reduce_records import DataRecord, EpochRecord
 
 if TYPE_CHECKING:
     from holdfast.worker.storage.away import Away
+
+_log = logging.getLogger(__name__)
 
 #: What is copied at once.
 COPY_BYTES = 4 * MIB
@@ -78,8 +81,11 @@ class Move:
     unusable: bool = False
     #: it came about, but why the source still has the file; "" if it has not
     remains: str = ""
-    #: not wanted any more: the shuffle was forgotten
+    #: not wanted any more: its shuffle is being deleted, or this worker is ending
     dropped: bool = False
+    deleted: bool = False
+    #: it is on the DFS and being recorded: not before that can it be left alone by who drops it
+    recording: bool = False
     ended: threading.Event = field(default_factory=threading.Event)
 
 
@@ -139,8 +145,9 @@ class Mover:
             return len(self._waiting) + (self._running is not None)
 
     def drop(self, shuffle: ShuffleKey) -> None:
-        """Let go of a shuffle that is about to be deleted; returns when nothing of it is on its way, and nothing will
-        be until `forgotten` is called."""
+        """Let go of a shuffle that is about to be deleted; returns when nothing of it can come into a directory or an
+        index any more, and nothing will until `forgotten` is called. What is on its way to the DFS, which may hang, is
+        not waited for: it is removed there when it has come."""
         with self._guard:
             self._dropped.add(shuffle)
             for move in [move for move in self._waiting if move.key.shuffle == shuffle]:
@@ -149,7 +156,9 @@ class Mover:
                 self._end(move)
             running = self._running if self._running and self._running.key.shuffle == shuffle else None
             if running is not None:
-                running.dropped = True
+                running.dropped = running.deleted = True
+                if running.target is None and not running.recording:
+                    running = None
         if running is not None:
             running.ended.wait()
         with self._guard:  # its directories remove everything of it
@@ -199,6 +208,9 @@ class Mover:
             if isinstance(error, DfsError | ConfigError):
                 move.unusable = True
                 self._away_not_before = time.monotonic() + AWAY_PAUSE_SECONDS
+        except Exception as error:  # noqa: BLE001 - a bug costs this move, not all that come after it
+            _log.exception("a move ended in an error that is not known")
+            move.problem = f"{move.key} was not moved: {type(error).__name__}: {error}"
         with self._guard:
             self._running = None
             self._end(move)
@@ -236,15 +248,22 @@ class Mover:
     def _store_away(self, move: Move, path: Path, record: DataRecord) -> None:
         """Bring the bytes to the DFS and record them."""
         assert self._away is not None, "who moves to the DFS has one"
-        move.token = self._away.put(record, path)
         try:
-            if not move.dropped:
+            move.token = self._away.put(record, path)
+            with self._guard:
+                move.recording = not move.dropped
+            if move.recording:
                 self._record_away(move, record)
                 return
-        except (OSError, lmdb.Error, HoldfastError):
             self._away.discard(record.key, move.token)
+        except (OSError, lmdb.Error, HoldfastError):
+            if move.token:
+                self._away.discard(record.key, move.token)
             raise
-        self._away.discard(record.key, move.token)
+        finally:
+            if move.deleted:  # its folder may be gone already, and back again by this
+                self._away.drop(record.key.shuffle, sure=True)
+                self._away.remove_dropped()
 
     @staticmethod
     def _record_away(move: Move, record: DataRecord) -> None:

@@ -196,9 +196,9 @@ class Store:
 
     def close(self) -> None:
         """Let running seals and moves end and give the directories back."""
-        self.mover.close()
         if self.away is not None:
-            self.away.close()
+            self.away.close()  # first: a move that waits for the DFS ends with it
+        self.mover.close()
         if self._search is not None:
             self._search.close()
         self.views.close()
