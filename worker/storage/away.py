@@ -199,8 +199,8 @@ class Away:
         with self._guard:
             if sure or shuffle in self._touched:
                 self._dropped[shuffle] = None
-        if self._store is not None:  # whoever removes the files, be it the leading master: their space is to be free
-            self._store.forget(worker_folder(self._cluster_id, shuffle, self._worker_uid))
+        if self._opened is not None:  # whoever removes the files, be it the leading master: their space is to be free
+            self._opened.forget(worker_folder(self._cluster_id, shuffle, self._worker_uid))
 
     def remove_dropped(self) -> None:
         """Remove the files of dropped shuffles. If the store fails, the rest is tried again the next time; what a start
