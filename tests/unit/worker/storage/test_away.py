@@ -105,6 +105,22 @@ def test_a_worker_ends_while_an_upload_hangs(tmp_path: Path, hanging: threading.
     world.store.close()
 
 
+def test_a_worker_ends_while_its_dfs_hangs_from_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not known yet whether it is the right one: that is not waited for either."""
+    entered, release = threading.Event(), threading.Event()
+
+    def hang(*_: Any) -> None:
+        entered.set()
+        release.wait()
+
+    monkeypatch.setattr(DfsStore, "_write_marker", hang)
+    world = DfsWorld(tmp_path)
+    world.store.mover.start(world.moves()[0])
+    wait_until(entered.is_set, "the first use of the DFS")
+    in_time(world.store.close, "closing")
+    release.set()
+
+
 def test_a_shuffle_is_deleted_while_an_upload_of_it_hangs(tmp_path: Path, hanging: threading.Event) -> None:
     """Nobody waits for the DFS; when the file has come there after all it is removed, and no index has it."""
     world = DfsWorld(tmp_path)
