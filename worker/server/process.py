@@ -56,6 +56,8 @@ def run(config: Config, pending: Pending) -> None:
         asyncio.run(Worker(config, store).run())
     finally:
         store.close()
+    if store.away is not None and store.away.hanging:
+        _leave("a DFS")
 
 
 class Worker:
@@ -107,7 +109,7 @@ class Worker:
         await asyncio.gather(beside, return_exceptions=True)
         self._monitor.close()
         if store.hanging or not in_time:
-            _leave()
+            _leave("a disk")
 
     async def _beside(self, status: Status, http: socket.socket) -> None:
         """What runs beside the data port: ticks, HTTP, registration. Ends only by an error or by being cancelled."""
@@ -193,10 +195,10 @@ async def _tick(status: Status, monitor: Monitor) -> None:
             kept = now
 
 
-def _leave() -> None:
-    """End this process now: threads that wait for a disk that hangs would hold it up for as long as that hangs. Storage
-    is left as after a kill, which loses nothing."""
-    _log.warning("ending without a disk that hangs")
+def _leave(what: str) -> None:
+    """End this process now: threads that wait for `what` would hold it up for as long as that hangs. Storage that was
+    not closed is left as after a kill, which loses nothing."""
+    _log.warning("ending without %s that hangs", what)
     logging.shutdown()
     sys.stdout.flush()
     os._exit(0)
