@@ -103,6 +103,12 @@ class DfsStore:
         self._calls.close()
         self._handles.close()
 
+    @property
+    def hanging(self) -> bool:
+        """Calls are under way. After `close` nobody waits for them, but some clients do when the process ends in order:
+        pyarrow lets every request to S3 come to its end."""
+        return self._calls.running > 0
+
     # The store itself.
 
     def claim(self, *, may_create: bool = True) -> None:

@@ -59,6 +59,8 @@ def run(config: Config, pending: Pending) -> None:
         asyncio.run(Worker(config, store).run())
     finally:
         store.close()
+    if store.away is not None and store.away.hanging:
+        _leave("a DFS", 0)
 
 
 class Worker:
@@ -116,7 +118,7 @@ class Worker:
         await asyncio.gather(beside, return_exceptions=True)
         self._monitor.close()
         if store.hanging or not in_time:
-            _leave(2 if self._refusal else 0)
+            _leave("a disk", 2 if self._refusal else 0)
         if self._refusal:
             raise ConfigError(self._refusal)
 
@@ -206,10 +208,10 @@ async def _tick(status: Status, monitor: Monitor) -> None:
             kept = now
 
 
-def _leave(code: int) -> None:
-    """End this process now: threads that wait for a disk that hangs would hold it up for as long as that hangs. Storage
-    is left as after a kill, which loses nothing."""
-    _log.warning("ending without a disk that hangs")
+def _leave(what: str, code: int) -> None:
+    """End this process now: threads that wait for `what` would hold it up for as long as that hangs. Storage that was
+    not closed is left as after a kill, which loses nothing."""
+    _log.warning("ending without %s that hangs", what)
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)

@@ -277,6 +277,11 @@ class Away:
         """What is held for readers."""
         return self._loans.bytes
 
+    @property
+    def hanging(self) -> bool:
+        """The store does not answer: whoever ends this process must not wait for its client."""
+        return self._opened is not None and self._opened.hanging
+
     def close(self) -> None:
         """Let go of everything; what waits for the store ends with DfsError."""
         self._closed = True

@@ -70,18 +70,38 @@ class DfsWorld(World):
         return [path for path in self.url.rglob("*") if path.is_file() and path.name != "holdfast-store"]
 
 
+class Hanging:
+    """Something that hangs."""
+
+    def __init__(self) -> None:
+        self._entered, self._release = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        """Called in what hangs."""
+        self._entered.set()
+        self._release.wait()
+
+    def entered(self) -> None:
+        """Wait until it hangs."""
+        wait_until(self._entered.is_set, "a call that hangs")
+
+    def go_on(self) -> None:
+        """It hangs no more."""
+        self._release.set()
+
+
 @pytest.fixture
-def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Uploads hang until this is set."""
-    release = threading.Event()
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
+    """Uploads hang."""
+    hanging = Hanging()
 
     def hang(*args: Any) -> None:
-        release.wait()
+        hanging.wait()
         upload(*args)
 
     monkeypatch.setattr("holdfast.common.dfs.store.upload", hang)
-    yield release
-    release.set()
+    yield hanging
+    hanging.go_on()
 
 
 def in_time(act: Any, what: str) -> None:
@@ -92,28 +112,42 @@ def in_time(act: Any, what: str) -> None:
     assert not thread.is_alive(), f"{what} waits for what hangs"
 
 
-def test_a_worker_ends_while_an_upload_hangs(tmp_path: Path, hanging: threading.Event) -> None:
+def test_a_worker_ends_while_an_upload_hangs(tmp_path: Path, hanging: Hanging) -> None:
     """Closing ends the move; the file is where it was, and is read after a start."""
     world = DfsWorld(tmp_path)
     move = world.moves()[0]
     world.store.mover.start(move)
-    wait_until((tmp_path / "dfs" / "c" / "holdfast-store").exists, "the first use of the DFS")
+    hanging.entered()
     in_time(world.store.close, "closing")
     assert move.ended.is_set()
+    assert world.away.hanging  # so that its process does not wait for the client either
+    hanging.go_on()
+    wait_until(lambda: not world.away.hanging, "the end of the upload")
     world.start()
     assert [bool(world.read(partition)) for partition in range(PARTITIONS)] == [True] * PARTITIONS
     world.store.close()
 
 
-def test_a_shuffle_is_deleted_while_an_upload_of_it_hangs(tmp_path: Path, hanging: threading.Event) -> None:
+def test_a_worker_ends_while_its_dfs_hangs_from_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not known yet whether it is the right one: that is not waited for either."""
+    hanging = Hanging()
+    monkeypatch.setattr(DfsStore, "_write_marker", lambda *_: hanging.wait())
+    world = DfsWorld(tmp_path)
+    world.store.mover.start(world.moves()[0])
+    hanging.entered()
+    in_time(world.store.close, "closing")
+    hanging.go_on()
+
+
+def test_a_shuffle_is_deleted_while_an_upload_of_it_hangs(tmp_path: Path, hanging: Hanging) -> None:
     """Nobody waits for the DFS; when the file has come there after all it is removed, and no index has it."""
     world = DfsWorld(tmp_path)
     move = world.moves()[0]
     world.store.mover.start(move)
-    wait_until(lambda: world.away._claiming is not None, "the first use of the DFS")
+    hanging.entered()
     in_time(lambda: world.store.forget([SHUFFLE]), "deleting")
     assert not move.ended.is_set()
-    hanging.set()
+    hanging.go_on()
     wait_until(move.ended.is_set, "the end of the move")
     assert world.on_dfs() == []
     (directory,) = world.store._directories
