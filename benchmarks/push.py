@@ -310,7 +310,7 @@ def start_worker(directory: Path, profile: str) -> tuple[subprocess.Popen[str], 
     config = directory / "worker.toml"
     config.write_text(
         f'[cluster]\nid = "{CLUSTER}"\n[log]\nlevel = "ERROR"\n[worker]\nname = "w"\ndata_port = 0\nhttp_port = 0\n'
-        f'masters = ["127.0.0.1:1"]\ndisk_reserve = "1MiB"\ndirectories = [{{ path = "{data}" }}]\n',
+        f'masters = ["127.0.0.1:1"]\ndisk_reserve = "1MiB"\ndirectories = [{{ path = "{data.absolute()}" }}]\n',
         encoding="utf-8",
     )
     command = [sys.executable, *(["-m", "cProfile", "-o", profile] if profile else [])]

@@ -109,7 +109,7 @@ def start_worker(directory: str) -> tuple[float, float]:
     config = Path(directory).with_suffix(".toml")
     config.write_text(
         f'[cluster]\nid = "bench"\n[worker]\nname = "bench"\nmasters = ["127.0.0.1:1"]\ndata_port = 0\nhttp_port = 0\n'
-        f'[[worker.directories]]\npath = "{directory}"\n',
+        f'[[worker.directories]]\npath = "{Path(directory).absolute()}"\n',
         encoding="utf-8",
     )
     command = [sys.executable, "-m", "holdfast.worker", "--config", str(config)]

@@ -39,9 +39,16 @@ def seconds(name: str, value: Any, least: float, most: float) -> float:
 
 
 def text(name: str, value: Any, what: str) -> str:
-    """A text; `what` says what it stands for."""
+    """A text that can be sent; `what` says what it stands for."""
     if not isinstance(value, str):
         raise ConfigError(f"`{name}` is a str, {what}, not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"`{name}` has half a character at position {error.start}, which UTF-8 cannot write, in {value!r}: take it "
+            "out, or decode the text from its bytes anew"
+        ) from None
     return value
 
 

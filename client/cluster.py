@@ -128,9 +128,10 @@ def local_cluster(
 
     `dir` keeps state, configuration and logs (a cluster started there again continues with the same data); without it
     they live in a temporary directory that is removed. `settings` holds configuration sections that go into every
-    server's file, values as in TOML: {"lease": {"worker": "3s", "heartbeat": "1s"}}. `workers` may be 0: masters
-    alone. Raises ConfigError for what cannot be and for a directory in use, StartError with the end of a log when a
-    server does not start.
+    server's file, values as in TOML: {"lease": {"worker": "3s", "heartbeat": "1s"}}; `{name}` in the path of a storage
+    directory is the name of the worker (w1, w2, …), so that each has its own. `workers` may be 0: masters alone.
+    Raises ConfigError for what cannot be and for a directory in use, StartError with the end of a log when a server
+    does not start.
     """
     _check_numbers(masters, workers)
     root = Path(tempfile.mkdtemp(prefix="holdfast-")) if dir is None else Path(dir).absolute()
@@ -212,7 +213,7 @@ def _lay_out(root: Path, masters: int, workers: int, settings: Sections, launche
     def add(role: str, section: dict[str, object], http: int, address: int) -> None:
         name = str(section["name"])
         file = root / f"{name}.toml"
-        file.write_text(_configuration(shared, {role: section}, settings), encoding="utf-8")
+        file.write_text(_configuration(shared, {role: section}, _named(settings, name)), encoding="utf-8")
         handles[role].append(
             Server(
                 role=role,
@@ -228,6 +229,8 @@ def _lay_out(root: Path, masters: int, workers: int, settings: Sections, launche
     for peer, (http, grpc, _) in zip(peers, master_ports, strict=True):
         section = {"name": peer["name"], "http_port": http, "grpc_port": grpc, "peers": peers}
         add("master", {**section, "directory": str(root / peer["name"])}, http, http)
+    if workers > 1:
+        _check_directories(settings)
     for number in range(1, workers + 1):
         data, http = next(ports), next(ports)
         directory = root / f"w{number}"
@@ -236,6 +239,35 @@ def _lay_out(root: Path, masters: int, workers: int, settings: Sections, launche
         section |= {"masters": [peer["http"] for peer in peers], "directories": [{"path": str(directory)}]}
         add("worker", section, http, data)
     return LocalCluster(root, handles["master"], handles["worker"])
+
+
+def _directories(settings: Sections) -> list[Mapping[str, Any]]:
+    """The storage directories that settings name; what is no such list is told by the configuration."""
+    worker = settings.get("worker")
+    found = worker.get("directories") if isinstance(worker, Mapping) else None
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list | tuple) else []
+
+
+def _check_directories(settings: Sections) -> None:
+    """Raise ConfigError where several workers would have one directory."""
+    for each in _directories(settings):
+        path = str(each.get("path"))
+        if "{name}" not in path:
+            raise ConfigError(
+                f'settings["worker"]["directories"] is for every worker, and {path} can be of one only: write '
+                f"{path}/{{name}}, which is {path}/w1 for the first one, or give workers=1"
+            )
+
+
+def _named(settings: Sections, name: str) -> Sections:
+    """Settings with the name of a server in the paths of its storage directories."""
+    found = _directories(settings)
+    if not found:
+        return settings
+    each = [
+        one | {"path": str(one["path"]).replace("{name}", name)} if "path" in one else one for one in map(dict, found)
+    ]
+    return {**settings, "worker": {**settings["worker"], "directories": each}}
 
 
 def _configuration(*layers: Sections) -> str:

@@ -32,7 +32,7 @@ def _codec(codec: Codec) -> Any:
         try:
             import pyarrow
         except ImportError:
-            raise ConfigError(f"{codec.name} payloads need pyarrow: install holdfast[arrow]") from None
+            raise ConfigError(f"{codec.name} payloads need pyarrow: pip install '.[arrow]' in a clone") from None
         found = _codecs[codec] = pyarrow.Codec(_NAMES[codec])
     return found
 

@@ -344,6 +344,6 @@ def _instance(given: bytes | str | None) -> bytes | None:
 
 def _user() -> str:
     try:
-        return getpass.getuser()
+        return getpass.getuser().encode(errors="replace").decode()  # the environment may hold any bytes
     except (KeyError, OSError):
         return ""  # a container without an entry for this user

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.common import settings
-from holdfast.common.dfs.urls import Kind, parse_url
+from holdfast.common.dfs.urls import Kind, harmless, parse_url
 from holdfast.common.errors import ConfigError
 from holdfast.common.settings import (
     Address,
@@ -35,6 +35,8 @@ from holdfast.common.settings import (
 
 ENVIRONMENT_PREFIX = "HOLDFAST"
 _MIB = 1 << 20
+#: A push log and the index leave room for little else in less.
+CAPACITY_BYTES_LEAST = 16 * _MIB
 #: Errors of a directory that a worker counts at most.
 ERRORS_MAX = 1_000
 
@@ -118,11 +120,21 @@ class LeaseSection:
 class Directory:
     """One storage directory of a worker."""
 
-    path: str = required("Where it is. It belongs to one worker of one cluster for good.")
+    path: str = required("Where it is, absolute. It belongs to one worker of one cluster for good.")
     tier: Literal["MEMORY", "SSD", "HDD"] = setting("SSD", "What kind of storage it is on; faster ones fill first.")
-    capacity: Size = size("0", "What Holdfast may use of it; 0 is all that the file system has. Needed for MEMORY.")
+    capacity: Size = size("0", "What Holdfast may use of it, at least 16MiB; 0: all there is. Needed for MEMORY.")
 
     def __post_init__(self) -> None:
+        if not self.path.startswith("/") or "\0" in self.path:
+            raise ConfigError(
+                f"path must be absolute, as in /data/holdfast, not {settings.shown(self.path)}: "
+                "a worker may be started from anywhere"
+            )
+        if 0 < self.capacity < CAPACITY_BYTES_LEAST:
+            raise ConfigError(
+                f"capacity must be at least {CAPACITY_BYTES_LEAST // _MIB}MiB, or nothing fits beside the push log; "
+                "0 is all that the file system has"
+            )
         if self.tier == "MEMORY" and not self.capacity:
             raise ConfigError(
                 f'is of tier MEMORY and needs a capacity, such as capacity = "4GiB": what lies in {self.path} takes '
@@ -179,10 +191,12 @@ class DfsSection:
         keys = (self.endpoint, self.region, self.access_key, self.secret_key_file)
         if kind is not Kind.S3 and any(keys):
             raise ConfigError(
-                f"has a url of {kind.name}, to which endpoint, region, access_key and secret_key_file mean nothing"
+                f"has a url of {kind.called}, to which endpoint, region, access_key and secret_key_file mean nothing: "
+                "take them out, or write a url such as s3://bucket/prefix"
             )
         if self.endpoint and not settings.is_endpoint(self.endpoint):
-            raise ConfigError("endpoint wants http://host:port or https://host:port, without a path")
+            told = f", not {settings.shown(self.endpoint)}" if harmless(self.endpoint) else ""
+            raise ConfigError(f"endpoint wants http://host:port or https://host:port, without a path{told}")
         if bool(self.access_key) != bool(self.secret_key_file):
             raise ConfigError("wants access_key and secret_key_file, or neither and the environment's credentials")
         if not _MIB <= self.part_bytes <= 256 * _MIB:
@@ -390,10 +404,7 @@ def require_worker(config: Config) -> None:
     """Check what only a worker needs. Raises ConfigError."""
     _need(config.worker.name, "worker.name", "a name that stays the same after restarts")
     _need(config.worker.masters, "worker.masters", 'the masters\' HTTP endpoints, such as ["127.0.0.1:7070"]')
-    _need(config.worker.directories, "worker.directories", 'where the bytes go, such as [{ path = "data" }]')
-    paths = [directory.path for directory in config.worker.directories]
-    if len(set(paths)) < len(paths):
-        raise ConfigError(f"worker.directories names a path twice: {', '.join(sorted(paths))}")
+    _need(config.worker.directories, "worker.directories", 'where the bytes go, such as [{ path = "/data/holdfast" }]')
 
 
 def advertised(bind: str, address: str, this_host: str) -> str:

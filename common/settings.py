@@ -179,39 +179,39 @@ def _render_quantity(value: int, units: Mapping[str, int], smallest: str) -> str
 
 def _read_bool(value: object) -> bool:
     if not isinstance(value, bool):
-        raise ConfigError(f"wants true or false, not {_shown(value)}")
+        raise ConfigError(f"wants true or false, not {shown(value)}")
     return value
 
 
 def _read_text(value: object) -> str:
     if not isinstance(value, str):
-        raise ConfigError(f"wants text in quotes, not {_shown(value)}")
+        raise ConfigError(f"wants text in quotes, not {shown(value)}")
     return value
 
 
 def _read_count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ConfigError(f"wants a whole number that is not negative, not {_shown(value)}")
+        raise ConfigError(f"wants a whole number that is not negative, not {shown(value)}")
     return value
 
 
 def _read_number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ConfigError(f"wants a number that is not negative, not {_shown(value)}")
+        raise ConfigError(f"wants a number that is not negative, not {shown(value)}")
     return float(value)
 
 
 def _read_size(value: object) -> Size:
     number = _quantity(value, SIZE_UNITS, 'a size with a unit in quotes, such as "256KiB"')
     if number < 0:
-        raise ConfigError(f"wants a size that is not negative, not {_shown(value)}")
+        raise ConfigError(f"wants a size that is not negative, not {shown(value)}")
     return Size(number)
 
 
 def _read_duration(value: object) -> Duration:
     span = _read_signed_duration(value)
     if span.ns < 0:
-        raise ConfigError(f"wants a duration that is not negative, not {_shown(value)}")
+        raise ConfigError(f"wants a duration that is not negative, not {shown(value)}")
     return span
 
 
@@ -222,21 +222,21 @@ def _read_signed_duration(value: object) -> SignedDuration:
 
 def _read_ratio(value: object) -> Ratio:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ConfigError(f"wants a number from 0.0 to 1.0, not {_shown(value)}")
+        raise ConfigError(f"wants a number from 0.0 to 1.0, not {shown(value)}")
     return Ratio(float(value))
 
 
 def _read_port(value: object) -> Port:
     number = value if isinstance(value, int) and not isinstance(value, bool) else -1
     if not 0 <= number <= 65_535:
-        raise ConfigError(f"wants a port from 0 to 65535, not {_shown(value)}")
+        raise ConfigError(f"wants a port from 0 to 65535, not {shown(value)}")
     return Port(number)
 
 
 def _read_address(value: object) -> Address:
     found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     if found is None or not 0 < int(found[2]) <= 65_535:
-        raise ConfigError(f'wants "host:port", not {_shown(value)}')
+        raise ConfigError(f'wants "host:port", not {shown(value)}')
     return Address(found[0])
 
 
@@ -248,16 +248,17 @@ def is_endpoint(text: str) -> bool:
 def _quantity(value: object, units: Mapping[str, int], wanted: str) -> int:
     found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None:
-        raise ConfigError(f"wants {wanted}, not {_shown(value)}")
+        raise ConfigError(f"wants {wanted}, not {shown(value)}")
     sign, digits, unit = found.groups()
     if not unit and int(digits) == 0:
         return 0
     if unit not in units:
-        raise ConfigError(f"wants {wanted}, not {_shown(value)}; the units are {', '.join(units)}")
+        raise ConfigError(f"wants {wanted}, not {shown(value)}; the units are {', '.join(units)}")
     return (-1 if sign else 1) * int(digits) * units[unit]
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value as an error repeats it: as TOML, and not too long."""
     text = repr(value) if not isinstance(value, str | bool) else render_value(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -285,7 +286,7 @@ def _read(hint: Any, value: object, path: Path, problems: list[tuple[Path, str]]
     origin = typing.get_origin(hint)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            problems.append((path, f"{_name(path)} wants a list in brackets, not {_shown(value)}"))
+            problems.append((path, f"{_name(path)} wants a list in brackets, not {shown(value)}"))
             return None
         item = typing.get_args(hint)[0]
         return tuple(_read(item, one, (*path, number), problems) for number, one in enumerate(value))
@@ -300,13 +301,13 @@ def _read(hint: Any, value: object, path: Path, problems: list[tuple[Path, str]]
 
 def _read_choice(choices: tuple[str, ...], value: object) -> str:
     if value not in choices:
-        raise ConfigError(f"wants one of {', '.join(map(render_value, choices))}, not {_shown(value)}")
+        raise ConfigError(f"wants one of {', '.join(map(render_value, choices))}, not {shown(value)}")
     return str(value)
 
 
 def _read_table(kind: type[T], value: object, path: Path, problems: list[tuple[Path, str]]) -> T | None:
     if not isinstance(value, Mapping):
-        problems.append((path, f"{_name(path)} wants a table, not {_shown(value)}"))
+        problems.append((path, f"{_name(path)} wants a table, not {shown(value)}"))
         return None
     before = len(problems)
     keys = {key.name: key for key in dataclasses.fields(cast(Any, kind))}
@@ -372,7 +373,7 @@ def _from_variable(hint: Any, text: str, path: Path, problems: list[tuple[Path, 
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        problems.append((path, f"{_name(path)} cannot be read from {_shown(text)}; write it as in the file"))
+        problems.append((path, f"{_name(path)} cannot be read from {shown(text)}; write it as in the file"))
         return text
 
 

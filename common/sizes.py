@@ -1,4 +1,4 @@
-"""Sizes for people, the same wherever somebody reads them: errors, logs, the command line."""
+"""Sizes and numbers for people, the same wherever somebody reads them: errors, logs, the command line."""
 
 from __future__ import annotations
 
@@ -11,3 +11,8 @@ def in_bytes(count: float) -> str:
         if count >= factor > 1:
             return f"{count / factor:.1f} {unit}"
     return f"{count:.0f} B"
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of something for people: "1 file", "2 files"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

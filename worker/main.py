@@ -68,6 +68,13 @@ def _store_settings(config: Config) -> StoreSettings:
 
 def _open_away(config: Config, uid: bytes) -> Away:
     from holdfast.common.dfs.store import DfsStore
+    from holdfast.common.dfs.urls import parse_url
     from holdfast.worker.storage.away import Away
 
-    return Away(partial(DfsStore, config.dfs, config.cluster.id), config.cluster.id, uid)
+    return Away(
+        partial(DfsStore, config.dfs, config.cluster.id),
+        config.cluster.id,
+        uid,
+        url=str(parse_url(config.dfs.url)),
+        average_ns=config.disk_check.average_window.ns,
+    )

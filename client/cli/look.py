@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.client.cli.output import Document, in_seconds, json_option, masters_option, show, table
+from holdfast.client.cli.output import Document, escape, in_seconds, json_option, masters_option, show, table
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.ids import INSTANCE_BYTES
 from holdfast.common.limits import U32_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.sizes import in_bytes
+from holdfast.common.sizes import counted, in_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 #: A person waits; long enough for an election, short enough not to look hung.
 ANSWER_SECONDS_MAX = 10.0
 _MASTER_SECONDS_MAX = 2.0
+#: Directories that `status` names.
+_PROBLEMS_MAX = 10
 
 
 def _with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[Result]]) -> Result:
@@ -41,7 +43,8 @@ def _with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[
 @masters_option
 @json_option
 def status(masters: str, as_json: bool) -> int:
-    """Tell how the cluster is. Exit 1 if a master is not reachable, none leads, or a worker is lost."""
+    """Tell how the cluster is. Exit 1 if a master is not reachable, none leads, a worker is lost, or one has a
+    directory or a DFS that it cannot use."""
     document = _with_masters(masters, _status)
     show(document, as_json, lambda screen: _draw_status(document, screen))
     return 0 if document["healthy"] else 1
@@ -59,11 +62,40 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         document |= {"cluster_id": first.cluster_id, "leader": first.leader_http}
         document |= {name: getattr(first, name) for name in ("workers", "workers_alive", "applications", "shuffles")}
         if first.workers_alive < first.workers:
-            problems.append(f"{first.workers - first.workers_alive} of {first.workers} workers are lost")
+            problems.append(f"{first.workers - first.workers_alive} of {counted(first.workers, 'worker')}: lost")
+        problems += await _storage_problems(client)
     else:
         problems.append("no master leads")
     problems += _differences(masters)
     return document | {"problems": problems, "healthy": not problems}
+
+
+async def _storage_problems(client: ControlClient) -> list[str]:
+    """A sentence for each directory, of the first of them, and for each DFS that living workers cannot use."""
+    try:
+        request = pb.ListWorkersRequest()
+        reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=_MASTER_SECONDS_MAX)
+    except HoldfastError as error:
+        return [f"the masters do not tell of the workers: {error}"]
+    living = [worker for worker in reply.workers if worker.state == "alive"]
+    found = [
+        f"{worker.name} {disk.path}: {disk.problem}" for worker in living for disk in worker.directories if disk.problem
+    ]
+    if len(found) > _PROBLEMS_MAX:
+        more = len(found) - _PROBLEMS_MAX
+        found[_PROBLEMS_MAX:] = [f"and {more} more directories that are not well: see `holdfast workers`"]
+    failing: dict[str, list[pb.WorkerInfo]] = {}
+    for worker in living:
+        if worker.HasField("dfs") and worker.dfs.problem:
+            failing.setdefault(worker.dfs.url, []).append(worker)
+    return found + [_dfs_problem(url, those, len(living)) for url, those in failing.items()]
+
+
+def _dfs_problem(url: str, failing: list[pb.WorkerInfo], living: int) -> str:
+    first = max(failing, key=lambda worker: worker.dfs.problem_ms)
+    seconds = in_seconds(first.dfs.problem_ms / 1000)
+    who = f"{first.name} cannot" if len(failing) == 1 else f"{len(failing)} of {living} workers cannot"
+    return f"{who} use the DFS {url} since {seconds}: {first.dfs.problem}"
 
 
 def _differences(masters: list[dict[str, Any]]) -> list[str]:
@@ -105,8 +137,8 @@ def _draw_status(document: Document, screen: Console) -> None:
     if document["leader"]:
         screen.print(f"cluster {document['cluster_id']}, led by {document['leader']}")
         screen.print(
-            f"{document['workers_alive']} of {document['workers']} workers alive, "
-            f"{document['applications']} applications, {document['shuffles']} shuffles"
+            f"{document['workers_alive']} of {counted(document['workers'], 'worker')} alive, "
+            f"{counted(document['applications'], 'application')}, {counted(document['shuffles'], 'shuffle')}"
         )
     keys = ("name", "address", "role", "#term", "#applied_index", "#log_entries", "state_hash")
     rows = [[str(master.get(key.lstrip("#"), "-"))[:24] for key in keys] for master in document["masters"]]
@@ -115,7 +147,7 @@ def _draw_status(document: Document, screen: Console) -> None:
         for fault in master.get("faults", []):
             screen.print(f"fault on {master['name']}: {fault}")
     for problem in document["problems"]:
-        screen.print(f"[bold red]problem[/]: {problem}")
+        screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
     if document["healthy"]:
         screen.print("all is well")
 
@@ -124,7 +156,7 @@ def _draw_status(document: Document, screen: Console) -> None:
 @masters_option
 @json_option
 def workers(masters: str, as_json: bool) -> int:
-    """List the workers. Exit 1 if one is lost or has a directory that is not healthy."""
+    """List the workers. Exit 1 if one is lost, or has a directory or a DFS that is not healthy."""
 
     async def question(client: ControlClient) -> pb.ListWorkersReply:
         reply: pb.ListWorkersReply = await client.call(
@@ -134,14 +166,19 @@ def workers(masters: str, as_json: bool) -> int:
 
     found = [_worker(worker) for worker in _with_masters(masters, question).workers]
     show({"workers": found}, as_json, lambda screen: _draw_workers(found, screen))
-    whole = all(one["state"] == "alive" and all(disk["healthy"] for disk in one["directories"]) for one in found)
-    return 0 if whole else 1
+    return 0 if all(map(_is_whole, found)) else 1
+
+
+def _is_whole(worker: dict[str, Any]) -> bool:
+    disks = all(disk["healthy"] for disk in worker["directories"])
+    return worker["state"] == "alive" and disks and not (worker["dfs"] and worker["dfs"]["problem"])
 
 
 _DISK_KEYS = (
     *("path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem", "full"),
     *("device", "state", "errors", "flush_us", "fetch_us"),
 )
+_DFS_KEYS = ("url", "state", "problem", "problem_ms", "bytes", "files", "put_us", "read_us")
 
 
 def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
@@ -150,6 +187,7 @@ def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
     return {
         **{key: getattr(worker, key) for key in (*numbers, *texts)},
         "directories": [{key: getattr(disk, key) for key in _DISK_KEYS} for disk in worker.directories],
+        "dfs": {key: getattr(worker.dfs, key) for key in _DFS_KEYS} if worker.HasField("dfs") else None,
         "counters": dict(worker.counters),
     }
 
@@ -171,20 +209,40 @@ def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
             ],
         )
     )
-    disks = ("worker", "directory", "tier", "state", "#used", "#capacity", "#free", "#errors", "#write", "#read")
-    screen.print(table(disks, [_disk_row(one["name"], disk) for one in found for disk in one["directories"]]))
+    disks = ("worker", "directory", "tier", "state", "#used", "#capacity", "#free", "#errors")
+    screen.print(table((*disks, "#mean write", "#mean read"), [row for one in found for row in _storage_rows(one)]))
+    screen.print("mean write, mean read: of the last seconds, - if there was none; of a DFS: of whole files, of parts")
     for one in found:
+        dfs = one["dfs"]
+        if dfs and dfs["problem"]:
+            seconds = in_seconds(dfs["problem_ms"] / 1000)
+            problem = f"{one['name']} cannot use the DFS {dfs['url']} since {seconds}: {dfs['problem']}"
+            screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
+        elif dfs and dfs["files"]:
+            screen.print(f"DFS: {one['name']} has {counted(dfs['files'], 'file')} on {escape(dfs['url'])}")
         for disk in one["directories"]:
             if not disk["healthy"]:
-                screen.print(f"[bold red]problem[/]: {one['name']} {disk['path']}: {disk['problem']}")
+                problem = f"{one['name']} {disk['path']}: {disk['problem']}"
+                screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
             elif disk["full"]:
-                screen.print(f"full: {one['name']} {disk['path']}: {disk['full']}")
+                screen.print(f"full: {one['name']} {escape(disk['path'])}: {escape(disk['full'])}", soft_wrap=True)
 
 
-def _disk_row(worker: str, disk: dict[str, Any]) -> tuple[object, ...]:
-    times = [in_seconds(disk[key] / 1e6) if disk[key] else "-" for key in ("flush_us", "fetch_us")]
-    sizes = [in_bytes(disk[key]) for key in ("used_bytes", "capacity_bytes", "free_bytes")]
-    return worker, disk["path"], disk["tier"], disk["state"], *sizes, disk["errors"], *times
+def _storage_rows(worker: dict[str, Any]) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for disk in worker["directories"]:
+        sizes = [in_bytes(disk[key]) for key in ("used_bytes", "capacity_bytes", "free_bytes")]
+        times = [_mean(disk[key]) for key in ("flush_us", "fetch_us")]
+        rows.append((worker["name"], disk["path"], disk["tier"], disk["state"], *sizes, disk["errors"], *times))
+    dfs = worker["dfs"]
+    if dfs:
+        times = [_mean(dfs[key]) for key in ("put_us", "read_us")]
+        rows.append((worker["name"], dfs["url"], "DFS", dfs["state"], in_bytes(dfs["bytes"]), "", "", "", *times))
+    return rows
+
+
+def _mean(micros: int) -> str:
+    return in_seconds(micros / 1e6) if micros else "-"
 
 
 @click.command()
@@ -220,12 +278,15 @@ def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
 
 
 def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> None:
-    keys = ("application", "instance", "#shuffle", "#generation", "state", "#maps", "#partitions", "#bytes", "why")
+    keys = ("application", "user", "instance", "#shuffle", "#generation", "state", "#maps", "#partitions", "#bytes")
     rows = []
     for one in found:
         shown = one | {"instance": one["instance"][:8], "bytes": in_bytes(one["bytes"])}
-        rows.append([shown[key.lstrip("#")] for key in keys])
-    screen.print(table(keys, rows))
+        held = f"{in_bytes(one['application_bytes'])} in {counted(one['application_files'], 'file')}"
+        rows.append([*(shown[key.lstrip("#")] for key in keys), held, one["why"]])
+    screen.print(table((*keys, "#application holds", "why"), rows))
+    if found:
+        screen.print("application holds: on all workers, second copies counted; quotas are judged by it")
     if total > len(found):
         screen.print(f"{len(found)} of {total} shown; --limit shows more")
 
@@ -257,7 +318,9 @@ def forget(application: str, shuffle: int | None, masters: str, as_json: bool) -
     show(
         document,
         as_json,
-        lambda screen: screen.print(f"dropped {reply.applications} applications and {reply.shuffles} shuffles"),
+        lambda screen: screen.print(
+            f"dropped {counted(reply.applications, 'application')} and {counted(reply.shuffles, 'shuffle')}"
+        ),
     )
     return 0 if reply.applications or reply.shuffles else 1
 

@@ -47,7 +47,11 @@ def show(document: Document, as_json: bool, draw: Callable[[Console], None]) -> 
     if as_json:
         click.echo(json.dumps(document, indent=2))
         return
-    draw(console())
+    screen = console()
+    with screen.capture() as captured:
+        draw(screen)
+    # Columns are filled up to their width, which makes long lines of nothing.
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def console(stderr: bool = False) -> Console:
@@ -58,16 +62,25 @@ def console(stderr: bool = False) -> Console:
     return screen if screen.is_terminal else Console(stderr=stderr, highlight=False, width=200)
 
 
+def escape(text: str) -> str:
+    """What others wrote, as rich prints it: square brackets of errors and keys are no markup."""
+    from rich.markup import escape as escaped
+
+    return escaped(text)
+
+
 def table(columns: Iterable[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
-    """A table of text; columns whose name begins with `#` are numbers and stand to the right."""
+    """A table of text, as it is (rich's Text: with its colours); columns whose name begins with `#` are numbers and
+    stand to the right."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for column in columns:
         made.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
     for row in rows:
-        made.add_row(*(str(cell) for cell in row))
+        made.add_row(*(cell if isinstance(cell, Text) else escape(str(cell)) for cell in row))
     return made
 
 

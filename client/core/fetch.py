@@ -40,7 +40,6 @@ _ANSWERS = frozenset(
         Status.NOT_SEALED,
         Status.CORRUPT,
         Status.DATA_LOST,
-        Status.DISK_FAILED,
         Status.FAILED_COPY,
         Status.INTERNAL,
         Status.TOO_LARGE,
@@ -158,6 +157,8 @@ class Fetch(Generic[K]):
         #: when a worker first could not be reached, and how often since
         self._unreachable: dict[WorkerId, int] = {}
         self._refusals: Counter[WorkerId] = Counter()
+        #: those of them that answer, and cannot read what they have
+        self._failing: set[WorkerId] = set()
         #: files per stream, where a worker refused a longer one without naming the file it meant
         self._files_max: dict[WorkerId, int] = {}
         #: unreachable workers wait for the masters' word before they are tried again
@@ -206,12 +207,17 @@ class Fetch(Generic[K]):
         if state is None or self.over:
             return []
         if error.status in _NO_ANSWERS:
+            self._failing.discard(state.worker)
             return self._no_answer(state.worker, str(error), now_ns)
-        if error.status not in _ANSWERS:
+        if error.status not in _ANSWERS and error.status != Status.DISK_FAILED:
             return self._stop(error)
         if len(state.owed) > 1:  # the worker does not say which file it means: halve until it is alone
             self._files_max[state.worker] = len(state.owed) // 2
             return self._continue()
+        if error.status == Status.DISK_FAILED:
+            # What it cannot read now, such as a DFS that is not mounted, is not lost.
+            self._failing.add(state.worker)
+            return self._no_answer(state.worker, str(error), now_ns)
         failed = None
         for key in state.owed:
             failed = self._count_try(key, state.worker, error.status, str(error))
@@ -228,6 +234,8 @@ class Fetch(Generic[K]):
                 failed = self._drop_worker(worker, waited_ns > self._grace_ns)
                 if failed is not None:
                     return failed
+            elif worker in self._failing and self._is_out_of_reach(worker, now_ns, self._grace_ns):
+                return self._stop(self._cannot_read(worker, waited_ns))
             elif self._is_out_of_reach(worker, now_ns, max(REACH_NS, self._grace_ns)):
                 return self._stop(self._out_of_reach(worker, waited_ns))
         self._waiting.clear()
@@ -292,6 +300,7 @@ class Fetch(Generic[K]):
 
     def _reached(self, worker: WorkerId) -> None:
         self._unreachable.pop(worker, None)
+        self._failing.discard(worker)
         self._refusals.pop(worker, None)
 
     def _no_answer(self, worker: WorkerId, cause: str, now_ns: int) -> list[Effect[K]]:
@@ -350,6 +359,11 @@ class Fetch(Generic[K]):
         """Whether some file of this worker has no copy that was reached within `limit_ns`."""
         late = {each for each, since in self._unreachable.items() if now_ns - since > limit_ns}
         return any(worker in file.copies and late.issuperset(file.copies) for file in self._files.values())
+
+    def _cannot_read(self, worker: WorkerId, waited_ns: int) -> HoldfastError:
+        name, cause = next((self._name(file), file.cause) for file in self._files.values() if worker in file.copies)
+        text = f"{name} is not lost, but worker {worker} could not read it for {waited_ns // 10**9} s: {cause}"
+        return GiveUpError(text, status=Status.DISK_FAILED)
 
     def _out_of_reach(self, worker: WorkerId, waited_ns: int) -> HoldfastError:
         files = sum(worker in file.copies for file in self._files.values())

@@ -87,6 +87,12 @@ class Calls:
             raise RuntimeError(f"the client of the store broke: {call.error}") from call.error
         raise call.error
 
+    @property
+    def running(self) -> int:
+        """Calls that the client has not come back from, those that nobody waits for any more included."""
+        with self._guard:
+            return self._lanes - self._idle
+
     def close(self) -> None:
         """End waiting callers with ClosedError, and idle threads; those that hang end when the client returns."""
         with self._guard:

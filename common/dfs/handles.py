@@ -58,6 +58,13 @@ class Handles:
         for each in handles:
             each.close()
 
+    def forget_below(self, folder: str) -> None:
+        """Close what is kept of the files in a folder, and below it."""
+        with self._guard:
+            names = [name for name in self._kept if name.startswith(f"{folder}/")]
+        for name in names:
+            self.forget(name)
+
     def close(self) -> None:
         """Close everything."""
         with self._guard:

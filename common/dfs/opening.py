@@ -14,6 +14,8 @@ from holdfast.common.config import DfsSection
 from holdfast.common.dfs.urls import DfsUrl, Kind, parse_url
 from holdfast.common.errors import ConfigError
 
+#: What to do where a library is missing; as README says of the other extras.
+INSTALL = "pip install '.[dfs]' in a clone of Holdfast, on workers and masters"
 #: Tries that the AWS library makes of each request by itself, at throttling and lost connections.
 _AWS_TRIES = 3
 
@@ -24,7 +26,7 @@ def open_filesystem(section: DfsSection) -> tuple[DfsUrl, Any]:
     try:
         from pyarrow import fs
     except ImportError as error:
-        raise ConfigError(f"[dfs] url needs pyarrow: pip install 'holdfast[dfs]' ({error})") from error
+        raise ConfigError(f"[dfs] url needs pyarrow: {INSTALL} ({error})") from error
     if url.kind is Kind.LOCAL:
         return url, fs.LocalFileSystem()
     if url.kind is Kind.HDFS:
@@ -34,7 +36,7 @@ def open_filesystem(section: DfsSection) -> tuple[DfsUrl, Any]:
 
 def _s3(fs: Any, section: DfsSection) -> Any:
     if not hasattr(fs, "S3FileSystem"):
-        raise ConfigError("this pyarrow was built without S3: pip install 'holdfast[dfs]' brings one that has it")
+        raise ConfigError(f"this pyarrow was built without S3: {INSTALL}, which brings one that has it")
     options: dict[str, Any] = {
         "connect_timeout": section.connect_timeout.seconds,
         # Of silence. A share, so that the library has tried again before our own deadline for all of it.
@@ -69,7 +71,7 @@ def _hdfs(url: DfsUrl, section: DfsSection) -> Any:
     try:
         from holdfast.common.dfs.hdfs import hdfs_filesystem
     except ImportError as error:
-        raise ConfigError(f"[dfs] url needs hdfs-native: pip install 'holdfast[dfs]' ({error})") from error
+        raise ConfigError(f"[dfs] url needs hdfs-native: {INSTALL} ({error})") from error
     return hdfs_filesystem(url.host, section.call_timeout.ms)
 
 

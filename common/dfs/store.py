@@ -26,6 +26,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -102,6 +103,12 @@ class DfsStore:
         self._calls.close()
         self._handles.close()
 
+    @property
+    def hanging(self) -> bool:
+        """Calls are under way. After `close` nobody waits for them, but some clients do when the process ends in order:
+        pyarrow lets every request to S3 come to its end."""
+        return self._calls.running > 0
+
     # The store itself.
 
     def claim(self, *, may_create: bool = True) -> None:
@@ -113,16 +120,41 @@ class DfsStore:
         if self._attempt(f"look for {name}", lambda: self._info(name)) is not None:
             return
         if not may_create:
-            raise self._not_ours()
+            raise self.not_ours()
         self._attempt(f"write {name}", lambda: self._call(lambda: self._write_marker(name)))
 
-    def look(self) -> str:
-        """Return why the store cannot be used now, "" if it can be; asks once, within `[dfs] call_timeout`."""
+    def look(self, *, may_create: bool = False) -> str:
+        """Return why the store cannot be used now, "" if it can be; asks once, within `[dfs] call_timeout`. A marker
+        that is not there is left, if that may be."""
         try:
-            there = self._info(names.marker(self._cluster)) is not None
-        except _FAILURES as error:
-            return str(error_of(self.shown, "look for the marker", error))
-        return "" if there else str(self._not_ours())
+            if self.is_marked():
+                return ""
+            if not may_create:
+                raise self.not_ours()
+            self._once("write the marker", lambda: self._write_marker(names.marker(self._cluster)))
+        except DfsError as error:
+            return str(error)
+        return ""
+
+    def is_marked(self) -> bool:
+        """Whether the marker is there; asks once. Raises DfsError if the store does not answer, or its folder is not
+        there."""
+        return self._once("look for the marker", self._look_for_marker)
+
+    def _look_for_marker(self) -> bool:
+        if self._filesystem.get_file_info(self._at(names.marker(self._cluster))).is_file:
+            return True
+        if self._url.kind is Kind.LOCAL:
+            os.stat(self._url.base)  # one that is not mounted is no new one
+        return False
+
+    def not_ours(self) -> DfsError:
+        """The error of a store without marker."""
+        self.counts.failures += 1
+        return DfsError(
+            f"DFS store {self.shown} has no {names.marker(self._cluster)}: it is not the store of this cluster, not"
+            " mounted, or was emptied; check [dfs] url and [cluster] id"
+        )
 
     # Files.
 
@@ -171,7 +203,20 @@ class DfsStore:
 
     def remove_folder(self, folder: str) -> None:
         """Remove everything below a folder; one that is not there is removed."""
+        self.forget(folder)
         self._remove(f"remove the folder {folder}", folder, self._filesystem.delete_dir)
+        self.forget(folder)  # what was read meanwhile
+
+    def forget(self, folder: str) -> None:
+        """Keep no file below a folder open: it goes, or has gone."""
+        self._handles.forget_below(folder)
+
+    def remove_if_empty(self, folder: str) -> None:
+        """Remove a folder that is not of use any more, if nothing is in it and the store can tell in the same step:
+        a local folder. A courtesy; of other stores the leading master removes it with what it is in."""
+        if self._url.kind is Kind.LOCAL:
+            with suppress(*_FAILURES):
+                self._call(lambda: os.rmdir(self._at(folder)))
 
     def folders(self, folder: str) -> list[str]:
         """Return the names of the folders in a folder, sorted; [] for one that is not there."""
@@ -273,6 +318,13 @@ class DfsStore:
     def _call(self, act: Callable[[], T]) -> T:
         return self._calls.run(act, self._section.call_timeout.seconds)
 
+    def _once(self, what: str, act: Callable[[], T]) -> T:
+        """Return act(), tried once. Raises DfsError."""
+        try:
+            return self._call(act)
+        except _FAILURES as error:
+            raise error_of(self.shown, what, error) from error
+
     def _attempt(self, what: str, once: Callable[[], T], missing: str = "") -> T:
         """Return once(), tried again while that may help. `missing` is what a FileNotFoundError may be about."""
         retries = Retries(self._section.retry_window.seconds, self._draw)
@@ -301,14 +353,7 @@ class DfsStore:
         """Raise DfsError unless the marker is there: nothing was found, and that must mean something."""
         marker = names.marker(self._cluster)
         if self._attempt(f"look for {marker}", lambda: self._info(marker)) is None:
-            raise self._not_ours()
-
-    def _not_ours(self) -> DfsError:
-        self.counts.failures += 1
-        return DfsError(
-            f"DFS store {self.shown} has no {names.marker(self._cluster)}: it is not the store of this cluster, not"
-            " mounted, or was emptied; check [dfs] url and [cluster] id"
-        )
+            raise self.not_ours()
 
     def _closed_error(self) -> DfsError:
         return DfsError(f"DFS store {self.shown} was closed by this process, which is ending", passing=True)

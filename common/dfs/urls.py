@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 
 from holdfast.common.errors import ConfigError
+from holdfast.common.settings import shown
 
 
 @unique
@@ -23,6 +24,11 @@ class Kind(Enum):
     LOCAL = "file"
     S3 = "s3"
     HDFS = "hdfs"
+
+    @property
+    def called(self) -> str:
+        """What people call it."""
+        return "a folder" if self is Kind.LOCAL else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +51,44 @@ class DfsUrl:
 _WANTED = "wants /path, file:///path, s3://bucket/prefix or hdfs://host:port/path"
 _URL = re.compile(r"([a-z0-9]+)://([^/?#]*)((?:/[^?#]*)?)")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,62}")
+_HARMLESS = re.compile(r"([A-Za-z0-9]+://)?[^@?#:]*(:\d{1,5})?(/[^@?#:]*)?")
 _HOST = re.compile(r"[A-Za-z0-9._-]+(:\d{1,5})?")
 
 
 def parse_url(text: str) -> DfsUrl:
     """Return what the URL says. Raises ConfigError, which never repeats what may be a secret."""
+    given = text
     if text.startswith("/"):
         text = "file://" + text
     found = _URL.fullmatch(text)
+    problem = _problem(found)
+    if found is None or problem:
+        raise ConfigError(f"url {problem}, not {shown(given)}" if harmless(given) else f"url {problem}")
+    return DfsUrl(Kind(found[1]), found[2], found[3].rstrip("/"))
+
+
+def harmless(text: str) -> bool:
+    """Whether a URL that is refused may be repeated: user:password stands before an @ that may be missing, and tokens
+    stand behind a ? or a #."""
+    return _HARMLESS.fullmatch(text) is not None
+
+
+def _problem(found: re.Match[str] | None) -> str:
+    """What the parts of a URL should be; "" if all is well."""
     if found is None or found[1] not in {kind.value for kind in Kind}:
-        raise ConfigError(f"url {_WANTED}")
+        return _WANTED
     kind, host, path = Kind(found[1]), found[2], found[3].rstrip("/")
     if "@" in host:
-        raise ConfigError("url must not hold credentials: use the environment, or access_key and secret_key_file")
+        return "must not hold credentials: use the environment, or access_key and secret_key_file"
     if "//" in path or {".", ".."} & set(path.split("/")):
-        raise ConfigError("url must not have empty parts, . or .. in its path")
+        return "must not have empty parts, . or .. in its path"
     if kind is Kind.LOCAL and (host or not path):
-        raise ConfigError("url of a local folder wants an absolute path, such as file:///mnt/dfs")
+        return "of a folder wants an absolute path, such as file:///mnt/dfs"
     if kind is Kind.S3 and not _BUCKET.fullmatch(host):
-        raise ConfigError("url of S3 wants the name of a bucket, such as s3://bucket/prefix")
+        return (
+            "of S3 wants the name of a bucket, such as s3://bucket/prefix: 2 to 63 lower-case letters, digits, dots, "
+            "hyphens or underscores, a letter or digit first"
+        )
     if kind is Kind.HDFS and not (_HOST.fullmatch(host) and path):
-        raise ConfigError("url of HDFS wants a name node and a folder, such as hdfs://host:8020/holdfast")
-    return DfsUrl(kind, host, path)
+        return "of HDFS wants a name node and a folder, such as hdfs://host:8020/holdfast"
+    return ""

@@ -346,6 +346,26 @@ class Directory(_message.Message):
     fetch_us: int
     def __init__(self, id: _Optional[bytes] = ..., path: _Optional[str] = ..., tier: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., problem: _Optional[str] = ..., full: _Optional[str] = ..., device: _Optional[int] = ..., state: _Optional[str] = ..., errors: _Optional[int] = ..., flush_us: _Optional[int] = ..., fetch_us: _Optional[int] = ...) -> None: ...
 
+class Dfs(_message.Message):
+    __slots__ = ("url", "problem", "problem_ms", "state", "bytes", "files", "put_us", "read_us")
+    URL_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_MS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    PUT_US_FIELD_NUMBER: _ClassVar[int]
+    READ_US_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    problem: str
+    problem_ms: int
+    state: str
+    bytes: int
+    files: int
+    put_us: int
+    read_us: int
+    def __init__(self, url: _Optional[str] = ..., problem: _Optional[str] = ..., problem_ms: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., files: _Optional[int] = ..., put_us: _Optional[int] = ..., read_us: _Optional[int] = ...) -> None: ...
+
 class ShuffleHeld(_message.Message):
     __slots__ = ("shuffle", "bytes", "files")
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
@@ -369,7 +389,7 @@ class ApplicationHeld(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., bytes: _Optional[int] = ..., files: _Optional[int] = ..., largest: _Optional[_Iterable[_Union[ShuffleHeld, _Mapping]]] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
-    __slots__ = ("call", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "raft_index", "applications")
+    __slots__ = ("call", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "raft_index", "applications", "dfs")
     CALL_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -383,6 +403,7 @@ class RegisterWorkerRequest(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
+    DFS_FIELD_NUMBER: _ClassVar[int]
     call: CallId
     uid: bytes
     name: str
@@ -396,7 +417,8 @@ class RegisterWorkerRequest(_message.Message):
     version: str
     raft_index: int
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationHeld]
-    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., raft_index: _Optional[int] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ...) -> None: ...
+    dfs: Dfs
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., raft_index: _Optional[int] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
 
 class RegisterWorkerReply(_message.Message):
     __slots__ = ("worker", "incarnation", "cluster_id", "raft_index", "heartbeat_ms")
@@ -413,7 +435,7 @@ class RegisterWorkerReply(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "directories", "memory_bytes", "files", "counters", "applications")
+    __slots__ = ("worker", "incarnation", "directories", "memory_bytes", "files", "counters", "applications", "dfs")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -428,6 +450,7 @@ class HeartbeatRequest(_message.Message):
     FILES_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
+    DFS_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     directories: _containers.RepeatedCompositeFieldContainer[Directory]
@@ -435,7 +458,8 @@ class HeartbeatRequest(_message.Message):
     files: int
     counters: _containers.ScalarMap[str, int]
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationHeld]
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ...) -> None: ...
+    dfs: Dfs
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("reregister", "raft_index")
@@ -514,7 +538,7 @@ class ListWorkersRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker", "name", "incarnation", "host", "rack", "data_address", "http_address", "state", "last_seen_ms", "directories", "memory_bytes", "files", "counters", "version")
+    __slots__ = ("worker", "name", "incarnation", "host", "rack", "data_address", "http_address", "state", "last_seen_ms", "directories", "memory_bytes", "files", "counters", "version", "dfs")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -536,6 +560,7 @@ class WorkerInfo(_message.Message):
     FILES_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    DFS_FIELD_NUMBER: _ClassVar[int]
     worker: int
     name: str
     incarnation: int
@@ -550,7 +575,8 @@ class WorkerInfo(_message.Message):
     files: int
     counters: _containers.ScalarMap[str, int]
     version: str
-    def __init__(self, worker: _Optional[int] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., state: _Optional[str] = ..., last_seen_ms: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ...) -> None: ...
+    dfs: Dfs
+    def __init__(self, worker: _Optional[int] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., state: _Optional[str] = ..., last_seen_ms: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
 
 class ListWorkersReply(_message.Message):
     __slots__ = ("workers",)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.common.sizes import in_bytes
+from holdfast.common.sizes import counted, in_bytes
 
 
 class Held(NamedTuple):
@@ -44,8 +44,12 @@ class Limits(NamedTuple):
         if self.too_large(held):
             return f"{in_bytes(held.size_bytes)} of {in_bytes(self.size_bytes)}"
         if self.files and held.files >= self.files:
-            return f"{held.files} files of {self.files}"
+            return f"{counted(held.files, 'file')} of {self.files}"
         return ""
+
+    def key(self, of: str, held: Held) -> str:
+        """The key of the configuration that says the limit which was reached, of an "application" or a "user"."""
+        return f"{of}_{'bytes' if self.too_large(held) else 'files'}"
 
     def too_large(self, held: Held) -> bool:
         """Whether it is the bytes that are too many."""
@@ -117,16 +121,25 @@ class Owned(NamedTuple):
 
 
 def exceeded(
-    usage: Usage, asker: Owned, application: Limits, user: str, owned: Iterable[Owned], of_user: Limits
+    usage: Usage,
+    asker: Owned,
+    application: Limits,
+    user: str,
+    owned: Iterable[Owned],
+    of_user: Limits,
+    own_row: bool = False,
 ) -> str:
-    """Say which quota of the application or of its user, who owns those, is used up, and by what; "" if none is."""
+    """Say which quota of the application or of its user, who owns those, is used up, and by what; "" if none is.
+    `own_row`: the limits of this user stand in quota.users, not in those of all users."""
     own = usage.of(asker.instance)
     met = application.met(own)
     if met:
         largest = _largest_shuffle(usage, asker, application.too_large(own))
         return (
-            f'application "{asker.name}" holds {met} that an application may have{largest}. Unregister '
-            "shuffles that are not needed any more, or ask for more ([quota] of the masters)"
+            f'application "{asker.name}" holds {met} that an application may have{largest}. Unregister shuffles that '
+            "are not needed any more (in Spark: unpersist and drop DataFrames that are no longer used), or ask for "
+            "more: "
+            f"{application.key('application', own)} in [quota] of the masters"
         )
     if of_user == Limits():
         return ""
@@ -140,11 +153,18 @@ def exceeded(
     by_size = of_user.too_large(total)
     most = max(found, key=lambda each: _measure(usage.of(each.instance), by_size))
     return (
-        f'user "{user}" holds {met} that this user may have, in {len(found)} applications; largest: application '
-        f'"{most.name}" ({most.instance.hex()[:8]}) with {_text(usage.of(most.instance))}'
-        f"{_largest_shuffle(usage, most, by_size)}. End or forget what is not needed any more, or ask for more "
-        "([quota] of the masters)"
+        f'user "{user}" holds {met} that this user may have, in {counted(len(found), "application")}; largest: '
+        f'application "{most.name}" ({most.instance.hex()[:8]}) with {_text(usage.of(most.instance))}'
+        f"{_largest_shuffle(usage, most, by_size)}. End or forget what is not needed any more, or ask for more: "
+        f"{_key_of_user(user, of_user.key('user', total), own_row)}"
     )
+
+
+def _key_of_user(user: str, key: str, own_row: bool) -> str:
+    """Where the limit of a user stands."""
+    if own_row:
+        return f'{key.removeprefix("user_")} of user "{user}" in quota.users of the masters'
+    return f"{key} in [quota] of the masters"
 
 
 def _largest_shuffle(usage: Usage, application: Owned, by_size: bool) -> str:
@@ -160,4 +180,4 @@ def _measure(held: Held, by_size: bool) -> int:
 
 
 def _text(held: Held) -> str:
-    return f"{in_bytes(held.size_bytes)} in {held.files} files"
+    return f"{in_bytes(held.size_bytes)} in {counted(held.files, 'file')}"

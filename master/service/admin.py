@@ -129,6 +129,8 @@ class Admin:
             info.memory_bytes = report.heartbeat.memory_bytes
             info.files = report.heartbeat.files
             info.counters.update(report.heartbeat.counters)
+            if report.heartbeat.HasField("dfs"):
+                info.dfs.CopyFrom(report.heartbeat.dfs)
         else:
             info.directories.extend(
                 pb.Directory(id=each.id, path=each.path, tier=each.tier, capacity_bytes=each.capacity_bytes)

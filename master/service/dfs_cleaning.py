@@ -5,7 +5,8 @@ Rules
   What it never heard of stays, is counted and named in the log.
 * One request to the store at a time, in a thread of its own: neither the loop nor Raft's thread ever waits for a store.
   A round removes FOLDERS_PER_ROUND_MAX folders at most; the next one goes on.
-* A store that is gone, or has no marker of this cluster, is left alone until the next round; that is told once.
+* A store that is gone, or has no marker of this cluster, is left alone until the next round; that is told once. Only
+  of a fresh cluster, where no worker has left the marker yet, nothing is told.
 
 Runs in the event loop. Made by main.py if there is a `[dfs] url`.
 """
@@ -60,6 +61,8 @@ class DfsCleaner:
         self._grace = Grace(self._section.clean_grace.ns)
         self._told: tuple[str, tuple[Instance, ...]] = ("", ())
         self._room = 0
+        #: the marker was there before
+        self._marked = False
         self.counts = CleanCounts()
         leader.listeners.append(self._led)
 
@@ -81,16 +84,25 @@ class DfsCleaner:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._section.clean_every.seconds)
-            problem = await self._ask(self._store.look)
+            problem = ""
             try:
-                if not problem:
+                if await self._ask(self._store.is_marked):
                     await self.round()
+                    self._marked = True
+                elif self._marked or self._workers_use_it():
+                    problem = str(self._store.not_ours())
             except NotLeaderError:
                 continue  # this task is about to be cancelled
             except HoldfastError as error:
                 problem = str(error)
             self._tell(problem, self._told[1])
             self.counts.failures += bool(problem)
+
+    def _workers_use_it(self) -> bool:
+        """Whether a worker says that its DFS is well: then there is a marker in it, and this is another store. Before
+        that there is nothing to clean, and workers that cannot use it say so themselves."""
+        beats = [report.heartbeat for report in self._leader.reports.values()]
+        return any(beat.HasField("dfs") and beat.dfs.state == "well" for beat in beats)
 
     async def round(self) -> None:
         """Look at all that is in the store once. Raises NotLeaderError, DfsError."""

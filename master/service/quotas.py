@@ -50,6 +50,7 @@ class Quotas:
             application.user,
             owned,
             self._users.get(application.user, self._user),
+            application.user in self._users,
         )
         if why:
             self.refused += 1

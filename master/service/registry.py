@@ -19,7 +19,7 @@ from holdfast.master.core.state import State
 from holdfast.master.placement.ring import Candidate
 from holdfast.master.service.leader import Leader, Report, key_of
 from holdfast.master.service.quotas import Quotas
-from holdfast.master.service.room import no_room, takes
+from holdfast.master.service.room import Told, no_room, takes
 
 #: Counters that a heartbeat may carry; they are shown to people as they are.
 _COUNTERS_MAX = 256
@@ -58,6 +58,7 @@ class Registry:
             incarnation=request.incarnation,
             directories=request.directories,
             applications=request.applications,
+            dfs=request.dfs if request.HasField("dfs") else None,
         )
         self._heed(first)
         self._leader.workers_changed.set()
@@ -129,15 +130,25 @@ class Registry:
 
     def no_room(self) -> str:
         """Say which limits living workers met, where none is a candidate; "" if none is alive."""
-        heard = [(worker.name, directories or ()) for worker, directories in self._heard()]
+        heard = [(worker.name, _told(beat)) for worker, beat in self._beats()]
         return no_room(heard) if heard else ""
 
     def _heard(self) -> Iterator[tuple[Worker, Sequence[pb.Directory] | None]]:
         """Yield the living workers, each with the directories of its last heartbeat, None before the first one."""
+        for worker, beat in self._beats():
+            yield worker, beat.directories if beat is not None else None
+
+    def _beats(self) -> Iterator[tuple[Worker, pb.HeartbeatRequest | None]]:
+        """Yield the living workers, each with its last heartbeat."""
         for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive]):
             report = self._leader.reports.get(worker.id)
             heard = report is not None and report.incarnation == worker.incarnation
-            yield worker, report.heartbeat.directories if report is not None and heard else None
+            yield worker, report.heartbeat if report is not None and heard else None
+
+
+def _told(beat: pb.HeartbeatRequest | None) -> Told:
+    """What a heartbeat tells of room."""
+    return Told() if beat is None else Told(beat.directories, beat.dfs if beat.HasField("dfs") else None)
 
 
 def _check_applications(told: Sequence[pb.ApplicationHeld]) -> None:

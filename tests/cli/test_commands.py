@@ -17,6 +17,7 @@ from holdfast.client import Session
 from holdfast.client.cli.bench import draw
 from holdfast.client.cli.benches.figures import Figure
 from holdfast.client.cli.main import COMMANDS
+from holdfast.client.cli.output import table
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -300,6 +301,13 @@ def test_the_table_of_bench_fits():
     draw(figures=[figure], screen=Console(file=out, width=200))
     assert max(map(len, out.getvalue().splitlines())) <= 120
     assert all(word in out.getvalue() for word in note.split())
+
+
+def test_what_is_shown_is_shown_as_it_is():
+    """Names of sections in brackets are text of cells, not colours."""
+    out = io.StringIO()
+    Console(file=out, width=80).print(table(("problem",), [("check [dfs] url",)]))
+    assert "check [dfs] url" in out.getvalue()
 
 
 def test_drill_reports_as_json(tmp_path: Path):

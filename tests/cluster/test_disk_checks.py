@@ -38,9 +38,9 @@ def wait_for_state(cluster: LocalCluster, *states: str) -> None:
     wait_until(lambda: told(cluster)["state"] in states, f"{states}", SECONDS_MAX)
 
 
-def listed(cluster: LocalCluster, *words: str) -> subprocess.CompletedProcess[str]:
-    """`holdfast workers`, as a person calls it."""
-    command = [sys.executable, "-P", "-m", "holdfast.client.cli.main", "workers", "--masters", cluster.endpoints]
+def listed(cluster: LocalCluster, *words: str, what: str = "workers") -> subprocess.CompletedProcess[str]:
+    """`holdfast workers`, as a person calls it, or another command."""
+    command = [sys.executable, "-P", "-m", "holdfast.client.cli.main", what, "--masters", cluster.endpoints]
     return subprocess.run([*command, *words], check=False, capture_output=True, text=True, timeout=SECONDS_MAX)
 
 
@@ -76,6 +76,9 @@ def test_row_33_a_directory_that_was_away_takes_epochs_again(tmp_path: Path) -> 
         done = listed(cluster)
         assert done.returncode == 1
         assert "deleted, emptied or unmounted" in " ".join(done.stdout.split())
+        status = listed(cluster, what="status")
+        assert (status.returncode, "all is well" in status.stdout) == (1, False)
+        assert f"w1 {root / 'w1'}: was deleted, emptied or unmounted" in status.stdout
         opened = _opened(cluster)
         push_and_read(session, 4)
         assert _opened(cluster) == opened, "nothing new goes there"

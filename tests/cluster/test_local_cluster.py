@@ -28,6 +28,22 @@ def test_cluster_is_ready_when_it_is_yielded(cluster: LocalCluster):
     assert len({server.pid for server in cluster.servers}) == 5
 
 
+def test_each_worker_has_directories_of_its_own(tmp_path: Path):
+    """`{name}` in paths of settings is the worker's; a list without it is refused where it is for several workers."""
+    one = {"path": str(tmp_path / "disk"), "tier": "HDD"}
+    with (
+        pytest.raises(ConfigError, match=r"disk/\{name\}.*workers=1"),
+        local_cluster(1, 2, dir=tmp_path / "c", settings={"worker": {"directories": [one]}}),
+    ):
+        raise AssertionError("it began")
+    named = {"worker": {"directories": [one | {"path": str(tmp_path / "disk" / "{name}")}]}}
+    with local_cluster(1, 2, dir=tmp_path / "c", settings=named) as cluster:
+        found = [worker_status(worker.http, 5.0)["directories"] for worker in cluster.workers]
+    assert [[each["path"], each["tier"]] for [each] in found] == [
+        [str(tmp_path / "disk" / name), "HDD"] for name in ("w1", "w2")
+    ]
+
+
 def test_killed_leader_is_replaced_and_comes_back(cluster: LocalCluster):
     """After kill -9 of the leader another one leads; the killed one starts again at the same address and follows."""
     old = cluster.leader()

@@ -83,3 +83,25 @@ def test_a_disk_with_less_left_than_a_frame_takes_makes_room(tmp_path: Path) -> 
                     writer.write(number % 8, block)
                 shuffle.commit([writer.close()])
             assert sum(len(record.payload) for record in shuffle.reader(range(8))) == 400 * len(block)
+
+
+def test_room_that_idle_writers_hold_is_given_to_others(tmp_path: Path) -> None:
+    """One writer fills the disk and pauses; another goes on with other partitions: what is open of the first is sealed
+    unasked and moves, since nobody comes to ask for it."""
+    (tmp_path / "dfs").mkdir()
+    tiers = Tiers(tmp_path / "none", tmp_path / "disk", 0, 48, str(tmp_path / "dfs"))
+    block = bytes(256 * 1024)
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "c", settings=tiers.settings) as cluster,
+        Session(cluster.endpoints, app="idle", no_room_grace=30) as session,
+    ):
+        shuffle = session.register_reduce_shuffle(8)
+        with shuffle.writer(map_id=0) as idle, shuffle.writer(map_id=1) as busy:
+            for number in range(161):
+                idle.write(1 + number % 7, block)
+            wait_until(lambda: counters(cluster)["push_bytes"] > 36 * MIB, "the first writer's bytes")
+            for _ in range(200):
+                busy.write(0, block)
+            statuses = [busy.close(), idle.close()]
+        shuffle.commit(statuses)
+        assert sum(len(record.payload) for record in shuffle.reader(range(8))) == 361 * len(block)

@@ -212,8 +212,8 @@ def test_what_is_not_installed_is_said(monkeypatch):
     """Without pyarrow or hdfs-native the error says what to install."""
     monkeypatch.setitem(sys.modules, "hdfs_native", None)
     monkeypatch.delitem(sys.modules, "holdfast.common.dfs.hdfs", raising=False)
-    with pytest.raises(ConfigError, match=r"pip install 'holdfast\[dfs\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[dfs\]' in a clone"):
         DfsStore(config.parse('dfs.url = "hdfs://h:1/x"').dfs, CLUSTER)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match=r"pip install 'holdfast\[dfs\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[dfs\]' in a clone"):
         DfsStore(config.parse('dfs.url = "/x"').dfs, CLUSTER)

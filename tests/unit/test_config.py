@@ -103,6 +103,14 @@ def test_values_and_units():
         ("[tiers]\nrange = 0", "[tiers] range must be 1 or more"),
         ('[tiers]\nbackoff = "all"', 'tiers.backoff wants one of "any", "directory", not "all"'),
         ("[[worker.directories]]\ntier = 1", 'h.toml line 1: worker.directories[0] needs the key "path"'),
+        (
+            '[[worker.directories]]\npath = "data"',
+            'h.toml line 1: worker.directories[0] path must be absolute, as in /data/holdfast, not "data"',
+        ),
+        (
+            '[[worker.directories]]\npath = "/a"\ncapacity = "16383KiB"',
+            "h.toml line 1: worker.directories[0] capacity must be at least 16MiB",
+        ),
         ('[worker]\nx = "1\n', "h.toml: not valid TOML"),
     ],
 )
@@ -155,6 +163,13 @@ def test_rendered_configuration_reads_back_equal():
     read = parse(WORKER + '[faults]\nenabled = true\nclock_offset = "-1500ms"\ndisk_error_rate = 0.25')
     assert parse(config.render(read)) == read
     assert config.render(Config()) == ""
+
+
+@pytest.mark.parametrize("capacity", ["0", "16MiB"])
+def test_the_least_capacity(capacity):
+    """All of the file system, and the least capacity that an error names, are taken."""
+    read = parse(f'worker.directories = [{{ path = "/a", capacity = "{capacity}" }}]')
+    assert read.worker.directories[0].capacity == (0 if capacity == "0" else config.CAPACITY_BYTES_LEAST)
 
 
 @given(
@@ -228,9 +243,6 @@ def test_roles_need_what_has_no_default():
     config.require_worker(parse(WORKER))
     with pytest.raises(ConfigError, match=r"\[worker\] needs name"):
         config.require_worker(Config())
-    twice = parse('[worker]\nname = "w"\nmasters = ["a:1"]\ndirectories = [{ path = "/a" }, { path = "/a" }]')
-    with pytest.raises(ConfigError, match="names a path twice: /a, /a"):
-        config.require_worker(twice)
 
 
 @pytest.mark.parametrize(

@@ -460,6 +460,15 @@ class Reduce:
             count += 1
         return count
 
+    def split_in(self, directory: int) -> list[EpochState]:
+        """Return the epochs of a directory that accept nothing more, and that nobody has sealed yet."""
+        return [
+            state
+            for shuffle in self.shuffles.values()
+            for state in shuffle.epochs.values()
+            if state.directory == directory and state.life is Life.HARD
+        ]
+
     def drain(self, yes: bool) -> None:
         """Take no new epochs and split those that are open, or go back to normal."""
         self.draining = yes

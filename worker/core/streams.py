@@ -170,9 +170,9 @@ class Streams:
         self._rows.pop(connection, None)
         return forgotten
 
-    def stalled(self) -> list[StreamId]:
-        """The streams that have no credit, and were given none since the last tick."""
-        return [stream for stream, found in self._streams.items() if not found.credit and not found.active]
+    def ready(self, connection: ConnectionId) -> int:
+        """How many streams of a connection have credit."""
+        return len(self._turns.get(connection, ()))
 
     def tick(self, now_ns: int) -> list[tuple[ConnectionId, StreamId]]:
         """Return the streams that did nothing for IDLE_NS_MAX; the caller closes them."""

@@ -30,6 +30,7 @@ class DataServer:
         self.streams = streams
         self.pushes = pushes
         self.seals = seals
+        pushes.seal_split = seals.seal_split
         #: connections of workers and masters, by number; all others are clients
         self._roles: dict[int, Role] = {}
 

@@ -17,7 +17,7 @@ import socket
 import sys
 
 from holdfast.common.config import Config, advertised
-from holdfast.common.errors import RetryError
+from holdfast.common.errors import ConfigError, RetryError
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.limits import MIB
 from holdfast.common.net.buffers import BufferPool
@@ -35,6 +35,7 @@ from holdfast.worker.server.standing import KeptStanding, Place, Standing, direc
 from holdfast.worker.server.status import Status, resident_bytes
 from holdfast.worker.server.stream_service import StreamService
 from holdfast.worker.storage.monitor import Monitor
+from holdfast.worker.storage.paths import doubts
 from holdfast.worker.storage.prepare import Pending
 from holdfast.worker.storage.store import Store
 
@@ -50,12 +51,16 @@ STOCK_BYTES = 32 * MIB
 def run(config: Config, pending: Pending) -> None:
     """Open the directories, serve until told to stop. Raises ConfigError or OSError, also for a taken port."""
     set_up_logging(config.log.level, config.log.format)
+    for sentence in doubts(pending.settings.directories):
+        _log.warning(sentence)
     pending.disk = Faults.of(config.faults).disk()
     store = pending.open()
     try:
         asyncio.run(Worker(config, store).run())
     finally:
         store.close()
+    if store.away is not None and store.away.hanging:
+        _leave("a DFS", 0)
 
 
 class Worker:
@@ -65,11 +70,15 @@ class Worker:
         self._config = config
         self._store = store
         self._monitor = store.monitor(config.disk_check.interval.seconds)
+        self._stop = asyncio.Event()
+        #: why this worker ends though nobody told it to
+        self._refusal = ""
 
     async def run(self) -> None:
-        """Serve until told to stop. Raises OSError if a port is taken."""
+        """Serve until told to stop. Raises OSError if a port is taken, ConfigError if the masters never had this worker
+        and refuse it."""
         config, store = self._config, self._store
-        stop = _stop_signal()
+        _stop_at_signals(self._stop)
         counters, faults = Counters(), Faults.of(config.faults)
         standing = Standing(config.cluster.id, config.worker.name, store.incarnation)
         maps = MapService(store, standing, counters, faults)
@@ -98,8 +107,10 @@ class Worker:
             _log.info(sentence)
         status = Status(standing, store, counters, pool, frames, server, faults, place)
         self._monitor.start()
+        store.watch_away(config.disk_check.interval.seconds)
         beside = asyncio.create_task(self._beside(status, http))
-        await asyncio.wait({stop_task := asyncio.create_task(stop.wait()), beside}, return_when=asyncio.FIRST_COMPLETED)
+        stop_task = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({stop_task, beside}, return_when=asyncio.FIRST_COMPLETED)
         if not stop_task.done():
             beside.result()  # raises what ended it
         in_time = await _finish(status)
@@ -107,7 +118,13 @@ class Worker:
         await asyncio.gather(beside, return_exceptions=True)
         self._monitor.close()
         if store.hanging or not in_time:
-            _leave()
+            _leave("a disk", 2 if self._refusal else 0)
+        if self._refusal:
+            raise ConfigError(self._refusal)
+
+    def _end(self, refusal: str) -> None:
+        self._refusal = refusal
+        self._stop.set()
 
     async def _beside(self, status: Status, http: socket.socket) -> None:
         """What runs beside the data port: ticks, HTTP, registration. Ends only by an error or by being cancelled."""
@@ -115,7 +132,7 @@ class Worker:
         from holdfast.worker.server.registration import Registration
 
         registration = Registration(self._store, status.standing, status.counters, status.data, status.place)
-        registration.memory = resident_bytes
+        registration.memory, registration.end = resident_bytes, self._end
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_tick(status, self._monitor))
             tasks.create_task(registration.run(",".join(map(str, self._config.worker.masters))))
@@ -134,13 +151,11 @@ def _calm_collector() -> None:
     gc.set_threshold(100_000, 20, 100)
 
 
-def _stop_signal() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set."""
-    stop = asyncio.Event()
+def _stop_at_signals(stop: asyncio.Event) -> None:
+    """Have SIGTERM and SIGINT set an event."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    return stop
 
 
 def _place(config: Config, data_port: int, http_port: int) -> Place:
@@ -193,13 +208,13 @@ async def _tick(status: Status, monitor: Monitor) -> None:
             kept = now
 
 
-def _leave() -> None:
-    """End this process now: threads that wait for a disk that hangs would hold it up for as long as that hangs. Storage
-    is left as after a kill, which loses nothing."""
-    _log.warning("ending without a disk that hangs")
+def _leave(what: str, code: int) -> None:
+    """End this process now: threads that wait for `what` would hold it up for as long as that hangs. Storage that was
+    not closed is left as after a kill, which loses nothing."""
+    _log.warning("ending without %s that hangs", what)
     logging.shutdown()
     sys.stdout.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 async def _finish(status: Status) -> bool:

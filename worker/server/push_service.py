@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -102,6 +102,8 @@ class PushService:
         self._until_look = 0
         self.forwarder = Forwarder(standing)
         self.reduce = Reduce(standing.incarnation, limits, choose=store.tiering.choose)
+        #: seals epochs without being asked
+        self.seal_split: Callable[[Sequence[EpochState]], None] = lambda _: None
 
     # Credit.
 
@@ -375,6 +377,7 @@ class PushService:
         spaces = self._store.look(DISK_RESERVE_SHARE, self._disk_reserve)
         for directory, size in self._store.tiering.step(time.monotonic()):
             self._counters.epochs_split_for_room += self.reduce.split_largest(directory, size)
+            self.seal_split(self.reduce.split_in(directory))
         rooms = [space.room if space is not None else 0 for space in spaces]
         self._until_look = max(min(filter(None, rooms), default=0) // ROOM_SHARE, LOOK_BYTES_MIN)
         self.reduce.set_rooms([room > 0 for room in rooms])

@@ -1,13 +1,16 @@
 """Keeps this worker known to the masters, and deletes what they do not know any more.
 
-Rules: data needs no masters, so nothing here ever stops the data port; it tries for ever, with the back-off of the
-control client. What may be deleted is decided by core/forgetting.py. Called by main.py as one task.
+Rules: data needs no masters, so nothing here ever stops the data port of a worker that has any; it tries for ever, with
+the back-off of the control client. One that the masters never knew, with nothing in its directories, has nobody to
+serve: it ends when they refuse it for good. What may be deleted is decided by core/forgetting.py. Called by process.py
+as one task.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from holdfast.common.errors import HoldfastError, NoRoomError, Status
-from holdfast.common.ids import Generation, Incarnation, Instance, RaftIndex, ShuffleId, ShuffleKey, WorkerId
+from holdfast.common.ids import NO_WORKER, Generation, Incarnation, Instance, RaftIndex, ShuffleId, ShuffleKey, WorkerId
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.core.forgetting import batches, judge
 from holdfast.worker.core.usage import by_application
@@ -35,6 +38,10 @@ REGISTER_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
 #: How often the masters are asked what may be deleted.
 CHECK_SECONDS = 10.0
+#: The same refusal is logged again after so long.
+REMIND_SECONDS = 60.0
+#: Refusals of a registration that asking again does not end: somebody has to change a configuration.
+FOR_GOOD = frozenset({Status.WORKER_CONFLICT, Status.BAD_REQUEST, Status.WRONG_CLUSTER})
 
 
 class Registration:
@@ -49,6 +56,8 @@ class Registration:
         self._heartbeat_seconds = 2.0
         #: memory of this process in bytes, for heartbeats; set by main
         self.memory: Callable[[], int] = lambda: 0
+        #: ends this process, which is of no use to anybody, with a sentence; set by main
+        self.end: Callable[[str], None] = lambda _: None
 
     async def run(self, masters: str) -> None:
         """Stay registered until cancelled. `masters`: the HTTP endpoints."""
@@ -63,14 +72,18 @@ class Registration:
 
     async def _again_and_again(self, what: str, step: Callable[[], Awaitable[float]]) -> None:
         """Take a step, wait as many seconds as it says, and so on; whatever it raises, the data port goes on."""
+        told, told_at = "", 0.0
         while True:
             pause = PAUSE_SECONDS
             try:
                 pause = await step()
+                told = ""
             except HoldfastError as error:
-                _log.warning(
-                    "the masters do not help", extra={"to": what, "status": error.status.name, "why": str(error)}
-                )
+                if str(error) != told or time.monotonic() - told_at >= REMIND_SECONDS:
+                    told, told_at = str(error), time.monotonic()
+                    _log.warning(
+                        "the masters do not help", extra={"to": what, "status": error.status.name, "why": told}
+                    )
             except Exception:  # noqa: BLE001 - whatever it is, logged, and no reason to stop serving data
                 _log.exception("unforeseen", extra={"to": what})
             await asyncio.sleep(pause)
@@ -83,22 +96,33 @@ class Registration:
         except HoldfastError as error:
             if error.status == Status.INCARNATION_TOO_LOW:
                 await self._raise_incarnation(int(getattr(error, "lowest", 0)))
+            self._take_refusal(error)
             raise
         standing = self._standing
         if reply.cluster_id != standing.cluster_id:
-            raise HoldfastError(
+            wrong = HoldfastError(
                 f"the masters are of cluster {reply.cluster_id!r}, this worker of {standing.cluster_id!r}: "
                 "check [worker] masters and [cluster] id",
                 status=Status.WRONG_CLUSTER,
             )
+            self._take_refusal(wrong)
+            raise wrong
         standing.worker = WorkerId(reply.worker)
         standing.saw(RaftIndex(reply.raft_index))
-        standing.registered = True
+        standing.registered, standing.refusal = True, ""
         # Whoever takes files remembers over a restart that it may; masters need not be asked first then.
         await asyncio.to_thread(KeptStanding.of(standing).write, directory_paths(self._store))
         self._heartbeat_seconds = max(reply.heartbeat_ms, 100) / 1_000
         self._server.accept(True)
         _log.info("registered", extra={"worker": standing.worker, "incarnation": standing.incarnation})
+
+    def _take_refusal(self, error: HoldfastError) -> None:
+        """Tell people of a refusal that waiting does not end; end, if there is nobody that this worker can serve."""
+        if error.status not in FOR_GOOD:
+            return
+        self._standing.refusal = f"the masters refuse this worker: {error}"
+        if self._standing.worker == NO_WORKER and not self._store.shuffles():
+            self.end(self._standing.refusal)
 
     def _registration(self) -> pb.RegisterWorkerRequest:
         place, standing = self._place, self._standing
@@ -115,6 +139,7 @@ class Registration:
             version=place.version,
             raft_index=standing.raft_index,
             applications=self._applications(),
+            dfs=self._dfs(),
         )
 
     def _applications(self) -> list[pb.ApplicationHeld]:
@@ -152,6 +177,10 @@ class Registration:
             )
             for found, full in zip(self._store.directories(), self._server.pushes.full(), strict=True)
         ]
+
+    def _dfs(self) -> pb.Dfs | None:
+        found = self._store.dfs()
+        return None if found is None else pb.Dfs(**found._asdict())
 
     async def _raise_incarnation(self, lowest: int) -> None:
         """The masters have seen a later start of ours than our disks have: these were restored, or there is a copy of
@@ -199,6 +228,7 @@ class Registration:
             files=self._store.files,
             counters=self._counters.as_dict(),
             applications=self._applications(),
+            dfs=self._dfs(),
         )
 
     # Forgetting.

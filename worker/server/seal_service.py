@@ -1,23 +1,30 @@
 """Acts on SEAL: closes epochs in core/reduce.py, has storage make them durable, and answers, the same for ever.
 
-Rules: only masters ask. Asked while an epoch is being sealed, the second asker waits for the same outcome. A full disk
-refuses the whole request with DISK_FULL: nothing is lost, and it is asked again. Called by data_server.py.
+Rules: only masters ask; what was split for want of room is sealed unasked, because only sealed files can move, and
+whoever pushes may wait for that room with batches of other partitions. Asked while an epoch is being sealed, the
+second asker waits for the same outcome. A full disk refuses the whole request with DISK_FULL: nothing is lost, and it
+is asked again. Called by data_server.py.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from collections.abc import Sequence
 
 from holdfast.common.errors import HoldfastError, Status
 from holdfast.common.frame import FrameHeader
-from holdfast.common.ids import Epoch, PartitionId
+from holdfast.common.ids import Epoch, PartitionId, RaftIndex, ShuffleKey
+from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.reduce_messages import Seal, SealAnswer, SealedEpoch, SealFlag
 from holdfast.worker.core.reduce import EpochState, Reduce
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.storage.store import Store
+
+_log = logging.getLogger(__name__)
 
 
 class SealService:
@@ -43,6 +50,24 @@ class SealService:
         task = self._loop.create_task(self._answer(connection, header, request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def seal_split(self, states: Sequence[EpochState]) -> None:
+        """Seal epochs that accept nothing more. Where that fails they are as they were, for the next time."""
+        shuffles: dict[ShuffleKey, list[tuple[int, int]]] = {}
+        for state in states:
+            shuffles.setdefault(state.shuffle, []).append((state.partition, state.epoch))
+        for shuffle, epochs in shuffles.items():
+            task = self._loop.create_task(
+                self._unasked(Seal(shuffle=shuffle, flags=0, raft_index=RaftIndex(0), epochs=epochs[:SEAL_EPOCHS_MAX]))
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _unasked(self, request: Seal) -> None:
+        try:
+            await self._seal(request)
+        except HoldfastError as error:
+            _log.warning("epochs stay unsealed for now", extra={"shuffle": str(request.shuffle), "why": str(error)})
 
     async def wait(self) -> None:
         """Return when no seal is on its way."""

@@ -8,18 +8,20 @@ and those that are cut out of a chunk for a range of maps, through memory. Calle
 from __future__ import annotations
 
 import os
+import weakref
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, Status
 from holdfast.common.frame import FrameHeader, FrameType
-from holdfast.common.limits import KIB
+from holdfast.common.limits import KIB, U32_MAX
 from holdfast.common.messages import DataFlag, StreamData
 from holdfast.common.net.frames import Times
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
 from holdfast.worker.core.cut import Cutter
+from holdfast.worker.core.seats import Seat
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.map_view import MapViews, join, scan, select
 from holdfast.worker.storage.places import SealedPlace
@@ -33,8 +35,9 @@ if TYPE_CHECKING:
 READ_AHEAD_BYTES = 256 * KIB
 #: What is looked through for wanted batches before the loop turns: at most 13,000 headers, about 4 ms.
 SCAN_BYTES = 512 * KIB
-#: How long a stream that waits for the DFS lets others go first.
+#: How long a stream lets others go first that waits for the DFS, and one that waits for room to fetch.
 DISTANT_SECONDS = 0.005
+SEAT_SECONDS = 0.02
 #: Pieces of a chunk in one frame: each is a read of its own.
 RANGES_MAX = 4_096
 
@@ -46,6 +49,8 @@ class Sending(NamedTuple):
     #: descriptor, and what keeps it open
     fileno: int
     owner: object
+    #: it goes as soon as nobody holds it: what waits to be sent must not
+    fetched: bool
     #: (offset, length); one, unless it was cut for a range of maps
     ranges: Sequence[tuple[int, int]]
     size: int
@@ -75,6 +80,9 @@ class Source(Protocol):
 
     def end(self, stream: int) -> bytes:
         """The meta section of the only frame of an empty stream."""
+
+    def close(self) -> None:
+        """It is not read any more."""
 
 
 class MapSource:
@@ -109,10 +117,13 @@ class MapSource:
             stream=stream, sequence=self._sequence, file=piece.file, region=piece.region, flags=flags, runs=runs
         )
         self._sequence += 1
-        return Sending(data.encode(), piece.fileno, piece, [(offset, size)], size, piece.fetches)
+        return Sending(data.encode(), piece.fileno, piece, False, [(offset, size)], size, piece.fetches)
 
     def end(self, stream: int) -> bytes:
         return StreamData(stream=stream, sequence=0, file=0, region=0, flags=DataFlag.END, runs=[]).encode()
+
+    def close(self) -> None:
+        pass
 
     def _advance(self) -> None:
         """Go to the next piece; `done` behind the last."""
@@ -140,10 +151,11 @@ class _Chunk(NamedTuple):
 class Distant:
     """A chunk on the DFS: it is fetched when it is about to be sent, and its bytes are let go of after that."""
 
-    __slots__ = ("_away", "_fetched", "_length", "_offset", "name", "what")
+    __slots__ = ("_away", "_fetched", "_length", "_offset", "_seat", "name", "what")
 
-    def __init__(self, away: Away, name: str, row: ChunkRow, what: str) -> None:
+    def __init__(self, away: Away, seat: Seat, name: str, row: ChunkRow, what: str) -> None:
         self._away = away
+        self._seat = seat
         self.name = name
         self._offset, self._length = row.offset, row.length
         #: for errors
@@ -151,15 +163,16 @@ class Distant:
         self._fetched: Fetched | None = None
 
     def begin(self) -> bool:
-        """Have it fetched; False if there is no room."""
-        if self._fetched is None:
+        """Have it fetched; False if the stream has no seat."""
+        if self._seat.take() and self._fetched is None:
+            self._seat.renew()
             self._fetched = self._away.fetch(self.name, self._offset, self._length)
         return self._fetched is not None
 
     @property
-    def fetched(self) -> Fetched | None:
-        """What was fetched, or is on its way: it counts for as long as anybody has this."""
-        return self._fetched
+    def begun(self) -> bool:
+        """It was fetched, or is on its way."""
+        return self._fetched is not None
 
     def let_go(self) -> None:
         """Have others take the room; `handle` has it fetched again."""
@@ -168,7 +181,10 @@ class Distant:
     def handle(self) -> Handle | None:
         """The bytes of the chunk; None: not yet, ask later. Raises RerouteError DISK_FAILED if the DFS does not give
         them, DataLostError if it does not have them, CorruptError if it has less."""
-        if not self.begin() or self._fetched is None or not self._fetched.future.done():
+        if not self.begin() or self._fetched is None:
+            return None
+        if not self._fetched.future.done():
+            self._seat.renew()
             return None
         try:
             return self._fetched.future.result()
@@ -200,8 +216,17 @@ class ChunkSearch:
         self._firsts = array("I", [first for _, _, first in request.files])
         self._open_files = open_files
         self._views = views
-        #: the next step is to fetch something, and there is no room
-        self.waits_for_room = False
+        #: of the stream; made by the first chunk on the DFS
+        self.seat: Seat | None = None
+        self.revoke: Callable[[], None] = lambda: None
+        #: the chunk on the DFS that is looked through
+        self._searched: Distant | None = None
+        #: the longest chunk that is wanted
+        self._longest = 0
+        #: only some maps are wanted
+        self.cuts = self._begin > 0 or self._end < U32_MAX
+        #: the last step waited for the DFS, or for room to fetch
+        self.waits = False
 
     @property
     def distant(self) -> bool:
@@ -210,7 +235,19 @@ class ChunkSearch:
 
     def size(self, file: int) -> int:
         """What will be sent of an epoch; with a range of maps at most so much."""
-        return sum([row.length for _, row in self._rows(file)])
+        lengths = [row.length for _, row in self._rows(file)]
+        self._longest = max([self._longest, *lengths])
+        return sum(lengths)
+
+    @property
+    def fetching(self) -> bool:
+        """What comes next is on its way."""
+        return self._searched is not None and self._searched.begun
+
+    def let_go(self) -> None:
+        """Keep nothing of what was fetched."""
+        if self._searched is not None:
+            self._searched.let_go()
 
     def chunks(self) -> Iterator[_Chunk | None]:
         """Find one after the other; None: some work was done, which is enough for one turn of the loop.
@@ -236,20 +273,33 @@ class ChunkSearch:
                     body = view.copy or body
                     some = view.ranges(number, self._begin, self._end)
                 else:
-                    while (handle := body.handle() if isinstance(body, Distant) else body) is None:
-                        self.waits_for_room = isinstance(body, Distant) and body.fetched is None
-                        yield None
-                    self.waits_for_room = False
-                    at = 0
-                    while at < row.length:
-                        at = self._cut(place, number, handle, base, at, some)
-                        yield None
-                    del handle  # else it is held, and not counted, while the next one is waited for
+                    yield from self._look_through(place, number, body, some)
                 if some:
                     ranges = [(base + start, length) for start, length in some]
                     yield _Chunk(file, number, body, ranges, sum([length for _, length in ranges]), place.fetches)
             if not rows:
                 yield None
+
+    def _look_through(
+        self, place: SealedPlace, number: int, body: Handle | Distant, some: list[tuple[int, int]]
+    ) -> Iterator[None]:
+        """Add what is wanted of a chunk to `some`, step by step. What was fetched is not held between steps: others may
+        get its room, and it comes again."""
+        row, at = place.record.chunks[number], 0
+        if not isinstance(body, Distant):
+            while at < row.length:
+                at = self._cut(place, number, body, row.offset, at, some)
+                yield None
+            return
+        self._searched = body
+        while at < row.length:
+            handle = body.handle()
+            self.waits = handle is None
+            if handle is not None:
+                at = self._cut(place, number, handle, 0, at, some)
+                del handle
+            yield None
+        self._searched = None
 
     def _rows(self, file: int) -> list[tuple[int, ChunkRow]]:
         """Number and row of the chunks that may have something to send."""
@@ -267,7 +317,9 @@ class ChunkSearch:
     def _open(self, place: SealedPlace, number: int, row: ChunkRow) -> Handle | Distant:
         if place.away:
             assert self._away is not None, "places on the DFS are given out by stores that have one"
-            return Distant(self._away, place.path, row, f"{place.key} chunk {number}")
+            if self.seat is None:
+                self.seat = Seat(self._away.seats, self.revoke, 2 * self._longest)
+            return Distant(self._away, self.seat, place.path, row, f"{place.key} chunk {number}")
         try:
             handle = self._open_files.open(place.path)
             size = os.fstat(handle.fd).st_size
@@ -296,8 +348,10 @@ class ChunkSource:
 
     @property
     def pause(self) -> float:
-        """Chunks on the DFS take a while."""
-        return DISTANT_SECONDS if self.distant else 0.0
+        if not self._waits:
+            return 0.0
+        fetching = self._search.fetching or (self._chunk is not None and _begun(self._chunk))
+        return DISTANT_SECONDS if fetching else SEAT_SECONDS
 
     @property
     def distant(self) -> bool:
@@ -313,6 +367,11 @@ class ChunkSource:
         self._sequence = 0
         self._chunk: _Chunk | None = None
         self._next: _Chunk | None = None
+        #: the last look or take waited for the DFS, or for room to fetch
+        self._waits = False
+        # Not held by what it holds, which would keep all of it until the next collection of cycles.
+        me = weakref.WeakMethod(self.let_go)
+        search.revoke = lambda: (it := me()) and it()
         #: first range of the chunk that is not sent whole, what is sent of it, and what is left of all
         self._range = self._sent = self._left = 0
 
@@ -321,11 +380,7 @@ class ChunkSource:
         return self._chunk is None and self._over
 
     def look(self) -> bool:
-        """Look for what comes; False: ask again in another turn. Raises what ChunkSearch.chunks raises.
-
-        Who waits for room to fetch holds nothing that was fetched: streams that each held one chunk, and waited for
-        another one, would wait for ever.
-        """
+        """Look for what comes; False: ask again in another turn. Raises what ChunkSearch.chunks raises."""
         while not self._over and (self._chunk is None or self._next is None):
             try:
                 found = next(self._found)
@@ -333,8 +388,7 @@ class ChunkSource:
                 self._over = True
                 return True
             if found is None:
-                if self._search.waits_for_room:
-                    self.let_go()
+                self._waits = self._search.waits
                 return False
             if self._chunk is None:
                 self._chunk, self._left = found, found.size
@@ -343,23 +397,33 @@ class ChunkSource:
             if not isinstance(found.body, Distant):
                 _read_ahead(found.body.fd, *found.ranges[0])
             elif not isinstance(self._chunk.body, Distant) or self._chunk.body.begin():
-                found.body.begin()
+                self._begin_next(found.body)
         return True
 
+    def _begin_next(self, body: Distant) -> None:
+        """Have the next chunk fetched while this one is sent, unless others go first after this one."""
+        if self._search.seat is None or not self._search.seat.turn_over:
+            body.begin()
+
     def let_go(self) -> None:
-        """Keep nothing of what was fetched: this stream does not go on now. It is fetched again."""
+        """Keep nothing of what was fetched, and no seat: this stream does not go on now. It is fetched again."""
         for chunk in (self._chunk, self._next):
             if chunk is not None and isinstance(chunk.body, Distant):
                 chunk.body.let_go()
+        self._search.let_go()
+        if self._search.seat is not None:
+            self._search.seat.leave()
+
+    close = let_go
 
     def take(self, stream: int, allowance: int) -> Sending | None:
+        self._waits = False
         if not self.look() or self._chunk is None:
             return None
         chunk = self._chunk
         handle = chunk.body.handle() if isinstance(chunk.body, Distant) else chunk.body
         if handle is None:
-            if isinstance(chunk.body, Distant) and chunk.body.fetched is None:
-                self.let_go()
+            self._waits = True
             return None
         left = min(allowance, self._left)
         ranges: list[tuple[int, int]] = []
@@ -385,12 +449,29 @@ class ChunkSource:
             stream=stream, sequence=self._sequence, file=chunk.file, chunk=chunk.chunk, flags=flags, left_bytes=rest
         )
         self._sequence += 1
-        # What is fetched counts until its last frame is sent.
-        owner = chunk.body.fetched if isinstance(chunk.body, Distant) else handle
-        return Sending(data.encode(), handle.fd, owner, ranges, size, chunk.fetches)
+        fetched = isinstance(chunk.body, Distant)
+        if fetched and not rest:
+            self._end_chunk()
+        return Sending(data.encode(), handle.fd, handle, fetched, ranges, size, chunk.fetches)
+
+    def _end_chunk(self) -> None:
+        """A chunk of the DFS is on its way to the reader: when its turn is over this stream lets others go first, and
+        sends what it has fetched already before that. One that cuts chunks always has: it stops all the same."""
+        seat = self._search.seat
+        assert seat is not None, "who fetched has one"
+        seat.renew()
+        ready = self._chunk is not None and _begun(self._chunk) and not self._search.cuts
+        if self.done or (seat.turn_over and not ready):
+            self.let_go()
 
     def end(self, stream: int) -> bytes:
+        self.let_go()
         return ChunksData(stream=stream, sequence=0, file=0, chunk=0, flags=ChunkFlag.END).encode()
+
+
+def _begun(chunk: _Chunk) -> bool:
+    """Whether a chunk was fetched, or is on its way."""
+    return isinstance(chunk.body, Distant) and chunk.body.begun
 
 
 def _read_ahead(fileno: int, offset: int, length: int) -> None:

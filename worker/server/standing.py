@@ -67,6 +67,8 @@ class Standing:
     problems: tuple[str, ...] = ()
     #: another process registers as this worker
     twin: str = ""
+    #: why the masters will not have this worker until somebody changes a configuration
+    refusal: str = ""
 
     def saw(self, index: RaftIndex) -> None:
         """Keep the highest Raft index; one that cannot be is passed over."""

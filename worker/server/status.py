@@ -41,8 +41,11 @@ class Status:
 
     def problems(self) -> list[str]:
         """Sentences for people; empty if all is well."""
-        told = [*self.standing.problems, *filter(None, [self.standing.twin])]
+        told = [*self.standing.problems, *filter(None, [self.standing.twin, self.standing.refusal])]
         told += [f"{found.path}: {found.problem}" for found in self.store.directories() if not found.healthy]
+        dfs = self.store.dfs()
+        if dfs is not None and dfs.problem:
+            told.append(f"the DFS {dfs.url}: {dfs.problem}")
         return told
 
     def healthy(self) -> bool:
@@ -70,11 +73,18 @@ class Status:
             **self.store.reduce.gauges(),
             "moves_running": self.store.mover.busy,
             "fetched_bytes": self.store.away.fetched_bytes if self.store.away is not None else 0,
+            **self._dfs_gauges(),
             "files": self.store.files,
             "registered": int(self.standing.registered),
             "incarnation": self.standing.incarnation,
             "raft_index": self.standing.raft_index,
         }
+
+    def _dfs_gauges(self) -> dict[str, int]:
+        dfs = self.store.dfs()
+        if dfs is None:
+            return {}
+        return {"dfs_failing": int(bool(dfs.problem)), "dfs_bytes": dfs.bytes, "dfs_files": dfs.files}
 
     def totals(self) -> dict[str, int]:
         """What only grows, by name."""
@@ -95,7 +105,7 @@ class Status:
 
     def as_dict(self) -> dict[str, Any]:
         """The answer of /status."""
-        standing = self.standing
+        standing, dfs = self.standing, self.store.dfs()
         return {
             "name": standing.name,
             "worker": None if standing.worker == NO_WORKER else standing.worker,
@@ -127,6 +137,7 @@ class Status:
                 }
                 for found, full in zip(self.store.directories(), self.data.pushes.full(), strict=True)
             ],
+            "dfs": dfs._asdict() if dfs is not None else None,
             **self.gauges(),
             "counters": self.totals(),
         }

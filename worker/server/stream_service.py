@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ PLAN_FILES = 128
 PLAN_ROWS = 1_024
 #: Frames that one connection may queue before the others of the loop get their turn.
 TURN_FRAMES = 64
+#: Streams of a connection that are asked in one turn of the loop and have nothing to send yet.
+PASSED_MAX = 512
 #: Bodies up to this are copied through memory (docs/adr/0007-data-plane.md), while a connection holds little of them.
 SMALL_BYTES = 16 * KIB
 SMALL_HELD_BYTES_MAX = 128 * KIB
@@ -121,7 +124,7 @@ class StreamService:
             if file % PLAN_FILES == PLAN_FILES - 1:
                 yield 0.0
         source = ChunkSource(header, search)
-        # Not for the DFS: nothing is read of this connection meanwhile, and who has the room may wait for credit.
+        # Not for the DFS: nothing is read of this connection meanwhile, and who has a seat may wait for credit.
         while not source.distant and not source.look():
             yield 0.0
         stream = self.streams.open(connection.number, request.credit_bytes, rows + len(places))
@@ -157,26 +160,20 @@ class StreamService:
     def lost(self, connection: ServerConnection) -> None:
         """A connection is gone, and its streams with it."""
         for stream in self.streams.lost(connection.number):
-            self._sources.pop(stream, None)
+            self._drop(stream)
         self._scheduled.discard(connection)
 
     def begin(self, incarnation: Incarnation) -> None:
         """This worker has a new incarnation: readers will hear UNKNOWN_STREAM and open again."""
-        self.streams.begin(incarnation)
-        self._sources.clear()
+        for stream in self.streams.begin(incarnation):
+            self._drop(stream)
 
     def tick(self, now_ns: int) -> None:
-        """Forget streams whose readers did nothing for long, and views that are not used. What was fetched for readers
-        that give no credit goes if others have no room: they may be what such a reader waits for."""
+        """Forget streams whose readers did nothing for long, and views that are not used."""
         self._store.views.tick()
-        if self._store.away is not None and self._store.away.was_crowded():
-            for stream in self.streams.stalled():
-                source = self._sources.get(stream)
-                if isinstance(source, ChunkSource):
-                    source.let_go()
         for connection_number, stream in self.streams.tick(now_ns):
             self.streams.close(connection_number, stream)
-            self._sources.pop(stream, None)
+            self._drop(stream)
 
     def pump(self, connection: ServerConnection) -> None:
         """Queue frames of this connection's streams until enough waits to be sent, then leave the loop to others."""
@@ -194,19 +191,25 @@ class StreamService:
 
     def _pump(self, connection: ServerConnection) -> None:
         """One turn of the connection."""
-        size = frames = 0
+        size = frames = passed = 0
+        pause = math.inf
         while frames < TURN_FRAMES and size < TURN_BYTES and not connection.crowded and not connection.closed:
             turn = self.streams.turn(connection.number)
             if turn is None:
                 return
-            pause = self._sources[turn.stream].pause
+            source = self._sources[turn.stream]
             sent = self._send_next(connection, turn.stream, turn.allowance)
             if sent is None:
                 self.streams.passed(turn.stream)
-                self._pump_later(connection, pause)
-                return
+                passed += 1
+                pause = min(pause, source.pause)
+                if not pause or passed == min(PASSED_MAX, self.streams.ready(connection.number)):
+                    self._pump_later(connection, pause)
+                    return
+                continue
             size += sent
             frames += 1
+            passed = 0
             slow = self._faults.wait_for(sent)
             if slow:
                 self._pump_later(connection, slow)
@@ -233,7 +236,7 @@ class StreamService:
             if not source.done:
                 return None
             self._send_end(connection, stream, source)
-            self._sources.pop(stream, None)
+            self._drop(stream)
             return 0
         self._send(connection, source, sending)
         self._counters.stream_frames += 1
@@ -247,10 +250,10 @@ class StreamService:
 
     @staticmethod
     def _send(connection: ServerConnection, source: Source, sending: Sending) -> None:
-        """Send a frame: one in pieces, or a small one, through memory; others by sendfile."""
+        """Send a frame: one in pieces, a small one, or one of what was fetched, through memory; others by sendfile."""
         request_id, fileno, ranges = source.header.request_id, sending.fileno, sending.ranges
         small = sending.size <= SMALL_BYTES and connection.held_bytes < SMALL_HELD_BYTES_MAX
-        if small or len(ranges) > 1:
+        if small or sending.fetched or len(ranges) > 1:
             began = time.perf_counter_ns()
             parts = [os.pread(fileno, length, offset) for offset, length in ranges]
             ended = time.perf_counter_ns()
@@ -280,4 +283,10 @@ class StreamService:
 
     def _forget(self, connection: ServerConnection, stream: int) -> None:
         if self.streams.close(connection.number, stream):
-            self._sources.pop(stream, None)
+            self._drop(stream)
+
+    def _drop(self, stream: int) -> None:
+        """Let go of what a stream holds."""
+        source = self._sources.pop(stream, None)
+        if source is not None:
+            source.close()

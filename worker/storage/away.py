@@ -1,10 +1,8 @@
 """The worker's part of the DFS: sealed files go there whole, and come back in chunks, for readers.
 
-Rules: only the thread of the mover writes. Chunks are fetched in threads of their own into memory without a name, so
-that they are sent as from any file; together they are bounded, and whoever finds no room waits: readers that give no
-credit lose what was fetched for them then. What is in a file that comes back is checked by its reader, batch by batch,
-like everything else. Called by moving.py, store.py and of the server by sources.py and
-stream_service.py.
+Rules: only the thread of the mover writes. Chunks are fetched in threads of their own into memory without a name, and
+read as any file; core/seats.py says who may fetch, so that all of it together is bounded. What is in a file that comes
+back is checked by its reader, batch by batch, like everything else. Called by moving.py, store.py, sources.py.
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -26,23 +24,28 @@ from holdfast.common.dfs.names import (
     parse,
     parse_instance,
     parse_shuffle,
+    shuffle_folder,
     worker_folder,
 )
 from holdfast.common.dfs.store import Counts, DfsStore
-from holdfast.common.errors import CorruptError, HoldfastError
+from holdfast.common.errors import ConfigError, CorruptError, DfsError, HoldfastError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import CHUNK_BYTES
+from holdfast.worker.core.health import SECOND_NS
+from holdfast.worker.core.seats import Seats
+from holdfast.worker.storage.away_health import DfsHealth, DfsWatch
 from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.layout import Kind
+from holdfast.worker.storage.loans import Loan, Loans
 from holdfast.worker.storage.records import TRAILER
 from holdfast.worker.storage.reduce_layout import DataKey, parse_name, sealed_name
 from holdfast.worker.storage.reduce_records import DataRecord, data_footer_bytes, decode_data_footer
 
 _log = logging.getLogger(__name__)
 
-#: Chunks of all readers that are in memory or on their way.
+#: Chunks of all readers that are in memory or on their way, but for what a fetch is just at that nobody wants now.
 FETCHED_BYTES_MAX = 16 * CHUNK_BYTES
 FETCH_THREADS = 4
 
@@ -56,13 +59,37 @@ class Fetched:
         self.future = future
 
 
+class _Chunk(Handle):
+    """What was fetched, and the memory that it takes."""
+
+    __slots__ = ("_loan",)
+
+    def __init__(self, fd: int, loan: Loan) -> None:
+        super().__init__(fd)
+        self._loan = loan
+
+
 class Away:
     """The files of one worker on the DFS."""
 
-    def __init__(self, open_store: Callable[[], DfsStore], cluster_id: str, worker_uid: bytes) -> None:
-        """`open_store` is called, in a thread, when the store is needed for the first time."""
+    def __init__(
+        self,
+        open_store: Callable[[], DfsStore],
+        cluster_id: str,
+        worker_uid: bytes,
+        *,
+        url: str = "",
+        average_ns: int = 10 * SECOND_NS,
+    ) -> None:
+        """`open_store` is called, in a thread, when the store is needed for the first time. `url` is for people."""
         self._open_store = open_store
-        self._store: DfsStore | None = None
+        #: opened, perhaps not seen to be this cluster's yet
+        self._opened: DfsStore | None = None
+        self._claimed = False
+        #: whether it can be used now
+        self.health = DfsHealth(url, average_ns)
+        self._watch: DfsWatch | None = None
+        self._closed = False
         #: files are known to be there: a store without them is another one
         self.has_files = False
         #: what the directories say of it; set when they are open
@@ -75,11 +102,11 @@ class Away:
         self._worker_uid = worker_uid
         self._pool = ThreadPoolExecutor(FETCH_THREADS, "holdfast-fetch")
         self._opening = threading.Lock()
+        self._claiming = threading.Lock()
         self._guard = threading.Lock()
-        self._fetched_bytes = 0
-        #: lengths that are held no more, and still in that sum
-        self._freed: deque[int] = deque()
-        self._crowded = False
+        #: which streams may fetch; loop thread only
+        self.seats = Seats(FETCHED_BYTES_MAX, time.monotonic_ns)
+        self._loans = Loans()
 
     # files
 
@@ -91,13 +118,53 @@ class Away:
     @property
     def store(self) -> DfsStore:
         """The store, opened and seen to be this cluster's. Raises ConfigError or DfsError; blocks."""
+        store = self._open()
+        with self._claiming:
+            if not self._claimed:
+                store.claim(may_create=not self._known(store))
+                self._claimed = True
+        return store
+
+    def _open(self) -> DfsStore:
         with self._opening:
-            if self._store is None:
+            if self._opened is None:
                 store = self._open_store()
-                known = self.has_files or self.notes.to_search or store.shown in self.notes.urls
-                store.claim(may_create=not known)
-                self._store = store
-        return self._store
+                try:
+                    self._check_url(store.shown)
+                except ConfigError:
+                    store.close()
+                    raise
+                if self._closed:
+                    store.close()
+                self._opened = store
+            return self._opened
+
+    def _known(self, store: DfsStore) -> bool:
+        """Files of this worker are there: one without a marker is another store, or not mounted."""
+        return bool(self.has_files or self.notes.to_search or store.shown in self.notes.urls)
+
+    def look(self) -> str:
+        """Ask the store once; return why it cannot be used, "" if it can. One that has no marker yet gets it, unless
+        this worker knows better, or has seen one there. Raises ConfigError; blocks."""
+        store = self._open()
+        why = store.look(may_create=not self._claimed and not self._known(store))
+        if not why:
+            self._claimed = True
+        return why
+
+    def watch(self, interval_seconds: float) -> None:
+        """Look at the store now, and then again and again, in a thread of its own."""
+        self._watch = DfsWatch(self.health, self.look, interval_seconds)
+
+    def _check_url(self, url: str) -> None:
+        """Raise ConfigError if files were left on another DFS: this one not having them would mean nothing."""
+        urls = self.notes.urls
+        if (self.has_files or self.notes.to_search) and urls and url not in urls:
+            were = " and ".join(sorted(urls))
+            raise ConfigError(
+                f"[dfs] url is {url}, and this worker has files on {were}: set it as it was. If those files were"
+                " brought there, stop the worker and remove the file `dfs` from each of its storage directories"
+            )
 
     def name_of(self, key: DataKey, token: bytes) -> str:
         """The name of a file in the store."""
@@ -108,8 +175,16 @@ class Away:
         Raises OSError or HoldfastError."""
         with self._guard:
             self._touched.add(record.key.shuffle)
-        self.notes.use(self.store.shown)
-        stored = self.store.put(file_name(self._cluster_id, record.key.shuffle, self._worker_uid, path.name), path)
+        name = file_name(self._cluster_id, record.key.shuffle, self._worker_uid, path.name)
+        try:
+            self.notes.use(self.store.shown)
+            began_ns = time.perf_counter_ns()
+            stored = self.store.put(name, path)
+        except (ConfigError, DfsError) as error:
+            if not self._closed:
+                self.health.put_failed(str(error))
+            raise
+        self.health.stored(time.perf_counter_ns() - began_ns)
         if stored.size_bytes != record.file_bytes:
             raise CorruptError(f"{path} has {record.file_bytes} bytes, {stored.size_bytes} were stored")
         return bytes.fromhex(stored.name[-TOKEN_DIGITS:])
@@ -124,6 +199,8 @@ class Away:
         with self._guard:
             if sure or shuffle in self._touched:
                 self._dropped[shuffle] = None
+        if self._opened is not None:  # whoever removes the files, be it the leading master: their space is to be free
+            self._opened.forget(worker_folder(self._cluster_id, shuffle, self._worker_uid))
 
     def remove_dropped(self) -> None:
         """Remove the files of dropped shuffles. If the store fails, the rest is tried again the next time; what a start
@@ -131,12 +208,13 @@ class Away:
         for shuffle in list(self._dropped):
             try:
                 self.store.remove_folder(worker_folder(self._cluster_id, shuffle, self._worker_uid))
+                self.store.remove_if_empty(shuffle_folder(self._cluster_id, shuffle))
             except (OSError, HoldfastError) as error:
                 _log.warning("files stay on the DFS for now", extra={"shuffle": str(shuffle), "why": str(error)})
                 return
             with self._guard:
                 self._touched.discard(shuffle)
-                del self._dropped[shuffle]
+                self._dropped.pop(shuffle, None)
 
     def files(self) -> Iterator[tuple[DataKey, bytes, int]]:
         """Every file of this worker: key, token and length. Raises OSError or HoldfastError."""
@@ -168,40 +246,25 @@ class Away:
 
     # reading
 
-    def fetch(self, name: str, offset: int, length: int) -> Fetched | None:
-        """Begin to fetch a part of a file; None if too much is held already: try again later."""
-        with self._guard:
-            held = self._count_freed()
-            if held and held + length > FETCHED_BYTES_MAX:
-                self._crowded = True
-                return None
-            self._fetched_bytes += length
+    def fetch(self, name: str, offset: int, length: int) -> Fetched:
+        """Begin to fetch a part of a file; for who has a seat. Let go of before its turn it is not fetched."""
         future = self._pool.submit(self._fetch, name, offset, length)
         fetched = Fetched(future)
-        weakref.finalize(fetched, self._let_go, future, length).atexit = False
+        weakref.finalize(fetched, future.cancel).atexit = False
         return fetched
 
     def _fetch(self, name: str, offset: int, length: int) -> Handle:
-        handle = Handle(os.memfd_create("holdfast-chunk", os.MFD_CLOEXEC))
+        began_ns = time.perf_counter_ns()
         data = memoryview(self.store.read(name, offset, length))
+        self.health.was_read(time.perf_counter_ns() - began_ns)
+        handle = _Chunk(os.memfd_create("holdfast-chunk", os.MFD_CLOEXEC), self._loans.take(length))
         while data:
             data = data[os.write(handle.fd, data) :]
         return handle
 
-    def _let_go(self, future: Future[Handle], length: int) -> None:
-        """Nobody wants it any more. What is on its way takes its memory until it is there. No lock: this runs wherever
-        the last reference goes, which may be while this thread holds it."""
-        future.cancel()
-        future.add_done_callback(lambda _: self._freed.append(length))
-
-    def _count_freed(self) -> int:
-        while self._freed:
-            self._fetched_bytes -= self._freed.popleft()
-        return self._fetched_bytes
-
     def counts(self) -> dict[str, int]:
         """What the store did so far, by name."""
-        counts = self._store.counts if self._store is not None else Counts()
+        counts = self._opened.counts if self._opened is not None else Counts()
         return {
             "dfs_put_bytes": counts.put_bytes,
             "dfs_read_bytes": counts.read_bytes,
@@ -209,19 +272,23 @@ class Away:
             "dfs_failures": counts.failures,
         }
 
-    def was_crowded(self) -> bool:
-        """Whether somebody found no room to fetch since this was asked last."""
-        crowded, self._crowded = self._crowded, False
-        return crowded
-
     @property
     def fetched_bytes(self) -> int:
         """What is held for readers."""
-        with self._guard:
-            return self._count_freed()
+        return self._loans.bytes
+
+    @property
+    def hanging(self) -> bool:
+        """The store does not answer: whoever ends this process must not wait for its client."""
+        return self._opened is not None and self._opened.hanging
 
     def close(self) -> None:
-        """Let go of everything."""
-        if self._store is not None:
-            self._store.close()
+        """Let go of everything; what waits for the store ends with DfsError."""
+        self._closed = True
+        if self._watch is not None:
+            self._watch.stop()
+        if self._opened is not None:
+            self._opened.close()
+        if self._watch is not None:
+            self._watch.close()
         self._pool.shutdown(cancel_futures=True)

@@ -88,6 +88,9 @@ class AwaySearch:
                 if not self.problem and not self._closing.is_set():
                     _log.warning("files on the DFS cannot be looked for yet", extra={"why": str(error)})
                 self.problem = str(error)
+            except Exception as error:  # noqa: BLE001 - a bug must not end what a start waits for without a word
+                _log.exception("files on the DFS cannot be looked for")
+                self.problem = f"{type(error).__name__}: {error}"
             else:
                 self._over.set()
                 return

@@ -12,6 +12,7 @@ what the loop is told. Called by tiering.py.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from holdfast.common.errors import CorruptError, DfsError, HoldfastError
+from holdfast.common.errors import ConfigError, CorruptError, DfsError, HoldfastError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.worker.storage import layout
@@ -40,6 +41,8 @@ from holdfast.worker.storage.reduce_records import DataRecord, EpochRecord
 
 if TYPE_CHECKING:
     from holdfast.worker.storage.away import Away
+
+_log = logging.getLogger(__name__)
 
 #: What is copied at once.
 COPY_BYTES = 4 * MIB
@@ -74,10 +77,15 @@ class Move:
     problem: str = ""
     #: the target has no room: it is no fault of anybody
     full: bool = False
+    #: the DFS cannot be used: people are told by away_health.py, not for each file
+    unusable: bool = False
     #: it came about, but why the source still has the file; "" if it has not
     remains: str = ""
-    #: not wanted any more: the shuffle was forgotten
+    #: not wanted any more: its shuffle is being deleted, or this worker is ending
     dropped: bool = False
+    deleted: bool = False
+    #: it is on the DFS and being recorded: not before that can it be left alone by who drops it
+    recording: bool = False
     ended: threading.Event = field(default_factory=threading.Event)
 
 
@@ -128,7 +136,7 @@ class Mover:
 
     def away_is_well(self, now: float) -> bool:
         """Whether moves to the DFS should be tried; `now` as time.monotonic."""
-        return now >= self._away_not_before
+        return now >= self._away_not_before and self._away is not None and self._away.health.answers
 
     @property
     def busy(self) -> int:
@@ -137,8 +145,9 @@ class Mover:
             return len(self._waiting) + (self._running is not None)
 
     def drop(self, shuffle: ShuffleKey) -> None:
-        """Let go of a shuffle that is about to be deleted; returns when nothing of it is on its way, and nothing will
-        be until `forgotten` is called."""
+        """Let go of a shuffle that is about to be deleted; returns when nothing of it can come into a directory or an
+        index any more, and nothing will until `forgotten` is called. What is on its way to the DFS, which may hang, is
+        not waited for: it is removed there when it has come."""
         with self._guard:
             self._dropped.add(shuffle)
             for move in [move for move in self._waiting if move.key.shuffle == shuffle]:
@@ -147,7 +156,9 @@ class Mover:
                 self._end(move)
             running = self._running if self._running and self._running.key.shuffle == shuffle else None
             if running is not None:
-                running.dropped = True
+                running.dropped = running.deleted = True
+                if running.target is None and not running.recording:
+                    running = None
         if running is not None:
             running.ended.wait()
         with self._guard:  # its directories remove everything of it
@@ -194,8 +205,12 @@ class Mover:
         except (OSError, lmdb.Error, HoldfastError) as error:
             move.full = isinstance(error, OSError) and is_full(error)
             move.problem = f"{move.key} was not moved: {error}"
-            if isinstance(error, DfsError):
+            if isinstance(error, DfsError | ConfigError):
+                move.unusable = True
                 self._away_not_before = time.monotonic() + AWAY_PAUSE_SECONDS
+        except Exception as error:  # noqa: BLE001 - a bug costs this move, not all that come after it
+            _log.exception("a move ended in an error that is not known")
+            move.problem = f"{move.key} was not moved: {type(error).__name__}: {error}"
         with self._guard:
             self._running = None
             self._end(move)
@@ -233,15 +248,22 @@ class Mover:
     def _store_away(self, move: Move, path: Path, record: DataRecord) -> None:
         """Bring the bytes to the DFS and record them."""
         assert self._away is not None, "who moves to the DFS has one"
-        move.token = self._away.put(record, path)
         try:
-            if not move.dropped:
+            move.token = self._away.put(record, path)
+            with self._guard:
+                move.recording = not move.dropped
+            if move.recording:
                 self._record_away(move, record)
                 return
-        except (OSError, lmdb.Error, HoldfastError):
             self._away.discard(record.key, move.token)
+        except (OSError, lmdb.Error, HoldfastError):
+            if move.token:
+                self._away.discard(record.key, move.token)
             raise
-        self._away.discard(record.key, move.token)
+        finally:
+            if move.deleted:  # its folder may be gone already, and back again by this
+                self._away.drop(record.key.shuffle, sure=True)
+                self._away.remove_dropped()
 
     @staticmethod
     def _record_away(move: Move, record: DataRecord) -> None:
@@ -296,8 +318,10 @@ def _copy(disk: Disk, path: Path, move: Move, target: StorageDirectory, record: 
     final = target.root / sealed_path(move.key)
     new = final.with_name(final.name + MOVING_SUFFIX)
     limit = target.capacity_bytes
-    if limit and target.used_bytes - target.coming_bytes + move.size_bytes > limit:
-        raise FullError
+    taken = target.used_bytes - target.coming_bytes
+    spoken_for = target.reduce.pending_bytes + target.room.kept_bytes  # what seals will write
+    if limit and taken + spoken_for + move.size_bytes > limit:
+        raise FullError  # as where another file was to leave first, and did not
     target.count_sealed(move.key.shuffle, [])  # so that its folder goes with the shuffle, whatever becomes of this
     try:
         target.make_folder(folder)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,12 +112,13 @@ def _read_starts(examined: Examined) -> None:
             examined.notes.append(f"{path}: {error}")
 
 
-def decide_all(directories: Iterable[Examined], cluster_id: str, worker_name: str) -> list[Opening]:
+def decide_all(directories: Sequence[Examined], cluster_id: str, worker_name: str) -> list[Opening]:
     """Decide how each directory is opened; raises ConfigError with one sentence for those that are refused."""
     uids = {found.identity.worker_uid: found.root for found in directories if found.identity is not None}
     if len(uids) > 1:
         first, second = list(uids.values())[:2]
         raise ConfigError(f"the storage directories {first} and {second} belong to different workers")
+    _refuse_copies(directories)
     openings: list[Opening] = []
     for found in directories:
         identity = found.identity
@@ -136,6 +137,22 @@ def decide_all(directories: Iterable[Examined], cluster_id: str, worker_name: st
             )
         openings.append(opening)
     return openings
+
+
+def _refuse_copies(directories: Sequence[Examined]) -> None:
+    """Raise ConfigError if one directory was copied from another: their files have the same names, so each would be
+    taken for one that a kill left in two places while it moved, and would be removed from the first."""
+    known: dict[bytes, Path] = {}
+    for found in directories:
+        if found.identity is None:
+            continue
+        first = known.setdefault(found.identity.directory_id, found.root)
+        if first != found.root:
+            raise ConfigError(
+                f"the storage directory {found.root} is a copy of {first}, or that of this one: both have the id "
+                f"{found.identity.directory_id.hex()}. Keep the one that was used last in worker.directories and take "
+                "the other one out; for more room name an empty directory. Nothing in them was changed"
+            )
 
 
 def open_directory(

@@ -58,7 +58,9 @@ class Places:
         """
         known = self._known.get(key)
         place = known() if known is not None else None
-        if place is not None and place.record == record and place.path == path:
+        if place is not None and place.record == record:
+            # One for all, also if its file has moved and `moved` has yet to say so: else that one would not hear of it.
+            place.path, place.away, place.fetches = path, away, fetches
             return place
         place = SealedPlace(key, record, path, away, fetches)
         if self.rows + place.rows > ROWS_MAX:

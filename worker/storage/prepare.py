@@ -19,6 +19,7 @@ from holdfast.common.net.locks import HeldError, acquire
 from holdfast.worker.core.health import SECOND_NS, Limits
 from holdfast.worker.storage import names
 from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.paths import refuse_shared, unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +96,10 @@ class Pending:
 
 def prepare(settings: StoreSettings, disk: Disk | None = None) -> Pending:
     """Lock the directories (made if missing) and start the checks. Raises ConfigError."""
-    return Pending(settings, [_start(directory) for directory in settings.directories], disk)
+    refuse_shared([directory.path for directory in settings.directories])
+    locks = [_lock(number, directory.path) for number, directory in enumerate(settings.directories)]
+    started = [_start(directory, lock) for directory, lock in zip(settings.directories, locks, strict=True)]
+    return Pending(settings, started, disk)
 
 
 def lock_directory(root: str) -> Handle:
@@ -106,13 +110,16 @@ def lock_directory(root: str) -> Handle:
         raise ConfigError(f"the storage directory {root} is in use by {error}: stop it first") from None
 
 
-def _start(settings: DirectorySettings) -> Candidate:
-    root = settings.path
+def _lock(number: int, root: str) -> Handle:
     try:
         os.makedirs(root, exist_ok=True)
-        lock = lock_directory(root)
+        return lock_directory(root)
     except OSError as error:
-        raise ConfigError(f"the storage directory {root} cannot be used: {error.strerror}") from error
+        raise unusable(number, root, error) from error
+
+
+def _start(settings: DirectorySettings, lock: Handle) -> Candidate:
+    root = settings.path
     data_check = _check("data", root)  # takes longer as a rule
     index_check = _check("index", root) if os.path.exists(f"{root}/{names.INDEX_DATA}") else None
     return Candidate(settings, lock, index_check, data_check)

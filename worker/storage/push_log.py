@@ -113,7 +113,7 @@ class PushLog:
     @property
     def size_bytes(self) -> int:
         """Bytes of records in all segments."""
-        return sum(segment.end - RECORDS_AT for segment in self.segments.values())
+        return sum(segment.end - RECORDS_AT for segment in list(self.segments.values()))  # the mover asks, too
 
     @property
     def held_bytes(self) -> int:

@@ -15,13 +15,15 @@ import errno
 class Room:
     """Of one directory."""
 
-    __slots__ = ("left_bytes", "wanted_bytes")
+    __slots__ = ("kept_bytes", "left_bytes", "wanted_bytes")
 
     def __init__(self) -> None:
         #: None: without limit
         self.left_bytes: int | None = None
         #: the most that did not fit since there was room for it
         self.wanted_bytes = 0
+        #: what stays free of the capacity, for heads and footers
+        self.kept_bytes = 0
 
     def take(self, size: int) -> None:
         """So much is about to be written. Raises OSError EDQUOT if it does not fit."""

@@ -116,6 +116,7 @@ class Rooms:
         space = Space(limit, size, free, used, pending, reserve, share)
         # Not to the last byte: heads and footers of files are not taken from it.
         left = max(0, limit - used - pending - space.kept_free) if limit else None
+        directory.room.kept_bytes = space.kept_free
         directory.room.look(left, max(0, space.capacity - space.kept_free) * 3 // 4)
         return None if directory.problem else space
 

@@ -38,6 +38,7 @@ from holdfast.worker.core.space import Space
 from holdfast.worker.core.usage import Held
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
+from holdfast.worker.storage.away_health import DfsStatus
 from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.away_search import START_SECONDS, AwaySearch
 from holdfast.worker.storage.directory import StorageDirectory
@@ -195,9 +196,9 @@ class Store:
 
     def close(self) -> None:
         """Let running seals and moves end and give the directories back."""
-        self.mover.close()
         if self.away is not None:
-            self.away.close()
+            self.away.close()  # first: a move that waits for the DFS ends with it
+        self.mover.close()
         if self._search is not None:
             self._search.close()
         self.views.close()
@@ -208,6 +209,19 @@ class Store:
     def monitor(self, interval_seconds: float) -> Monitor:
         """What checks the disks of this store, not started yet."""
         return Monitor(self._directories, self._disk, interval_seconds)
+
+    def watch_away(self, interval_seconds: float) -> None:
+        """Look at the DFS, if there is one, now and so often; waits for nothing."""
+        if self.away is not None:
+            self.away.watch(interval_seconds)
+
+    def dfs(self) -> DfsStatus | None:
+        """The DFS as this worker sees it; None without one."""
+        if self.away is None:
+            return None
+        tables = [directory.tables for directory in self._directories]
+        size = sum(sum(list(each.away_bytes.values())) for each in tables)
+        return self.away.health.status(size, sum(len(files) for each in tables for files in list(each.away.values())))
 
     @property
     def hanging(self) -> bool:

@@ -307,7 +307,7 @@ class Tiering:
             if move.problem:
                 self.counts.failed += not move.full
                 file.not_before = self._now + PAUSE_SECONDS
-                if not move.full:
+                if not move.full and not move.unusable:
                     _log.warning("a file stays where it is", extra={"why": move.problem})
                 continue
             if move.remains:

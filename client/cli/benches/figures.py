@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.client.cli.output import in_seconds
 from holdfast.common.sizes import in_bytes
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 #: unit -> how people see a value of it
 _SHOWN: dict[str, Callable[[float], str]] = {
@@ -44,12 +47,14 @@ class Figure:
         """The figure for --json."""
         return {**asdict(self), "reached": self.reached}
 
-    def row(self) -> tuple[str, str, str, str, str]:
+    def row(self) -> tuple[str, str, str, Text, str]:
         """The figure for people: section, name, value, what was wanted, note."""
-        wanted = ""
+        from rich.text import Text
+
+        wanted = Text()
         if self.limit is not None:
-            mark = "[green]yes[/]" if self.reached else "[red]no[/]"
-            wanted = f"{'≤' if self.less_is_better else '≥'} {show(self.limit, self.unit)} {mark}"
+            wanted.append(f"{'≤' if self.less_is_better else '≥'} {show(self.limit, self.unit)} ")
+            wanted.append(*(("yes", "green") if self.reached else ("no", "red")))
         return self.section, self.name, show(self.value, self.unit), wanted, self.note
 
 

@@ -118,7 +118,7 @@ def check_installed() -> None:
     try:
         import pyspark  # noqa: F401
     except ImportError:
-        raise ConfigError("this drill needs PySpark: pip install 'holdfast[spark]'") from None
+        raise ConfigError("this drill needs PySpark: pip install '.[spark]' in a clone of Holdfast") from None
 
 
 def _basis(directory: Path) -> dict[str, str]:

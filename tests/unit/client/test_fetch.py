@@ -221,6 +221,37 @@ def test_a_living_worker_out_of_reach_is_not_waited_for_for_ever() -> None:
     assert "reachable" in str(failed.error)
 
 
+def test_what_a_worker_cannot_read_now_is_not_lost() -> None:
+    """Its DFS is not there: it is asked again for as long as a worker may be gone, and then the read ends with what it
+    said, but not as data lost. When the DFS is back in time the read goes on."""
+    for back in (True, False):
+        core = fetch((1,))
+        core.started()
+        alive, now, stream = {WorkerId(1): WorkerState.ALIVE}, 0, 0
+        for stream in range(2 * TRIES_MAX):
+            (ask,) = core.stream_failed(stream, error_for(Status.DISK_FAILED, "DFS not mounted"), now)
+            assert isinstance(ask, AskMasters)
+            now += GRACE // (2 * TRIES_MAX)
+            assert core.workers_known(alive, now) == [OpenStream(stream + 1, WorkerId(1), maps(0))]
+        if back:
+            assert core.file_complete(stream + 1, MapId(0)) == [CloseStream(stream + 1), Complete()]
+            continue
+        core.stream_failed(stream + 1, error_for(Status.DISK_FAILED, "DFS not mounted"), now)
+        (end,) = core.workers_known(alive, now + GRACE)
+        assert isinstance(end, Failed)
+        assert (type(end.error), end.error.status) == (GiveUpError, Status.DISK_FAILED)
+        assert "map 0 attempt 9 epoch 1 is not lost" in str(end.error)
+        assert "DFS not mounted" in str(end.error)
+
+
+def test_a_second_copy_is_read_where_the_first_cannot_be_now() -> None:
+    """At once, without a wait."""
+    core = fetch((1, 2))
+    core.started()
+    effects = core.stream_failed(0, error_for(Status.DISK_FAILED, "DFS not mounted"), 0)
+    assert OpenStream(1, WorkerId(2), maps(0)) in effects
+
+
 def test_silent_masters_do_not_stop_a_read() -> None:
     """While no master answers the workers are tried on, for as long as one may be gone."""
     core = fetch((1,))

@@ -2,7 +2,7 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,57 +28,11 @@ from holdfast.common.errors import AbortedError, ApplicationGoneError, CorruptEr
 from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, WorkerId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.reduce_layouts import Location
+from tests.unit.client.push_world import FULL, at, batches, locations, numbers, of, pushed, sent, session
 
 FRAME = FRAME_BYTES_MIN
 LOST = error_for(Status.UNAVAILABLE, "connection lost")
 SILENT = error_for(Status.OUTCOME_UNKNOWN, "no answer")
-
-
-def at(worker: int, epoch: int = 0, replica: int = NO_WORKER) -> Location:
-    return Location(Epoch(epoch), WorkerId(worker), WorkerId(replica))
-
-
-def locations(*places: Location, incarnation: int = 1) -> Locations:
-    workers = {worker for place in places for worker in (place.primary, place.replica)}
-    return Locations(places, {worker: Incarnation(incarnation) for worker in workers})
-
-
-def session(*places: Location, **options: Any) -> PushSession:
-    """An attempt whose partition 0, 1, … is at these places."""
-    return PushSession(locations(*places), where="shuffle s map 3 attempt 9", **options)
-
-
-def batches(*rows: tuple[int, int, int]) -> list[tuple[PartitionId, int, int]]:
-    return [(PartitionId(partition), number, size) for partition, number, size in rows]
-
-
-def of(kind: type[Any], effects: Iterable[object]) -> list[Any]:
-    return [effect for effect in effects if isinstance(effect, kind)]
-
-
-def sent(core: PushSession, effects: Iterable[object]) -> list[Send]:
-    """Give all the room that is asked for, until nothing more is."""
-    found: list[Send] = []
-    queue = list(effects)
-    while queue:
-        effect = queue.pop(0)
-        if isinstance(effect, Send):
-            found.append(effect)
-        elif isinstance(effect, Ask):
-            queue += core.room(effect.worker, effect.most)
-        core.check()
-    return found
-
-
-def numbers(frame: Send) -> list[tuple[int, int, int]]:
-    """(partition, epoch, number) of a frame's batches."""
-    return [(entry.partition, entry.epoch, entry.number) for entry in frame.entries]
-
-
-def pushed(core: PushSession, rows: Iterable[tuple[int, int, int]]) -> list[Send]:
-    """The frames of an attempt that has only these batches."""
-    effects = core.added(batches(*rows))
-    return sent(core, [*effects, *core.finished()])
 
 
 def test_an_attempt_without_batches_is_done() -> None:
@@ -379,123 +333,6 @@ def test_revives_without_progress_are_budgeted() -> None:
     assert pauses == sorted(pauses)
 
 
-FULL = "no worker has room: worker w1: /data (SSD) 512.0 MiB used of 512.0 MiB"
-
-
-def starve(core: PushSession, effects: Sequence[object], seconds: float) -> tuple[list[object], float]:
-    """Answer every Revive with "no room", until the attempt ends or the pauses come to so much; the last effects."""
-    waited = 0.0
-    while waited < seconds and not of(Failed, effects):
-        for wake in of(Wake, effects):
-            waited += wake.after_ns / 1e9
-            effects = core.woken(None)
-        assert of(Revive, effects)
-        effects = core.revived([], {}, FULL)
-        core.check()
-    return list(effects), waited
-
-
-def test_without_room_the_masters_are_asked_until_the_grace_is_over() -> None:
-    """While no worker has room nothing but time is spent; then the attempt ends with the limits that were met."""
-    core = session(at(1), revives_max=2, no_room_grace_ns=100 * 10**9)
-    (frame,) = pushed(core, [(0, 0, 10)])
-    effects, waited = starve(core, core.answered(frame.frame, [(0, Status.HARD_SPLIT)]), 1_000)
-    (end,) = of(Failed, effects)
-    assert isinstance(end.error, NoRoomError)
-    assert str(end.error) == f"shuffle s map 3 attempt 9: waited {waited:.0f} s for room for 1 partitions. {FULL}"
-    assert 100 <= waited < 103
-
-
-def test_room_that_comes_back_is_used() -> None:
-    """Within the grace the first place that is made takes the batches, with the budget for revives untouched."""
-    core = session(at(1), revives_max=2, no_room_grace_ns=100 * 10**9)
-    (frame,) = pushed(core, [(0, 0, 10), (0, 1, 10)])
-    effects, _ = starve(core, core.answered(frame.frame, [(0, Status.HARD_SPLIT), (1, Status.HARD_SPLIT)]), 90)
-    assert of(Wake, effects)
-    assert of(Revive, core.woken(None))
-    (frame,) = sent(core, core.revived([(PartitionId(0), at(1, 1))], {}))
-    assert numbers(frame) == [(0, 1, 0), (0, 1, 1)]
-    effects, waited = starve(core, core.answered(frame.frame, [(0, Status.HARD_SPLIT)]), 90)
-    assert waited >= 90
-    assert not of(Failed, effects), "one batch was kept: all begins anew"
-    core.woken(None)
-    (frame,) = sent(core, core.revived([(PartitionId(0), at(2, 2))], {}))
-    assert of(Done, core.answered(frame.frame, []))
-
-
-def test_room_that_takes_nothing_does_not_renew_the_grace() -> None:
-    """A worker that says it has room and refuses at once: the waiting goes on where it was, and the budget counts."""
-    core = session(at(1), no_room_grace_ns=100 * 10**9)
-    (frame,) = pushed(core, [(0, 0, 10)])
-    effects: Sequence[object] = core.answered(frame.frame, [(0, Status.HARD_SPLIT)])
-    for epoch in (1, 2):
-        effects, _ = starve(core, effects, 45)
-        assert of(Revive, core.woken(None))
-        (frame,) = sent(core, core.revived([(PartitionId(0), at(1, epoch))], {}))
-        effects = list(core.answered(frame.frame, [(0, Status.HARD_SPLIT)]))
-    effects, waited = starve(core, effects, 45)
-    assert of(Failed, effects)
-    assert waited < 15
-
-
-def refuse(core: PushSession, frame: int, status: Status, epoch: int) -> tuple[list[object], int]:
-    """Refuse the batch of a frame and make it the place of this epoch; the last effects, and the pause before."""
-    effects: Sequence[object] = core.answered(frame, [(0, status)])
-    paused = 0
-    for wake in of(Wake, effects):
-        paused += wake.after_ns
-        effects = core.woken(None)
-    if not of(Failed, effects):
-        assert of(Revive, effects)
-        effects = core.revived([(PartitionId(0), at(1, epoch))], {WorkerId(1): Incarnation(1)})
-    core.check()
-    return list(effects), paused
-
-
-def test_a_worker_that_says_so_before_the_masters_know_costs_no_revives() -> None:
-    """The masters make place after place on a worker that has no room: only the grace ends that."""
-    core = session(at(1), revives_max=2, no_room_grace_ns=100 * 10**9)
-    (frame,) = pushed(core, [(0, 0, 10)])
-    effects: list[object] = []
-    waited = epoch = 0
-    while not of(Failed, effects):
-        epoch += 1
-        effects, paused = refuse(core, frame.frame, Status.NO_ROOM, epoch)
-        waited += paused
-        if not of(Failed, effects):
-            (frame,) = sent(core, effects)
-    (end,) = of(Failed, effects)
-    why = "worker 1 said NO_ROOM. See `holdfast workers`."
-    told = f"waited {waited / 1e9:.0f} s for room for 1 partitions. {why}"
-    assert str(end.error) == f"shuffle s map 3 attempt 9: {told}"
-    assert 100 <= waited / 1e9 < 103
-
-
-def test_a_place_without_room_is_no_broken_one() -> None:
-    """Among refusals for want of room others do not add up to the budget."""
-    core = session(at(1), revives_max=3)
-    (frame,) = pushed(core, [(0, 0, 10)])
-    for epoch in range(1, 21):
-        status = Status.NO_ROOM if epoch % 2 else Status.HARD_SPLIT
-        effects, _ = refuse(core, frame.frame, status, epoch)
-        (frame,) = sent(core, effects)
-
-
-def test_places_of_others_are_used_while_there_is_no_room() -> None:
-    """An answer that names places for some partitions only: those go on, the others wait without spending revives."""
-    core = session(at(1), at(1), revives_max=1)
-    (frame,) = pushed(core, [(0, 0, 10), (1, 0, 10)])
-    core.answered(frame.frame, [(0, Status.HARD_SPLIT), (1, Status.HARD_SPLIT)])
-    effects = core.revived([(PartitionId(1), at(2, 1))], {}, FULL)
-    assert not of(Failed, effects)
-    assert [wake.worker for wake in of(Wake, effects)] == [None]
-    (frame,) = sent(core, effects)
-    assert numbers(frame) == [(1, 1, 0)]
-    core.answered(frame.frame, [])
-    (revive,) = of(Revive, core.woken(None))
-    assert [row[0] for row in revive.failed] == [0]
-
-
 def test_an_accepted_batch_renews_the_budget() -> None:
     """A partition that is moved often but gets on is not given up."""
     core = session(at(1), revives_max=2)
@@ -574,7 +411,14 @@ class World:
             status = Status.OK
             if self.rng.random() < 0.2:
                 status = self.rng.choice(
-                    [Status.HARD_SPLIT, Status.SOFT_SPLIT, Status.SLOW_DOWN, Status.BUSY, Status.REPLICA_FAILED]
+                    [
+                        Status.HARD_SPLIT,
+                        Status.NO_ROOM,
+                        Status.SOFT_SPLIT,
+                        Status.SLOW_DOWN,
+                        Status.BUSY,
+                        Status.REPLICA_FAILED,
+                    ]
                 )
                 statuses.append((index, status))
             if status in (Status.OK, Status.SOFT_SPLIT, Status.SLOW_DOWN):

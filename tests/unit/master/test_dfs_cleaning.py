@@ -11,9 +11,11 @@ from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import DfsError
 from holdfast.common.ids import Instance, ShuffleKey
+from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
 from holdfast.master.service import dfs_cleaning
 from holdfast.master.service.dfs_cleaning import DfsCleaner
+from holdfast.master.service.leader import Report
 from tests.unit.master.build import I1, I2, Log, application, key, shuffle, sixteen, worker
 
 CLUSTER = "c1"
@@ -28,6 +30,7 @@ class FakeLeader:
         self.config = from_tables({"cluster": {"id": CLUSTER}, "dfs": table})
         self.listeners: list[Any] = []
         self.now = 10**12
+        self.reports: dict[int, Report] = {}
         self.confirmations = 0
 
     async def confirmed(self, read):
@@ -174,6 +177,41 @@ def test_a_store_that_is_gone_is_no_empty_store(world):
         world.round(GRACE_NS)
     world.folder.with_name("away").rename(world.folder)
     assert world.round() == set()
+
+
+def test_a_fresh_cluster_is_no_failure(world, caplog):
+    """Before a worker has left the marker there is nothing to clean, and nothing to tell; once a worker says that its
+    DFS is well, a store without marker is another one, and that is told and counted."""
+    (world.folder / names.marker(CLUSTER)).unlink()
+    table = {"url": str(world.folder), "clean_every": "100ms"}
+    world.leader.config = from_tables({"cluster": {"id": CLUSTER}, "dfs": table})
+    world.leader.watch = lambda task: None
+    world.leader.reports[1] = Report(1, pb.HeartbeatRequest(dfs=pb.Dfs(state="failing", problem="no answer")))
+    looks = 0
+
+    class Counting(DfsStore):
+        def is_marked(self) -> bool:
+            nonlocal looks
+            found = super().is_marked()
+            looks += 1
+            return found
+
+    async def story():
+        from tests.support.waiting import wait_until_async
+
+        cleaner = DfsCleaner(world.leader, Counting(world.leader.config.dfs, CLUSTER))
+        [lead] = world.leader.listeners[-1:]
+        lead(True)
+        await wait_until_async(lambda: looks >= 3, "three looks")
+        assert (cleaner.counts.failures, cleaner.counts.rounds) == (0, 0)
+        assert not [record for record in caplog.records if "cannot clean" in record.message]
+        world.leader.reports[1] = Report(1, pb.HeartbeatRequest(dfs=pb.Dfs(state="well")))
+        await wait_until_async(lambda: cleaner.counts.failures, "a failure to be counted")
+        assert [record for record in caplog.records if "cannot clean" in record.message]
+        lead(False)
+        cleaner.close()
+
+    asyncio.run(story())
 
 
 def test_it_runs_while_this_master_leads_and_no_longer(world):

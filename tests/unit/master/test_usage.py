@@ -58,13 +58,32 @@ def test_row_42_the_user_who_is_over_is_told_the_largest_application() -> None:
     found = usage((1, row(I1, GIB, 9, s3=(GIB, 9))), (1, row(I2, 2 * GIB, 1, s4=(2 * GIB, 1))))
     assert refusal(found, user=Limits(3 * GIB)).startswith(
         'user "ann" holds 3.0 GiB of 3.0 GiB that this user may have, in 2 applications; largest: application "adhoc" '
-        f"({I2.hex()[:8]}) with 2.0 GiB in 1 files, largest: shuffle 4 with 2.0 GiB in 1 files. "
+        f"({I2.hex()[:8]}) with 2.0 GiB in 1 file, largest: shuffle 4 with 2.0 GiB in 1 file. "
     )
     told = refusal(found, user=Limits(0, 10))
     assert "10 files of 10" in told
     assert 'application "nightly"' in told
     assert refusal(found, user=Limits(4 * GIB, 11)) == ""
     assert refusal(Usage(), Limits(1, 1), Limits(1, 1)) == ""
+
+
+@pytest.mark.parametrize(
+    ("application", "user", "own_row", "key"),
+    [
+        (Limits(GIB), NONE, False, "application_bytes in [quota]"),
+        (Limits(0, 1), NONE, False, "application_files in [quota]"),
+        (NONE, Limits(GIB), False, "user_bytes in [quota]"),
+        (NONE, Limits(0, 1), False, "user_files in [quota]"),
+        (NONE, Limits(GIB), True, 'bytes of user "ann" in quota.users'),
+        (NONE, Limits(0, 1), True, 'files of user "ann" in quota.users'),
+    ],
+)
+def test_a_refusal_names_the_key(application: Limits, user: Limits, own_row: bool, key: str) -> None:
+    """Whoever reads it knows which key of the masters says the limit; one who uses Spark, what to do in Spark."""
+    told = exceeded(usage((1, row(I1, GIB))), A, application, "ann", [A], user, own_row)
+    assert told.endswith(f"ask for more: {key} of the masters")
+    assert ("unpersist" in told) == any(application)
+    assert "in 1 applications" not in told
 
 
 @pytest.mark.parametrize("limits", [Limits(GIB), Limits(0, 1)])

@@ -19,11 +19,12 @@ from holdfast.common.messages import StreamCredit
 from holdfast.common.net.frames import FileRange
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
 from holdfast.common.settings import Duration
+from holdfast.worker.core.seats import Seat
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.server.stream_service import StreamService
-from holdfast.worker.storage.away import Away, Fetched
+from holdfast.worker.storage.away import Away
 from holdfast.worker.storage.moving import Move
 from tests.support.reduce_data import Writer
 from tests.support.waiting import wait_until_async
@@ -49,6 +50,8 @@ class Connection:
         self.frames: list[tuple[int, bytes, bytes]] = []
         #: nothing is read meanwhile
         self.held = False
+        #: frames that were sent by sendfile
+        self.ranges = 0
 
     def cork(self) -> None:
         pass
@@ -74,12 +77,18 @@ class Connection:
         self.frames.append((status, meta, body))
 
     def send_range(self, kind: FrameType, request: int, meta: bytes, part: FileRange) -> None:
+        self.ranges += 1
         self.frames.append((0, meta, os.pread(part.fileno, part.count, part.offset)))
 
     @property
     def ended(self) -> bool:
         """Whether the last frame has come."""
-        return any(status or ChunksData.decode(meta).flags & ChunkFlag.END for status, meta, _ in self.frames)
+        return self.ends > 0
+
+    @property
+    def ends(self) -> int:
+        """How many streams have ended."""
+        return sum(bool(status or ChunksData.decode(meta).flags & ChunkFlag.END) for status, meta, _ in self.frames)
 
     def contents(self) -> dict[int, bytes]:
         """What came of each file."""
@@ -126,6 +135,9 @@ class World:
         standing = Standing("c", "w", self.store.incarnation, WorkerId(1))
         self.service = StreamService(self.store, standing, Counters(), Faults())
         self.connections = 0
+        #: seconds for who has a seat
+        self.now = 0.0
+        self.away.seats.clock = lambda: int(self.now * 1e9)
 
     @property
     def away(self) -> Away:
@@ -133,23 +145,30 @@ class World:
         assert self.store.away is not None
         return self.store.away
 
-    def take_room(self) -> Fetched:
-        """Somebody else has fetched a little: there is room for the small partition, and not for the large one."""
-        place = self.store.reduce.chunks(SHUFFLE, 1, 0)
-        fetched = self.away.fetch(place.path, 0, 1)
-        assert fetched is not None
-        return fetched
+    def take_room(self) -> Seat:
+        """Somebody else has a seat, and there is room for no other."""
+        seat = Seat(self.away.seats, lambda: None, LARGE)
+        assert seat.take()
+        return seat
 
-    def open(self, maps: tuple[int, int] = EVERYTHING, credit: int = 64 * MIB) -> Connection:
-        """Open a stream of both partitions on a connection of its own."""
-        self.connections += 1
-        connection = Connection(self.connections)
+    def open(
+        self, maps: tuple[int, int] = EVERYTHING, credit: int = 64 * MIB, on: Connection | None = None
+    ) -> Connection:
+        """Open a stream of both partitions, on a connection of its own if none is given."""
+        self.connections += on is None
+        connection = on or Connection(self.connections)
         request = ChunksOpen(
             shuffle=SHUFFLE, map_begin=maps[0], map_end=maps[1], credit_bytes=credit, files=[(0, 0, 0), (1, 0, 0)]
         )
         header = FrameHeader(FrameType.CHUNKS_OPEN, 0, 7, 0, 0, 0, 0)
         self.service.open_chunks(cast("Any", connection), header, request.encode())
         return connection
+
+    async def nothing_is_held(self, streams: int = 0) -> None:
+        """Wait until all that was fetched is let go of; so many streams are still open."""
+        await wait_until_async(lambda: not self.away.fetched_bytes, "the memory of what was fetched")
+        assert (self.away.seats.held_bytes, len(self.service.streams)) == (0, streams)
+        self.away.seats.check()
 
     def credit(self, connection: Connection, size: int) -> None:
         """The reader gives credit."""
@@ -179,29 +198,32 @@ def test_opening_never_waits_for_room(tmp_path: Path, maps: tuple[int, int]) -> 
         connection = world.open(maps)
         assert connection.opened
         assert not connection.held
-        await wait_until_async(world.away.was_crowded, "a look for room")
+        await wait_until_async(lambda: world.away.seats.crowded, "a look for room")
         assert not connection.frames
-        del other
+        other.leave()
         await wait_until_async(lambda: connection.ended, "the end of the stream")
         assert connection.contents() == (world.data if maps == EVERYTHING else world.mine)
-        assert (world.away.fetched_bytes, len(world.service.streams)) == (0, 0)
+        await world.nothing_is_held()
         world.store.close()
 
     run(story())
 
 
-def test_nothing_is_fetched_before_what_is_sent_first(tmp_path: Path) -> None:
-    """A stream whose first chunk finds no room does not take what is left of it for the second one."""
+@pytest.mark.parametrize("maps", [EVERYTHING, (2, 3)])
+@pytest.mark.parametrize("shared", [False, True])
+def test_many_that_read_at_once_all_end(tmp_path: Path, maps: tuple[int, int], shared: bool) -> None:
+    """With room for one at a time, on one connection or on many: nobody holds room while it waits for more."""
 
     async def story() -> None:
         world = World(tmp_path)
-        other = world.take_room()
-        connection = world.open()
-        for _ in range(3):
-            await wait_until_async(world.away.was_crowded, "a look for room")
-        assert world.away.fetched_bytes == 1
-        del other
-        await wait_until_async(lambda: connection.ended, "the end of the stream")
+        first = world.open(maps)
+        connections = [first] + [world.open(maps, on=first if shared else None) for _ in range(39)]
+        ends = {id(connection): connection for connection in connections}.values()
+        await wait_until_async(lambda: sum(one.ends for one in ends) == 40, "the ends of all streams")
+        sent = sum(len(body) for one in ends for _, _, body in one.frames)
+        wanted = world.data if maps == EVERYTHING else world.mine
+        assert sent == 40 * sum(map(len, wanted.values()))
+        await world.nothing_is_held()
         world.store.close()
 
     run(story())
@@ -215,31 +237,69 @@ def test_a_stream_of_nothing_ends(tmp_path: Path) -> None:
         connection = world.open((3, 4))
         await wait_until_async(lambda: connection.ended, "the end of the stream")
         assert connection.contents() == {}
-        assert (world.away.fetched_bytes, len(world.service.streams)) == (0, 0)
+        await world.nothing_is_held()
         world.store.close()
 
     run(story())
 
 
-def test_a_reader_that_gives_no_credit_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """What was fetched for it goes when others find no room, and is fetched again when it goes on."""
+@pytest.mark.parametrize("maps", [EVERYTHING, (2, 3)])
+def test_a_reader_that_gives_no_credit_keeps_nobody_waiting(tmp_path: Path, maps: tuple[int, int]) -> None:
+    """What was fetched for it goes when others find no room, and is fetched again when it goes on where it was."""
+
+    async def story() -> None:
+        world = World(tmp_path)
+        first = world.open(maps, credit=1_000)
+        await wait_until_async(lambda: first.frames, "the first frame")
+        second = world.open(maps)
+        await wait_until_async(lambda: world.away.seats.crowded, "a look for room")
+        assert not second.frames
+        world.now += 1
+        await wait_until_async(lambda: second.ended, "the end of the second stream")
+        wanted = world.data if maps == EVERYTHING else world.mine
+        assert second.contents() == wanted
+        world.credit(first, 64 * MIB)
+        await wait_until_async(lambda: first.ended, "the end of the first stream")
+        assert first.contents() == wanted
+        await world.nothing_is_held()
+        world.store.close()
+
+    run(story())
+
+
+def test_a_reader_that_takes_nothing_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """It has given credit and does not read: frames that wait to be sent hold nothing of what was fetched."""
 
     async def story() -> None:
         world = World(tmp_path)
         first = world.open(credit=1_000)
         await wait_until_async(lambda: first.frames, "the first frame")
-        second = world.open()
-        await wait_until_async(lambda: second.opened and world.away._crowded, "a look for room")
-        world.service.tick(1)
-        await wait_until_async(lambda: world.away._crowded, "a look for room")
-        assert not second.frames
-        world.service.tick(2)
-        await wait_until_async(lambda: second.ended, "the end of the second stream")
-        assert second.contents() == world.data
+        first.crowded = True
         world.credit(first, 64 * MIB)
-        await wait_until_async(lambda: first.ended, "the end of the first stream")
-        assert first.contents() == world.data
-        assert world.away.fetched_bytes == 0
+        second = world.open()
+        await wait_until_async(lambda: world.away.seats.crowded, "a look for room")
+        world.now += 1
+        await wait_until_async(lambda: second.ended, "the end of the second stream")
+        assert not first.ranges
+        await world.nothing_is_held(streams=1)
+        world.store.close()
+
+    run(story())
+
+
+def test_a_stream_that_is_closed_gives_its_seat_back(tmp_path: Path) -> None:
+    """Its reader closes it, or its connection is lost: who waits goes on at once."""
+
+    async def story() -> None:
+        world = World(tmp_path)
+        first, second = world.open(credit=1_000), world.open(credit=1_000)
+        await wait_until_async(lambda: first.frames, "the first frame")
+        world.service.close(cast("Any", first), StreamCredit(stream=first.opened[0].stream, credit_bytes=0).encode())
+        await wait_until_async(lambda: second.frames, "a frame of the second")
+        third = world.open()
+        world.service.lost(cast("Any", second))
+        await wait_until_async(lambda: third.ended, "the end of the third")
+        await world.nothing_is_held()
         world.store.close()
 
     run(story())
@@ -259,7 +319,7 @@ def test_what_the_dfs_has_lost_is_lost(tmp_path: Path) -> None:
         connection = world.open()
         await wait_until_async(lambda: connection.ended, "the end of the stream")
         assert [status for status, _, _ in connection.frames] == [Status.DATA_LOST]
-        assert world.away.fetched_bytes == 0
+        await world.nothing_is_held()
         world.store.close()
 
     run(story())

@@ -136,16 +136,15 @@ def test_an_idle_stream_expires_and_a_busy_one_does_not(streams: Streams) -> Non
     assert streams.tick(IDLE_NS_MAX) == [(1, idle)]
 
 
-def test_a_stream_is_stalled_when_a_tick_went_by_without_credit(streams: Streams) -> None:
-    """Not while it has credit, not right after it was given or used up; credit ends it."""
-    mine, rich = streams.open(1, 100), streams.open(1, 100)
+def test_streams_with_credit_are_ready(streams: Streams) -> None:
+    """Those of the connection, until they have used it up; credit makes them ready again."""
+    mine, _ = streams.open(1, 100), streams.open(1, 100)
+    streams.open(2, 100)
+    assert streams.ready(1) == 2
     streams.sent(mine, 100)
-    assert streams.stalled() == []
-    streams.tick(1)
-    assert streams.stalled() == [mine]
+    assert streams.ready(1) == 1
     streams.credit(1, mine, 5)
-    assert streams.stalled() == []
-    assert streams.turn(1) == (rich, 100)
+    assert (streams.ready(1), streams.ready(2), streams.ready(3)) == (2, 1, 0)
 
 
 @pytest.mark.parametrize("seed", range(10))

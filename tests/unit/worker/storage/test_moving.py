@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,24 @@ def test_whoever_reads_goes_on(tmp_path: Path) -> None:
         assert not os.path.exists(before)
         assert data + file.read() == Path(place.path).read_bytes()
     assert world.store.reduce.chunks(SHUFFLE, 0, 0) is place
+
+
+def test_who_comes_between_the_record_and_the_word_shares_the_place(tmp_path: Path) -> None:
+    """A second stream opens when the new place is recorded and readers are not told yet: the first goes on."""
+    world = tiered(tmp_path)
+    first = [world.store.reduce.chunks(SHUFFLE, partition, 0) for partition in range(PARTITIONS)]
+    second = []
+
+    def on_loop(act: Callable[[], None]) -> None:
+        second.extend([world.store.reduce.chunks(SHUFFLE, partition, 0) for partition in range(PARTITIONS)])
+        act()
+
+    world.store.mover.on_loop = on_loop
+    move_all(world)
+    assert all(os.path.exists(place.path) for place in (*first, *second))
+    second.clear()
+    move_all(world, 1, 0)
+    assert all(os.path.exists(place.path) for place in (*first, *second))
 
 
 def test_a_move_up_is_a_move(tmp_path: Path) -> None:
@@ -218,6 +237,33 @@ def test_a_target_without_room_leaves_the_file_where_it_is(tmp_path: Path, full:
     assert one.problem
     assert (files_in(world, 0), everything(world)) == (here, EXPECTED)
     assert world.store._directories[1].coming_bytes == 0
+
+
+def test_what_the_log_has_yet_to_write_is_no_room_for_moves(tmp_path: Path) -> None:
+    """A file that fits only beside the log, and not beside what a seal will write out of it, stays where it is; with
+    that room too it moves, and the seal that follows keeps the capacity."""
+    world = World(tmp_path, tiers=["MEMORY", "SSD"])
+    world.core.rooms = [True, False]
+    fill(world, Writer(SHUFFLE), PARTITIONS)
+    assert {answer.status for answer in world.seal(EPOCHS, final=False)} == {Status.OK}
+    (key, size), *_ = here = files_in(world, 0)
+    world.core.rooms = [False, True]
+    late = Writer(SHUFFLE, map=1, attempt=1)
+    assert world.push(late, [late.batch(1, bytes(20_000), epoch=1)]) == {}
+    target = world.store._directories[1]
+    pending = target.reduce.pending_bytes
+    assert pending > 20_000
+    target.room.kept_bytes = 1_000
+    target.capacity_bytes = target.used_bytes + size + pending + 999
+    for moves in (False, True):
+        one = move(world, key, size)
+        assert world.store.mover.start(one)
+        assert one.ended.wait(30)
+        assert (one.full, not one.problem, (key, size) in files_in(world, 0)) == (not moves, moves, not moves)
+        target.capacity_bytes += 1
+    assert [answer.status for answer in world.seal([(1, 1)])] == [Status.OK]
+    assert target.used_bytes <= target.capacity_bytes
+    assert (everything(world), len(here)) == (EXPECTED, 2)
 
 
 def test_a_damaged_file_stays_where_it_is(tmp_path: Path) -> None:

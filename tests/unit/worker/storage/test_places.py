@@ -38,6 +38,17 @@ def test_who_reads_the_same_epoch_shares_its_place() -> None:
     assert (places.rows, len(places)) == (0, 0)
 
 
+def test_who_comes_while_a_file_moves_does_not_hide_who_was_there() -> None:
+    """A second reader finds the file where it is by now, before readers are told: both have one place, and it hears of
+    every later move."""
+    places = Places()
+    one = places.share(key(0), record(3), "disk")
+    assert places.share(key(0), record(3), "name", away=True) is one
+    assert (one.path, one.away) == ("name", True)
+    places.moved(key(0), "other", None, away=False)
+    assert (one.path, one.away) == ("other", False)
+
+
 def test_places_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the bound a new place is BUSY, a shared one is not, and one that was let go makes room."""
     monkeypatch.setattr(module, "ROWS_MAX", 2 * PLACE_ROWS + 6)

@@ -129,7 +129,7 @@ final class RandomStories {
         int[] indices = new int[frame.count()];
         int[] statuses = new int[frame.count()];
         int count = 0;
-        int[] some = {Status.HARD_SPLIT, Status.SOFT_SPLIT, Status.SLOW_DOWN, Status.BUSY, Status.REPLICA_FAILED};
+        int[] some = {Status.HARD_SPLIT, Status.NO_ROOM, Status.SOFT_SPLIT, Status.SLOW_DOWN, Status.BUSY, Status.REPLICA_FAILED};
         for (int each = 0; each < frame.count(); each++) {
             int status = random.nextInt(5) == 0 ? some[random.nextInt(some.length)] : Status.OK;
             if (status != Status.OK) {

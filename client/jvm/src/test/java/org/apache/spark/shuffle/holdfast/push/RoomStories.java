@@ -13,7 +13,7 @@ import org.apache.spark.shuffle.holdfast.push.PushEffect.Wake;
 import org.apache.spark.shuffle.holdfast.wire.Location;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
-/** What a session does while no worker has room, as stories: those of tests/unit/client/test_push.py. Told by {@link PushCoreMain}. */
+/** What a session does while no worker has room, as stories: those of tests/unit/client/test_push_room.py. Told by {@link PushCoreMain}. */
 final class RoomStories {
     private static final String FULL = "no worker has room: worker w1: /data (SSD) 512.0 MiB used of 512.0 MiB";
     private static final long NS = 1_000_000_000L;

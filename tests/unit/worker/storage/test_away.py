@@ -1,0 +1,257 @@
+"""The worker and its DFS: what hangs there holds nothing up, what is deleted is let go of, another DFS is refused."""
+
+import dataclasses
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common.config import DfsSection
+from holdfast.common.dfs.store import DfsStore
+from holdfast.common.dfs.uploads import upload
+from holdfast.common.errors import ConfigError, Status
+from holdfast.common.settings import Duration
+from holdfast.worker.storage import away_search
+from holdfast.worker.storage.away import Away
+from holdfast.worker.storage.away_search import AwaySearch
+from holdfast.worker.storage.footers import read_data_footer
+from holdfast.worker.storage.moving import Move
+from tests.support.reduce_data import Writer
+from tests.support.waiting import wait_until
+from tests.unit.worker.storage.reduce_world import SHUFFLE, World, fill
+
+PARTITIONS = 6
+
+
+class DfsWorld(World):
+    """A worker with a disk and a folder that is its DFS; a pack file and a partition file are sealed."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, tiers=["SSD"])
+        self.use("dfs")
+        fill(self, Writer(SHUFFLE), PARTITIONS)
+        answers = self.seal([(partition, 0) for partition in range(PARTITIONS)])
+        assert {answer.status for answer in answers} == {Status.OK}
+
+    def use(self, folder: str) -> None:
+        """Start anew with another `[dfs] url`."""
+        self.url = self.root / folder
+        self.url.mkdir(exist_ok=True)
+        section = DfsSection(url=str(self.url), retry_window=Duration(0))
+        self.settings = dataclasses.replace(
+            self.settings, open_away=lambda uid: Away(lambda: DfsStore(section, "c"), "c", uid)
+        )
+        self.restart()
+
+    @property
+    def away(self) -> Away:
+        """The part of the DFS."""
+        assert self.store.away is not None
+        return self.store.away
+
+    def moves(self) -> list[Move]:
+        """A move to the DFS for every sealed file."""
+        (directory,) = self.store._directories
+        with directory.index.reading() as reader:
+            files = sorted(reader.data_files(), key=str)
+        return [Move(key, size, directory, None, directory) for key, size in files]
+
+    def move_all(self) -> None:
+        """Carry them out, in this thread."""
+        for move in self.moves():
+            self.store.mover.carry_out(move)
+
+    def on_dfs(self) -> list[Path]:
+        """Sealed files that are there."""
+        return [path for path in self.url.rglob("*") if path.is_file() and path.name != "holdfast-store"]
+
+
+class Hanging:
+    """Something that hangs."""
+
+    def __init__(self) -> None:
+        self._entered, self._release = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        """Called in what hangs."""
+        self._entered.set()
+        self._release.wait()
+
+    def entered(self) -> None:
+        """Wait until it hangs."""
+        wait_until(self._entered.is_set, "a call that hangs")
+
+    def go_on(self) -> None:
+        """It hangs no more."""
+        self._release.set()
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
+    """Uploads hang."""
+    hanging = Hanging()
+
+    def hang(*args: Any) -> None:
+        hanging.wait()
+        upload(*args)
+
+    monkeypatch.setattr("holdfast.common.dfs.store.upload", hang)
+    yield hanging
+    hanging.go_on()
+
+
+def in_time(act: Any, what: str) -> None:
+    """Run something that must not wait for what hangs."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), f"{what} waits for what hangs"
+
+
+def test_a_worker_ends_while_an_upload_hangs(tmp_path: Path, hanging: Hanging) -> None:
+    """Closing ends the move; the file is where it was, and is read after a start."""
+    world = DfsWorld(tmp_path)
+    move = world.moves()[0]
+    world.store.mover.start(move)
+    hanging.entered()
+    in_time(world.store.close, "closing")
+    assert move.ended.is_set()
+    assert world.away.hanging  # so that its process does not wait for the client either
+    hanging.go_on()
+    wait_until(lambda: not world.away.hanging, "the end of the upload")
+    world.start()
+    assert [bool(world.read(partition)) for partition in range(PARTITIONS)] == [True] * PARTITIONS
+    world.store.close()
+
+
+def test_a_worker_ends_while_its_dfs_hangs_from_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not known yet whether it is the right one: that is not waited for either."""
+    hanging = Hanging()
+    monkeypatch.setattr(DfsStore, "_write_marker", lambda *_: hanging.wait())
+    world = DfsWorld(tmp_path)
+    world.store.mover.start(world.moves()[0])
+    hanging.entered()
+    in_time(world.store.close, "closing")
+    hanging.go_on()
+
+
+def test_a_shuffle_is_deleted_while_an_upload_of_it_hangs(tmp_path: Path, hanging: Hanging) -> None:
+    """Nobody waits for the DFS; when the file has come there after all it is removed, and no index has it."""
+    world = DfsWorld(tmp_path)
+    move = world.moves()[0]
+    world.store.mover.start(move)
+    hanging.entered()
+    in_time(lambda: world.store.forget([SHUFFLE]), "deleting")
+    assert not move.ended.is_set()
+    hanging.go_on()
+    wait_until(move.ended.is_set, "the end of the move")
+    assert world.on_dfs() == []
+    (directory,) = world.store._directories
+    with directory.index.reading() as reader:
+        assert (list(reader.away_files()), world.store.shuffles()) == ([], [])
+    world.store.close()
+
+
+def test_an_error_that_nobody_thought_of_costs_one_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged with where it came from; the move failed, others go on, and deleting waits for none of it."""
+    world, errors = DfsWorld(tmp_path), [ValueError("planted")]
+
+    def read_once(*args: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return read_data_footer(*args)
+
+    monkeypatch.setattr("holdfast.worker.storage.moving.read_data_footer", read_once)
+    first, second = world.moves()
+    with caplog.at_level(logging.ERROR):
+        assert world.store.mover.start(first)
+        assert world.store.mover.start(second)
+        wait_until(second.ended.is_set, "the end of the second move")
+    assert ("ValueError: planted" in first.problem, second.problem) == (True, "")
+    assert "read_once" in caplog.text
+    assert len(world.on_dfs()) == 1
+    in_time(lambda: world.store.forget([SHUFFLE]), "deleting")
+    world.store.close()
+
+
+def test_a_search_goes_on_after_an_error_that_nobody_thought_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what went wrong meanwhile, and is tried again."""
+    monkeypatch.setattr(away_search, "PAUSE_SECONDS", 0.01)
+    world, files, errors = DfsWorld(tmp_path), Away.files, [ValueError("planted")]
+
+    def once(away: Away) -> Any:
+        if errors:
+            raise errors.pop()
+        return files(away)
+
+    monkeypatch.setattr(Away, "files", once)
+    search = AwaySearch(world.away, world.store._directories, lambda act: act())
+    search.start(20.0)
+    assert (search.over, search.problem) == (True, "ValueError: planted")
+    search.close()
+    world.store.close()
+
+
+@pytest.mark.parametrize("removed_here", [False, True])
+def test_files_of_a_deleted_shuffle_are_not_kept_open(tmp_path: Path, removed_here: bool) -> None:
+    """Whoever removes them, this worker or the leading master: their space on the DFS is free."""
+    world = DfsWorld(tmp_path)
+    world.move_all()
+    for path in world.on_dfs():
+        world.away.store.read(str(path.relative_to(world.url)), 0, 10)
+    assert len(_open_below(world.url)) == 2
+    if not removed_here:
+        for path in world.on_dfs():
+            path.unlink()
+    world.store.forget([SHUFFLE])
+    assert (world.on_dfs(), _open_below(world.url)) == ([], [])
+    world.store.close()
+
+
+def _open_below(folder: Path) -> list[str]:
+    """Files in a folder that this process has open."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+        except FileNotFoundError:
+            continue
+    return [path for path in found if path.startswith(f"{folder}/")]
+
+
+def test_another_dfs_is_refused_while_files_are_on_the_first(tmp_path: Path) -> None:
+    """Even if it is marked as this cluster's: that it has not got them means nothing, and nothing new goes there."""
+    world = DfsWorld(tmp_path)
+    (moved, left) = world.moves()
+    world.store.mover.carry_out(moved)
+    (tmp_path / "other" / "c").mkdir(parents=True)
+    (tmp_path / "other" / "c" / "holdfast-store").write_bytes((tmp_path / "dfs" / "c" / "holdfast-store").read_bytes())
+    world.use("other")
+    (left,) = world.moves()
+    with pytest.raises(ConfigError, match="set it as it was") as refused:
+        world.store.mover.carry_out(left)
+    assert f"file://{tmp_path}/dfs" in str(refused.value)
+    assert world.on_dfs() == []
+    assert world.away.notes.urls == {f"file://{tmp_path}/dfs"}
+    world.use("dfs")
+    world.move_all()
+    assert len(world.on_dfs()) == 2
+    world.store.close()
+
+
+def test_another_dfs_is_taken_when_nothing_is_on_the_first(tmp_path: Path) -> None:
+    """Then the setting may change, and the worker remembers the new one."""
+    world = DfsWorld(tmp_path)
+    assert world.away.store.shown == f"file://{tmp_path}/dfs"
+    world.use("other")
+    world.move_all()
+    assert (len(world.on_dfs()), world.away.notes.urls) == (2, {f"file://{tmp_path}/other"})
+    world.store.close()

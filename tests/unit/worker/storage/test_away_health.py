@@ -1,0 +1,152 @@
+"""Whether the DFS can be used, as a worker judges it: what counts, what is told, and how often."""
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast.common.config import DfsSection
+from holdfast.common.dfs import names
+from holdfast.common.dfs.store import DfsStore
+from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.settings import Duration
+from holdfast.worker.storage.away import Away
+from holdfast.worker.storage.away_health import FAILING, QUIET_SECONDS, UNCHECKED, WELL, DfsHealth
+from tests.support.waiting import wait_until
+
+CLUSTER, UID = "c", bytes(16)
+SHUFFLE = ShuffleKey(Instance(bytes(16)), ShuffleId(7), Generation(0))
+
+
+class Clock:
+    """Time as the test tells it."""
+
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def health(clock: Clock) -> DfsHealth:
+    return DfsHealth("s3://b/p", clock=clock)
+
+
+def told(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    """What people were told."""
+    return [record.message for record in caplog.records if record.levelno == level]
+
+
+def away(folder: Path) -> Away:
+    """Files on a folder, by a worker that has nothing there yet."""
+    section = DfsSection(url=str(folder), retry_window=Duration(0))
+    return Away(lambda: DfsStore(section, CLUSTER), CLUSTER, UID, url=f"file://{folder}")
+
+
+def test_people_are_told_once_a_minute_and_when_it_is_over(
+    health: DfsHealth, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A DFS that cannot be used is a warning at once, and again each minute, however many files meet it."""
+    caplog.set_level(logging.INFO)
+    health.looked("", clock.now)
+    for second in range(150):
+        health.put_failed(f"no answer {second}")
+        health.looked("no answer", clock.now)
+        clock.now += 1
+    assert told(caplog, logging.WARNING) == ["the DFS is not usable: files stay where they are"] * 3
+    status = health.status(5, 2)
+    assert (status.state, status.problem, status.problem_ms) == (FAILING, "no answer", 150_000)
+    assert not health.answers
+    health.looked("", clock.now)
+    assert told(caplog, logging.INFO) == ["the DFS is well again"]
+    assert health.status(5, 2)[:6] == ("s3://b/p", WELL, "", 0, 5, 2)
+    health.put_failed("again")
+    assert len(told(caplog, logging.WARNING)) == 4, "a new one is told at once"
+
+
+def test_what_a_file_met_stays_until_one_is_stored_or_nobody_tries(health: DfsHealth, clock: Clock) -> None:
+    """A store that answers and takes nothing (no right, no room) is not called well because it answers."""
+    assert health.state == UNCHECKED
+    health.put_failed("no right to write")
+    health.looked("", clock.now)
+    assert (health.problem, health.answers) == ("no right to write", True)
+    health.stored(2_000_000)
+    assert (health.problem, health.status(0, 0).put_us) == ("", 2_000)
+    health.put_failed("no right to write")
+    clock.now += QUIET_SECONDS
+    health.looked("", clock.now)
+    assert health.state == WELL
+
+
+def test_a_look_leaves_the_marker_of_a_new_store_only(tmp_path: Path) -> None:
+    """A folder that is not there is a problem and stays away; one without marker gets it, from who knows of no files
+    there, once: a marker that goes later is a problem, and so is a store without the files that are known."""
+    folder = tmp_path / "dfs"
+    first = away(folder)
+    assert "mounted" in first.look()
+    folder.mkdir()
+    assert first.look() == ""
+    marker = folder / names.marker(CLUSTER)
+    assert marker.exists()
+    marker.unlink()
+    assert "is not the store of this cluster" in first.look()
+    knowing = away(folder)
+    knowing.has_files = True
+    assert "is not the store of this cluster" in knowing.look()
+    assert not marker.exists()
+    for one in (first, knowing):
+        one.close()
+
+
+def test_a_watch_begins_at_once_and_goes_on(tmp_path: Path) -> None:
+    """A wrong folder is noticed without any file, and so is that it is right again; the thread ends with its owner."""
+    folder = tmp_path / "dfs"
+    one = away(folder)
+    one.watch(0.05)
+    wait_until(lambda: one.health.state == FAILING, "the missing folder to be seen")
+    folder.mkdir()
+    wait_until(lambda: one.health.state == WELL, "the folder to be seen")
+    folder.rename(tmp_path / "gone")
+    wait_until(lambda: one.health.state == FAILING, "the folder to be missed")
+    one.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "holdfast-dfs-watch"]
+
+
+def test_a_client_that_cannot_be_opened_is_a_problem_too(tmp_path: Path) -> None:
+    """Whatever a look meets is shown, and ends neither the thread nor the worker."""
+
+    def broken() -> DfsStore:
+        raise RuntimeError("no client for this")
+
+    one = Away(broken, CLUSTER, UID, url="s3://b")
+    one.watch(0.05)
+    wait_until(lambda: "no client for this" in one.health.problem, "the problem")
+    one.close()
+
+
+def test_the_empty_folder_of_a_dropped_shuffle_goes(tmp_path: Path) -> None:
+    """Whoever removes the last file of a shuffle removes its folder; files of other workers in it stay."""
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    one = away(tmp_path)
+    folder = tmp_path / names.shuffle_folder(CLUSTER, SHUFFLE)
+    for others in (1, 0):
+        stored = [
+            one.store.put(names.file_name(CLUSTER, SHUFFLE, uid, "p-0-0.part"), file).name
+            for uid in (UID, bytes([1]) * 16)[: 1 + others]
+        ]
+        one.drop(SHUFFLE, sure=True)
+        one.remove_dropped()
+        assert [path for path in map(tmp_path.joinpath, stored) if path.exists()] == [
+            tmp_path / name for name in stored[1:]
+        ]
+        assert folder.exists() == bool(others)
+        if others:
+            one.store.remove_folder(names.worker_folder(CLUSTER, SHUFFLE, bytes([1]) * 16))
+    one.close()
