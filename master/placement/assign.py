@@ -11,10 +11,10 @@ Rules: pure. A domain with more than half is cut to half: keeping copies apart g
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
 
 from holdfast.common.ids import NO_WORKER
+from holdfast.master.placement.members import Draw
 from holdfast.master.placement.spread import Place
 
 
@@ -47,19 +47,18 @@ def cut_to_half(shares: Mapping[str, float]) -> dict[str, float]:
     return {one: 0.5 if one == largest else share / rest / 2 for one, share in shares.items()}
 
 
-def assign_single(count: int, workers: Sequence[int], shares: Sequence[float], seed: bytes) -> list[Place]:
+def assign_single(count: int, workers: Sequence[int], shares: Sequence[float], draw: Draw) -> list[Place]:
     """Return a place for each partition, with one copy. `shares` of the workers add up to 1."""
     drawn = list(range(len(workers)))
-    random.Random(seed).shuffle(drawn)
+    draw.shuffle(drawn)
     counts = apportion(count, [shares[at] for at in drawn])
     return [Place(workers[drawn[number]], NO_WORKER) for number in interleave(counts)]
 
 
 def assign_pairs(
-    count: int, workers: Sequence[int], domains: Sequence[str], shares: Sequence[float], seed: bytes
+    count: int, workers: Sequence[int], domains: Sequence[str], shares: Sequence[float], draw: Draw
 ) -> list[Place]:
     """Return a place for each partition, primary and replica in different domains, of which there are two or more."""
-    draw = random.Random(seed)
     inside: dict[str, list[int]] = {}
     for at, domain in enumerate(domains):
         inside.setdefault(domain, []).append(at)
@@ -84,7 +83,7 @@ def assign_pairs(
     return places
 
 
-def _turned(turns: Sequence[int], length: int, draw: random.Random) -> list[int]:
+def _turned(turns: Sequence[int], length: int, draw: Draw) -> list[int]:
     """Begin each round of so many turns somewhere else: or the same two workers would be pairs in every round."""
     found: list[int] = []
     for start in range(0, len(turns), length):

@@ -7,12 +7,21 @@ for the constraints (racks.py, regions.py).
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.common.errors import HoldfastError, Status
+
+
+class Draw(Protocol):
+    """A random.Random."""
+
+    def random(self) -> float:
+        """A number from 0 to 1, 1 excluded."""
+
+    def shuffle(self, x: list[Any], /) -> None:
+        """Put a list in any order."""
 
 
 class Member(NamedTuple):
@@ -44,7 +53,7 @@ class Order(Protocol):
 class RandomOrder:
     """By lot."""
 
-    def __init__(self, draw: random.Random) -> None:
+    def __init__(self, draw: Draw) -> None:
         self._draw = draw
 
     def arrange(self, members: Sequence[Member]) -> Sequence[Member]:
@@ -92,7 +101,7 @@ def capped(weights: Sequence[float], multiple: float) -> list[float]:
 class WeightedOrder:
     """By lot, with odds: mostly free bytes."""
 
-    def __init__(self, weights: Mapping[int, float], multiple: float, draw: random.Random) -> None:
+    def __init__(self, weights: Mapping[int, float], multiple: float, draw: Draw) -> None:
         self._weights, self._multiple, self._draw = weights, multiple, draw
 
     def arrange(self, members: Sequence[Member]) -> Sequence[Member]:

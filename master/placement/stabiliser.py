@@ -8,10 +8,11 @@ Source: the stabilised topology and the quarantine of Apache BookKeeper's client
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from holdfast.master.placement.members import Draw
 
 
 class Changed(NamedTuple):
@@ -93,7 +94,7 @@ class Quarantine:
             for worker in workers:
                 self._errors[worker] = self._errors.get(worker, 0) + 1
 
-    def tick(self, now_ns: int, draw: random.Random) -> frozenset[int]:
+    def tick(self, now_ns: int, draw: Draw) -> frozenset[int]:
         """At the end of an interval: hold back who had too many errors in it. Returns who is held back now."""
         if now_ns - self._since_ns >= self.interval_ns:
             for worker in sorted(self._errors):

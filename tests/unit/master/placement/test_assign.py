@@ -12,7 +12,10 @@ from holdfast.common.ids import NO_WORKER
 from holdfast.master.placement.assign import apportion, assign_pairs, assign_single, cut_to_half, interleave
 from holdfast.master.placement.members import capped
 
-SEED = b"seed"
+
+def draw(seed: int = 7) -> random.Random:
+    """By this seed."""
+    return random.Random(seed)
 
 
 @given(st.integers(0, 1_000), st.lists(st.integers(0, 100), min_size=1, max_size=9).filter(any))
@@ -49,7 +52,7 @@ def test_pairs_are_always_apart(data: st.DataObject) -> None:
     weights = data.draw(st.lists(st.integers(1, 50), min_size=len(domains), max_size=len(domains)))
     count = data.draw(st.integers(0, 200))
     workers = list(range(1, len(domains) + 1))
-    places = assign_pairs(count, workers, domains, [weight / sum(weights) for weight in weights], SEED)
+    places = assign_pairs(count, workers, domains, [weight / sum(weights) for weight in weights], draw())
     assert len(places) == count
     assert all(domains[one - 1] != domains[two - 1] for one, two in places)
 
@@ -61,7 +64,7 @@ def test_equal_workers_are_equally_full(racks: int) -> None:
     workers = list(range(1, 1_501))
     for seed in range(3):
         domains = [f"/r/{worker % racks}" for worker in workers]
-        places = assign_pairs(100_000, workers, domains, [1 / 1_500] * 1_500, bytes([seed]))
+        places = assign_pairs(100_000, workers, domains, [1 / 1_500] * 1_500, draw(seed))
         both = Counter(worker for place in places for worker in place)
         assert max(both.values()) <= 1.05 * 200_000 / 1_500
         assert min(both.values()) >= 0.95 * 200_000 / 1_500
@@ -69,15 +72,14 @@ def test_equal_workers_are_equally_full(racks: int) -> None:
 
 def test_weighted_workers_have_their_shares() -> None:
     """Shares within 2 % of the capped weights."""
-    draw = random.Random(3)
-    weights = [draw.choice([0, 50, 100, 200, 5_000]) for _ in range(200)]
+    weights = [draw(number).choice([0, 50, 100, 200, 5_000]) for number in range(200)]
     shares = capped(weights, 3)
     workers = list(range(1, 201))
-    places = assign_pairs(100_000, workers, [f"/r/{worker % 10}" for worker in workers], shares, SEED)
+    places = assign_pairs(100_000, workers, [f"/r/{worker % 10}" for worker in workers], shares, draw())
     both = Counter(worker for place in places for worker in place)
     for worker, share in zip(workers, shares, strict=True):
         assert both[worker] / 200_000 == pytest.approx(share, rel=0.02)
-    single = Counter(place.primary for place in assign_single(100_000, workers, shares, SEED))
+    single = Counter(place.primary for place in assign_single(100_000, workers, shares, draw()))
     for worker, share in zip(workers, shares, strict=True):
         assert single[worker] / 100_000 == pytest.approx(share, rel=0.02)
 
@@ -85,7 +87,7 @@ def test_weighted_workers_have_their_shares() -> None:
 def test_what_a_worker_has_is_spread_over_many_when_it_is_lost() -> None:
     """Each worker's peers are many, and none has more than a few of them; and primaries are half of what it has."""
     workers = list(range(1, 61))
-    places = assign_pairs(6_000, workers, [f"/r/{worker % 3}" for worker in workers], [1 / 60] * 60, SEED)
+    places = assign_pairs(6_000, workers, [f"/r/{worker % 3}" for worker in workers], [1 / 60] * 60, draw())
     peers: dict[int, Counter[int]] = defaultdict(Counter)
     primaries = Counter(place.primary for place in places)
     for one, two in places:
@@ -98,6 +100,6 @@ def test_what_a_worker_has_is_spread_over_many_when_it_is_lost() -> None:
 
 def test_one_copy_has_no_replica() -> None:
     """And neighbours in number are on different workers."""
-    places = assign_single(100, [7, 8, 9], [1 / 3] * 3, SEED)
+    places = assign_single(100, [7, 8, 9], [1 / 3] * 3, draw())
     assert {place.replica for place in places} == {NO_WORKER}
     assert all(one.primary != two.primary for one, two in pairwise(places))

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.errors import ConfigError
-from holdfast.master.placement.resolvers import (
+from holdfast.master.placement.topology import DEFAULT_PLACE
+from holdfast.master.service.resolvers import (
     HostnameResolver,
     Places,
     ScriptResolver,
@@ -14,7 +15,6 @@ from holdfast.master.placement.resolvers import (
     TableResolver,
     load_resolver,
 )
-from holdfast.master.placement.topology import DEFAULT_PLACE
 
 
 def script(path: Path, body: str) -> str:
