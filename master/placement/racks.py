@@ -3,7 +3,7 @@
 Rules: pure. Candidates come in the order that the `Order` says; a rack that the group does not have yet is preferred,
 and tried first for the first member if the requester is there. What cannot be had is given up in steps: unused racks,
 then anything that the windows allow, then anything, unless racks are enforced. Where greed fails under enforcement
-other orders are tried, and for small groups everything (ADR 0021, B6).
+other orders are tried, and for small groups everything (B6).
 
 Source: the rack-aware policy of Apache BookKeeper, without its defects B6, B7 and B9.
 """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -34,20 +32,10 @@ from holdfast.worker.storage.reduce_recovery import Left
 from tests.sim import disk as disk_module
 from tests.sim.control import Control
 from tests.sim.disk import Store
-from tests.sim.swap import Swap, swapped
+from tests.sim.swap import Mistakes, Swap
 
-BUGS: dict[str, Callable[[], list[Swap]]] = {}
-
-
-def bug(make: Callable[[], list[Swap]]) -> Callable[[], list[Swap]]:
-    """Register what to put in the place of what: (owner, name, replacement)."""
-    BUGS[make.__name__] = make
-    return make
-
-
-def planted(name: str) -> AbstractContextManager[None]:
-    """The mistake is there while this lasts."""
-    return swapped(BUGS[name]())
+BUGS = Mistakes()
+bug, planted = BUGS.add, BUGS.planted
 
 
 @bug

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 #: (owner, name, what to put there)
@@ -22,3 +22,16 @@ def swapped(swaps: Iterable[Swap]) -> Iterator[None]:
     finally:
         for owner, name, value in saved:
             setattr(owner, name, value)
+
+
+class Mistakes(dict[str, Callable[[], list[Swap]]]):
+    """Planted mistakes by name, each a function that says what to put in the place of what."""
+
+    def add(self, make: Callable[[], list[Swap]]) -> Callable[[], list[Swap]]:
+        """Register one; a decorator."""
+        self[make.__name__] = make
+        return make
+
+    def planted(self, name: str) -> AbstractContextManager[None]:
+        """The mistake is there while this lasts."""
+        return swapped(self[name]())

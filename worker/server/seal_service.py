@@ -67,7 +67,8 @@ class SealService:
         try:
             await self._seal(request)
         except HoldfastError as error:
-            _log.warning("epochs stay unsealed for now", extra={"shuffle": str(request.shuffle), "why": str(error)})
+            # Every second while it lasts; the masters, who ask for the same, and the state of the disk tell people.
+            _log.debug("epochs stay unsealed for now", extra={"shuffle": str(request.shuffle), "why": str(error)})
 
     async def wait(self) -> None:
         """Return when no seal is on its way."""

@@ -38,7 +38,7 @@ from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.layout import Kind
-from holdfast.worker.storage.loans import Loan, Loans
+from holdfast.worker.storage.loans import LentHandle, Loans
 from holdfast.worker.storage.records import TRAILER
 from holdfast.worker.storage.reduce_layout import DataKey, parse_name, sealed_name
 from holdfast.worker.storage.reduce_records import DataRecord, data_footer_bytes, decode_data_footer
@@ -57,16 +57,6 @@ class Fetched:
 
     def __init__(self, future: Future[Handle]) -> None:
         self.future = future
-
-
-class _Chunk(Handle):
-    """What was fetched, and the memory that it takes."""
-
-    __slots__ = ("_loan",)
-
-    def __init__(self, fd: int, loan: Loan) -> None:
-        super().__init__(fd)
-        self._loan = loan
 
 
 class Away:
@@ -257,7 +247,7 @@ class Away:
         began_ns = time.perf_counter_ns()
         data = memoryview(self.store.read(name, offset, length))
         self.health.was_read(time.perf_counter_ns() - began_ns)
-        handle = _Chunk(os.memfd_create("holdfast-chunk", os.MFD_CLOEXEC), self._loans.take(length))
+        handle = LentHandle(os.memfd_create("holdfast-chunk", os.MFD_CLOEXEC), self._loans.take(length))
         while data:
             data = data[os.write(handle.fd, data) :]
         return handle

@@ -11,6 +11,7 @@ from collections import deque
 from threading import Lock
 
 from holdfast.common.limits import GIB
+from holdfast.worker.storage.handles import Handle
 
 #: A copy leaves this much of its disk and of its directory free, or this share if that is less.
 FREE_BYTES_MIN = 10 * GIB
@@ -44,6 +45,16 @@ class Loans:
             while self._returned:
                 self._bytes -= self._returned.popleft()
             return self._bytes
+
+
+class LentHandle(Handle):
+    """A file without a name, and the room that it takes."""
+
+    __slots__ = ("_loan",)
+
+    def __init__(self, fd: int, loan: Loan) -> None:
+        super().__init__(fd)
+        self._loan = loan
 
 
 class Loan:

@@ -31,7 +31,7 @@ from holdfast.common.errors import CorruptError
 from holdfast.common.limits import KIB, MIB
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
-from holdfast.worker.storage.loans import Loan, leaves_enough
+from holdfast.worker.storage.loans import LentHandle, Loan, leaves_enough
 from holdfast.worker.storage.reduce_records import ChunkRow
 
 _log = logging.getLogger(__name__)
@@ -133,16 +133,6 @@ def sort_runs(data: bytes, runs: Runs) -> tuple[list[memoryview], Runs]:
     return parts, Runs(maps, begins)
 
 
-class Copy(Handle):
-    """A sorted copy, and the room that it takes."""
-
-    __slots__ = ("_loan",)
-
-    def __init__(self, fd: int, loan: Loan) -> None:
-        super().__init__(fd)
-        self._loan = loan
-
-
 class Lender(Protocol):
     """A directory."""
 
@@ -156,7 +146,7 @@ class MapView:
 
     chunks: Sequence[Runs]
     #: the copy with sorted chunks; None: the file itself is read
-    copy: Copy | None
+    copy: LentHandle | None
     path: Path
     used_at: float = 0.0
 
@@ -195,7 +185,7 @@ def build(
     Raises OSError, and CorruptError where chunks are not made of whole batches.
     """
     source = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    copy: Copy | None = None
+    copy: LentHandle | None = None
     chunks: list[Runs] = []
     size = 0
     for number, row in enumerate(rows):
@@ -208,7 +198,7 @@ def build(
         if not number and len(runs.maps) * RUN_BYTES_MIN > row.length:
             if loan is None or not has_room(disk, path.parent, copy_bytes(rows)):
                 return None
-            copy = Copy(disk.create_unnamed(path.parent), loan)
+            copy = LentHandle(disk.create_unnamed(path.parent), loan)
         if copy is not None:
             parts, runs = sort_runs(data, runs)
             disk.write_parts(copy.fd, parts, row.length, row.offset)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 from holdfast.worker.storage import moving as moving_module
@@ -19,20 +17,10 @@ from holdfast.worker.storage.reconcile import Reconciler
 from holdfast.worker.storage.reduce_directory import ReduceDirectory
 from holdfast.worker.storage.reduce_store import ReduceStore
 from holdfast.worker.storage.room import Room
-from tests.sim.swap import Swap, swapped
+from tests.sim.swap import Mistakes, Swap
 
-BUGS: dict[str, Callable[[], list[Swap]]] = {}
-
-
-def bug(make: Callable[[], list[Swap]]) -> Callable[[], list[Swap]]:
-    """Register what to put in the place of what: (owner, name, replacement)."""
-    BUGS[make.__name__] = make
-    return make
-
-
-def planted(name: str) -> AbstractContextManager[None]:
-    """The mistake is there while this lasts."""
-    return swapped(BUGS[name]())
+BUGS = Mistakes()
+bug, planted = BUGS.add, BUGS.planted
 
 
 def _nothing(*_: Any, **__: Any) -> None:

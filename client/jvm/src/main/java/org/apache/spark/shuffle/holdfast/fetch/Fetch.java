@@ -37,8 +37,8 @@ final class Fetch {
             Set.of(Status.UNAVAILABLE, Status.UNKNOWN_STREAM, Status.BUSY, Status.STALE_INCARNATION);
     /** Answers that say the data is not there or not right; the rest of the statuses end the read at once. */
     private static final Set<Integer> ANSWERS = Set.of(
-            Status.UNKNOWN_FILE, Status.NOT_SEALED, Status.CORRUPT, Status.DATA_LOST, Status.DISK_FAILED,
-            Status.FAILED_COPY, Status.INTERNAL, Status.TOO_LARGE);
+            Status.UNKNOWN_FILE, Status.NOT_SEALED, Status.CORRUPT, Status.DATA_LOST, Status.FAILED_COPY, Status.INTERNAL,
+            Status.TOO_LARGE);
 
     /** Who judges a file of which no copy is left. */
     interface Judge {
@@ -58,6 +58,8 @@ final class Fetch {
     /** When a worker first could not be reached, and how often since. */
     private final Map<Integer, Long> unreachable = new HashMap<>();
     private final Map<Integer, Integer> refusals = new HashMap<>();
+    /** Those of them that answer, and cannot read what they have. */
+    private final Set<Integer> failing = new HashSet<>();
     /** Files per stream, where a worker refused a longer one without naming the file it meant. */
     private final Map<Integer, Integer> filesMax = new HashMap<>();
     /** Unreachable workers wait for the masters' word before they are tried again. */
@@ -99,6 +101,7 @@ final class Fetch {
         }
         unreachable.remove(state.worker);
         refusals.remove(state.worker);
+        failing.remove(state.worker);
         files.addAll(more);
         return !more.isEmpty() || files.isEmpty() ? goOn() : List.of();
     }
@@ -145,14 +148,20 @@ final class Fetch {
             return List.of();
         }
         if (NO_ANSWERS.contains(error.status())) {
+            failing.remove(state.worker);
             return noAnswer(state.worker, error.getMessage(), nowNs);
         }
-        if (!ANSWERS.contains(error.status())) {
+        boolean cannotRead = error.status() == Status.DISK_FAILED;
+        if (!ANSWERS.contains(error.status()) && !cannotRead) {
             return stop(error);
         }
         if (owed.size() > 1) { // the worker does not say which file it means: halve until it is alone
             filesMax.put(state.worker, owed.size() / 2);
             return goOn();
+        }
+        if (cannotRead) { // what it cannot read now, such as a DFS that is not mounted, is not lost
+            failing.add(state.worker);
+            return noAnswer(state.worker, error.getMessage(), nowNs);
         }
         try {
             for (EpochFile file : owed) {
@@ -174,6 +183,8 @@ final class Fetch {
                 long waitedNs = nowNs - unreachable.getOrDefault(worker, nowNs);
                 if (!alive.contains(worker)) {
                     dropWorker(worker, waitedNs > graceNs);
+                } else if (failing.contains(worker) && isOutOfReach(worker, nowNs, graceNs)) {
+                    return stop(cannotRead(worker, waitedNs));
                 } else if (isOutOfReach(worker, nowNs, Math.max(REACH_NS, graceNs))) {
                     return stop(outOfReach(worker, waitedNs));
                 }
@@ -410,6 +421,16 @@ final class Fetch {
             }
         }
         return false;
+    }
+
+    private HoldfastException cannotRead(int worker, long waitedNs) {
+        for (EpochFile file : files) {
+            if (file.hasCopyOn(worker)) {
+                return new HoldfastException(Status.DISK_FAILED, where + ": " + file + " is not lost, but worker " + worker
+                        + " could not read it for " + waitedNs / 1_000_000_000 + " s: " + file.cause);
+            }
+        }
+        throw new AssertionError("worker " + worker + " has a file that is out of reach");
     }
 
     private HoldfastException outOfReach(int worker, long waitedNs) {

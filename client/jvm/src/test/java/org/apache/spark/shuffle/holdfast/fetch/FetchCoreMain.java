@@ -49,6 +49,7 @@ public final class FetchCoreMain {
         tell("three bad answers end a copy", FetchCoreMain::threeBadAnswers);
         tell("a refused stream of many files is halved", FetchCoreMain::halved);
         tell("an unknown answer, silent masters, a living worker out of reach", FetchCoreMain::endings);
+        tell("what a worker cannot read now is not lost", FetchCoreMain::cannotReadNow);
         tell("any order and any number of times", FetchCoreMain::anyOrder);
         tell("every missing batch is noticed", FetchCoreMain::everyMissingBatch);
         tell("losers are dropped and statuses believed", FetchCoreMain::losersAndStatuses);
@@ -244,6 +245,36 @@ public final class FetchCoreMain {
         Check.equal(core.mastersSilent(LOST, 5), List.of(open(1, 1, only)));
         core.streamFailed(1, LOST, 6);
         Check.equal(failure(core.mastersSilent(LOST, GRACE + 1)), LOST);
+    }
+
+    /** Asked again for as long as a worker may be gone, then the read ends, but not as data lost; a second copy is read at once. */
+    private static void cannotReadNow() {
+        HoldfastException away = new HoldfastException(Status.DISK_FAILED, "DFS not mounted");
+        for (boolean back : new boolean[] {true, false}) {
+            EpochFile only = file(0, 1);
+            Fetch core = fetch(8, only);
+            core.started();
+            long now = 0;
+            int stream = 0;
+            for (; stream < 2 * Fetch.TRIES_MAX; stream++) {
+                core.streamFailed(stream, away, now);
+                now += GRACE / (2 * Fetch.TRIES_MAX);
+                Check.equal(core.workersKnown(Set.of(1), now), List.of(open(stream + 1, 1, only)));
+            }
+            if (back) {
+                Check.that(core.fileComplete(stream, only, List.of()).stream().anyMatch(Effect.Complete.class::isInstance), "read on");
+                continue;
+            }
+            core.streamFailed(stream, away, now);
+            HoldfastException error = failure(core.workersKnown(Set.of(1), now + GRACE));
+            Check.equal(error.status(), Status.DISK_FAILED);
+            Check.contains(error.getMessage(), "is not lost");
+            Check.contains(error.getMessage(), "DFS not mounted");
+        }
+        EpochFile both = file(0, 1, 2);
+        Fetch core = fetch(8, both);
+        core.started();
+        Check.that(core.streamFailed(0, away, 0).contains(open(1, 2, both)), "the other copy at once");
     }
 
     // Books.
