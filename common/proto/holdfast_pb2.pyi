@@ -191,18 +191,22 @@ class RegisterShuffleReply(_message.Message):
     def __init__(self, assignment_array: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ..., copies: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class WorkerAddress(_message.Message):
-    __slots__ = ("worker", "incarnation", "host", "address", "alive")
+    __slots__ = ("worker", "incarnation", "host", "address", "alive", "place", "draining")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     host: str
     address: str
     alive: bool
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., address: _Optional[str] = ..., alive: _Optional[bool] = ...) -> None: ...
+    place: str
+    draining: bool
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., address: _Optional[str] = ..., alive: _Optional[bool] = ..., place: _Optional[str] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class FailedEpoch(_message.Message):
     __slots__ = ("partition", "epoch", "status")
@@ -538,7 +542,7 @@ class ListWorkersRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker", "name", "incarnation", "host", "rack", "data_address", "http_address", "state", "last_seen_ms", "directories", "memory_bytes", "files", "counters", "version", "dfs")
+    __slots__ = ("worker", "name", "incarnation", "host", "rack", "data_address", "http_address", "state", "last_seen_ms", "directories", "memory_bytes", "files", "counters", "version", "place", "dfs")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -560,6 +564,7 @@ class WorkerInfo(_message.Message):
     FILES_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     DFS_FIELD_NUMBER: _ClassVar[int]
     worker: int
     name: str
@@ -575,8 +580,9 @@ class WorkerInfo(_message.Message):
     files: int
     counters: _containers.ScalarMap[str, int]
     version: str
+    place: str
     dfs: Dfs
-    def __init__(self, worker: _Optional[int] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., state: _Optional[str] = ..., last_seen_ms: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
+    def __init__(self, worker: _Optional[int] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., state: _Optional[str] = ..., last_seen_ms: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., place: _Optional[str] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
 
 class ListWorkersReply(_message.Message):
     __slots__ = ("workers",)

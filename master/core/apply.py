@@ -24,7 +24,7 @@ from holdfast.master.core.epochs import move_epochs, revive
 from holdfast.master.core.moves import moved_count
 from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Answer, Application, Lease, Shuffle, Upload
 from holdfast.master.core.state import State
-from holdfast.master.core.workers import register_worker, set_workers_alive
+from holdfast.master.core.workers import place_workers, register_worker, set_workers_alive, set_workers_draining
 
 _U32 = struct.Struct("<I")
 
@@ -405,6 +405,8 @@ def _name_problem(*names: str) -> str:
 _APPLY: dict[type[Any], Callable[[State, Any], Answer]] = {
     cmd.RegisterWorker: register_worker,
     cmd.SetWorkersAlive: set_workers_alive,
+    cmd.PlaceWorkers: place_workers,
+    cmd.SetWorkersDraining: set_workers_draining,
     cmd.RegisterApplication: _register_application,
     cmd.Attach: _attach,
     cmd.Detach: _detach,

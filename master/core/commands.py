@@ -27,6 +27,8 @@ class RegisterWorker:
     directories: tuple[Directory, ...]
     boot_id: str
     version: str
+    #: /region/rack, as the leader resolved it
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,29 @@ class SetWorkersAlive:
     """Workers found lost, or back; those that have another incarnation by now are left alone."""
 
     alive: bool
+    workers: tuple[WorkerRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """Where a worker is: /region/rack."""
+
+    worker: int
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceWorkers:
+    """Workers that were found to be elsewhere. Answer: value = how many changed."""
+
+    workers: tuple[WorkerPlace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetWorkersDraining:
+    """These starts of workers take nothing new from now on, or do again. Answer: value = how many changed."""
+
+    draining: bool
     workers: tuple[WorkerRef, ...]
 
 
@@ -184,6 +209,8 @@ class Part:
 Body = (
     RegisterWorker
     | SetWorkersAlive
+    | PlaceWorkers
+    | SetWorkersDraining
     | RegisterApplication
     | Attach
     | Detach

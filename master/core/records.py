@@ -47,7 +47,8 @@ class Worker:
     """A worker that ever registered, by its latest incarnation.
 
     Places in the log: `started_index` of this incarnation; `kept_index` of the first of the latest starts that all kept
-    every directory; `boot_index` of the first of those that were in this boot of the machine, too.
+    every directory; `boot_index` of the first of those that were in this boot of the machine, too. `place` is where the
+    leader found it to be, /region/rack; `draining_ms` since when it takes nothing new, 0 if it does.
     """
 
     id: int
@@ -66,6 +67,8 @@ class Worker:
     started_index: int
     boot_index: int
     kept_index: int
+    place: str = ""
+    draining_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,12 +56,38 @@ def set_workers_alive(state: State, body: cmd.SetWorkersAlive) -> Answer:
     return Answer(value=changed)
 
 
+def place_workers(state: State, body: cmd.PlaceWorkers) -> Answer:
+    """Take note of where workers are. Answer: value = how many changed."""
+    if any(len(each.place.encode("utf-8", "replace")) > NAME_BYTES_MAX for each in body.workers):
+        return Answer(Status.BAD_REQUEST, f"a place has at most {NAME_BYTES_MAX} bytes")
+    changed = 0
+    for each in body.workers:
+        worker = state.workers.get(each.worker)
+        if worker is not None and worker.place != each.place:
+            state.put_worker(replace(worker, place=each.place))
+            changed += 1
+    return Answer(value=changed)
+
+
+def set_workers_draining(state: State, body: cmd.SetWorkersDraining) -> Answer:
+    """Take note that starts of workers drain, or do not any more. Answer: value = how many changed."""
+    changed = 0
+    for ref in body.workers:
+        worker = state.workers.get(ref.worker)
+        if worker is not None and worker.incarnation == ref.incarnation and bool(worker.draining_ms) != body.draining:
+            state.put_worker(replace(worker, draining_ms=max(state.time_ms, 1) if body.draining else 0))
+            changed += 1
+    return Answer(value=changed)
+
+
 def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
     known = state.workers.get(number)
     started = boot = kept = state.index
+    draining_ms = 0
     if known is not None:
         if body.incarnation == known.incarnation:
             started = known.started_index
+            draining_ms = known.draining_ms  # a new start drains no more
         if {each.id for each in known.directories} <= {each.id for each in body.directories}:
             kept = known.kept_index
             if body.boot_id and body.boot_id == known.boot_id:
@@ -83,6 +109,8 @@ def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
         started_index=started,
         boot_index=boot,
         kept_index=kept,
+        place=body.place,
+        draining_ms=draining_ms,
     )
 
 
@@ -119,7 +147,7 @@ def _conflict(state: State, body: cmd.RegisterWorker) -> Answer | None:
 
 def _shape_problem(body: cmd.RegisterWorker) -> Answer | None:
     ids = [directory.id for directory in body.directories]
-    texts = [body.name, body.host, body.rack, body.data_address, body.http_address, body.boot_id, body.version]
+    texts = [body.name, body.host, body.rack, body.place, body.data_address, body.http_address, body.boot_id, body.version]
     problem = ""
     if len(body.uid) != INSTANCE_BYTES or any(len(each) != INSTANCE_BYTES for each in ids):
         problem = f"a worker's uid and the ids of its directories have {INSTANCE_BYTES} bytes"

@@ -135,7 +135,7 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
 _COMMANDS: tuple[type[Any], ...] = typing.get_args(cmd.Body)
 _RECORDS: tuple[type[Any], ...] = (
     rec.Answer, rec.Directory, rec.Worker, rec.Lease, rec.Application, rec.Shuffle, rec.Remembered, rec.Client,
-    rec.Upload, cmd.WorkerRef, cmd.LeaseRef, ShuffleKey,
+    rec.Upload, cmd.WorkerRef, cmd.WorkerPlace, cmd.LeaseRef, ShuffleKey,
 )  # fmt: skip
 _WRITERS: dict[type[Any], tuple[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]]] = {}
 _READERS: dict[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]] = {}

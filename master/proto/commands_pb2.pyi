@@ -17,7 +17,7 @@ class Entry(_message.Message):
     def __init__(self, version: _Optional[int] = ..., time_ms: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("client", "number", "drawn_index", "digest", "register_worker", "set_workers_alive", "register_application", "attach", "detach", "mark_leases", "end_leases", "register_shuffle", "commit", "unregister", "forget", "part", "revive", "move_epochs")
+    __slots__ = ("client", "number", "drawn_index", "digest", "register_worker", "set_workers_alive", "register_application", "attach", "detach", "mark_leases", "end_leases", "register_shuffle", "commit", "unregister", "forget", "part", "revive", "move_epochs", "place_workers", "set_workers_draining")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DRAWN_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,8 @@ class Command(_message.Message):
     PART_FIELD_NUMBER: _ClassVar[int]
     REVIVE_FIELD_NUMBER: _ClassVar[int]
     MOVE_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    PLACE_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SET_WORKERS_DRAINING_FIELD_NUMBER: _ClassVar[int]
     client: bytes
     number: int
     drawn_index: int
@@ -54,7 +56,9 @@ class Command(_message.Message):
     part: Part
     revive: Revive
     move_epochs: MoveEpochs
-    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., drawn_index: _Optional[int] = ..., digest: _Optional[bytes] = ..., register_worker: _Optional[_Union[RegisterWorker, _Mapping]] = ..., set_workers_alive: _Optional[_Union[SetWorkersAlive, _Mapping]] = ..., register_application: _Optional[_Union[RegisterApplication, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., detach: _Optional[_Union[Detach, _Mapping]] = ..., mark_leases: _Optional[_Union[MarkLeases, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., register_shuffle: _Optional[_Union[RegisterShuffle, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., unregister: _Optional[_Union[Unregister, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., revive: _Optional[_Union[Revive, _Mapping]] = ..., move_epochs: _Optional[_Union[MoveEpochs, _Mapping]] = ...) -> None: ...
+    place_workers: PlaceWorkers
+    set_workers_draining: SetWorkersDraining
+    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., drawn_index: _Optional[int] = ..., digest: _Optional[bytes] = ..., register_worker: _Optional[_Union[RegisterWorker, _Mapping]] = ..., set_workers_alive: _Optional[_Union[SetWorkersAlive, _Mapping]] = ..., register_application: _Optional[_Union[RegisterApplication, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., detach: _Optional[_Union[Detach, _Mapping]] = ..., mark_leases: _Optional[_Union[MarkLeases, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., register_shuffle: _Optional[_Union[RegisterShuffle, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., unregister: _Optional[_Union[Unregister, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., revive: _Optional[_Union[Revive, _Mapping]] = ..., move_epochs: _Optional[_Union[MoveEpochs, _Mapping]] = ..., place_workers: _Optional[_Union[PlaceWorkers, _Mapping]] = ..., set_workers_draining: _Optional[_Union[SetWorkersDraining, _Mapping]] = ...) -> None: ...
 
 class ShuffleKey(_message.Message):
     __slots__ = ("instance", "shuffle", "generation")
@@ -79,7 +83,7 @@ class Directory(_message.Message):
     def __init__(self, id: _Optional[bytes] = ..., path: _Optional[str] = ..., tier: _Optional[str] = ..., capacity_bytes: _Optional[int] = ...) -> None: ...
 
 class RegisterWorker(_message.Message):
-    __slots__ = ("uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version")
+    __slots__ = ("uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "place")
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +94,7 @@ class RegisterWorker(_message.Message):
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     uid: bytes
     name: str
     incarnation: int
@@ -100,7 +105,8 @@ class RegisterWorker(_message.Message):
     directories: _containers.RepeatedCompositeFieldContainer[Directory]
     boot_id: str
     version: str
-    def __init__(self, uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    place: str
+    def __init__(self, uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., place: _Optional[str] = ...) -> None: ...
 
 class WorkerRef(_message.Message):
     __slots__ = ("worker", "incarnation")
@@ -117,6 +123,28 @@ class SetWorkersAlive(_message.Message):
     alive: bool
     workers: _containers.RepeatedCompositeFieldContainer[WorkerRef]
     def __init__(self, alive: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ...) -> None: ...
+
+class WorkerPlace(_message.Message):
+    __slots__ = ("worker", "place")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    place: str
+    def __init__(self, worker: _Optional[int] = ..., place: _Optional[str] = ...) -> None: ...
+
+class PlaceWorkers(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerPlace]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerPlace, _Mapping]]] = ...) -> None: ...
+
+class SetWorkersDraining(_message.Message):
+    __slots__ = ("draining", "workers")
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    draining: bool
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerRef]
+    def __init__(self, draining: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ...) -> None: ...
 
 class RegisterApplication(_message.Message):
     __slots__ = ("instance", "name", "user", "lease_ms", "holder")
@@ -307,7 +335,7 @@ class Header(_message.Message):
     def __init__(self, time_ms: _Optional[int] = ..., index: _Optional[int] = ..., workers_made: _Optional[int] = ..., applications_made: _Optional[int] = ..., forgotten_index: _Optional[int] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("id", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "alive", "changed_ms", "started_index", "boot_index", "kept_index")
+    __slots__ = ("id", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "alive", "changed_ms", "started_index", "boot_index", "kept_index", "place", "draining_ms")
     ID_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +352,8 @@ class Worker(_message.Message):
     STARTED_INDEX_FIELD_NUMBER: _ClassVar[int]
     BOOT_INDEX_FIELD_NUMBER: _ClassVar[int]
     KEPT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_MS_FIELD_NUMBER: _ClassVar[int]
     id: int
     uid: bytes
     name: str
@@ -340,7 +370,9 @@ class Worker(_message.Message):
     started_index: int
     boot_index: int
     kept_index: int
-    def __init__(self, id: _Optional[int] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., alive: _Optional[bool] = ..., changed_ms: _Optional[int] = ..., started_index: _Optional[int] = ..., boot_index: _Optional[int] = ..., kept_index: _Optional[int] = ...) -> None: ...
+    place: str
+    draining_ms: int
+    def __init__(self, id: _Optional[int] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., alive: _Optional[bool] = ..., changed_ms: _Optional[int] = ..., started_index: _Optional[int] = ..., boot_index: _Optional[int] = ..., kept_index: _Optional[int] = ..., place: _Optional[str] = ..., draining_ms: _Optional[int] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "lease_ms", "marked_ms")

@@ -81,6 +81,25 @@ def test_lost_and_back_concern_one_incarnation():
     assert log.state.workers[1].alive
 
 
+def test_draining_is_of_one_start_and_places_of_the_worker():
+    """A start drains until it is told otherwise or ends; where a worker is stays known, whatever it started as."""
+    ref = cmd.WorkerRef(1, 1)
+    log = play(
+        (worker(1), S.OK),
+        (cmd.SetWorkersDraining(True, (ref, cmd.WorkerRef(9, 1))), (S.OK, 1)),
+        (cmd.SetWorkersDraining(True, (ref,)), (S.OK, 0)),
+        (cmd.SetWorkersDraining(False, (ref,)), (S.OK, 1)),
+        (cmd.SetWorkersDraining(True, (ref,)), (S.OK, 1)),
+        (cmd.PlaceWorkers((cmd.WorkerPlace(1, "/a/b"), cmd.WorkerPlace(9, "/a/b"))), (S.OK, 1)),
+        (cmd.PlaceWorkers((cmd.WorkerPlace(1, "/a/b"),)), (S.OK, 0)),
+        (cmd.PlaceWorkers((cmd.WorkerPlace(1, "/" + "r" * 5_000),)), S.BAD_REQUEST),
+    )
+    assert log.state.workers[1].draining_ms
+    assert log.state.workers[1].place == "/a/b"
+    log.do(worker(1, incarnation=2))
+    assert not log.state.workers[1].draining_ms
+
+
 def test_life_of_an_application():
     """Registered once, attached to by others, gone with its last lease, and never there again."""
     log = play(

@@ -38,6 +38,11 @@ revives = st.builds(cmd.Revive, keys, rows.map(pack_moves))
 bodies = st.one_of(
     st.builds(worker, st.integers(1, 3), st.integers(0, 3), st.sampled_from(["", "w1"])),
     st.builds(cmd.SetWorkersAlive, st.booleans(), worker_refs),
+    st.builds(cmd.SetWorkersDraining, st.booleans(), worker_refs),
+    st.builds(
+        cmd.PlaceWorkers,
+        st.lists(st.builds(cmd.WorkerPlace, st.integers(0, 3), st.sampled_from(["/a/b", "/a/c"])), max_size=3).map(tuple),
+    ),
     st.builds(application, instances, holders, st.sampled_from(["a", "b"]), st.integers(0, 5_000)),
     st.builds(cmd.Attach, instances, st.sampled_from(["a", "b"]), st.integers(0, 5_000), holders),
     st.builds(cmd.Detach, instances, holders),
