@@ -325,6 +325,98 @@ class QuotaSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementSection:
+    """Which worker gets what, and where workers are. Read by masters, the same on all; `holdfast reload`."""
+
+    policy: Literal["random", "rackaware", "regionaware"] = setting(
+        "rackaware", "What two copies never share beside a host: nothing, a rack, or a region; as far as there are two."
+    )
+    order: Literal["roundrobin", "loadaware", "weighted"] = setting(
+        "roundrobin", "Who gets how much: all the same, more where disks are fast, or more where more is free."
+    )
+    enforce_racks: bool = setting(
+        False, "Rather no room than two copies on one rack, or on a host whose rack is not known."
+    )
+    max_multiple: float = setting(3.0, "weighted: a worker counts as at most so many medians; 0: no cap.")
+    disk_groups: int = setting(5, "loadaware: disks are ranked by their times and cut into so many groups.")
+    gradient: float = setting(0.1, "loadaware: so much more goes to each group than to the next slower one.")
+    flush_weight: float = setting(0.0, "loadaware: how much the time of a write counts.")
+    fetch_weight: float = setting(1.0, "loadaware: how much the time of a read counts.")
+    write_regions: tuple[str, ...] = setting((), "regionaware: the regions that are written to. Empty: all there are.")
+    refused_regions: tuple[str, ...] = setting((), "regionaware: regions that take nothing new; for maintenance.")
+    durable_regions: int = setting(
+        0, "regionaware: 2: two copies are in two regions or nowhere, so that losing one region loses nothing."
+    )
+    durable_in_replace: bool = setting(True, "Whether that holds, too, when one copy is replaced.")
+    local_region: str = setting("", "regionaware: the region whose workers hold the first copy. Empty: no preference.")
+    default_place: str = setting(
+        "/default-region/default-rack", "Where a worker is whose host nobody can resolve: /region/rack."
+    )
+    resolver: str = setting(
+        "static", "static (worker.rack), table, script, hostname, or the name of an installed holdfast.resolvers class."
+    )
+    resolver_path: str = setting("", "The table (a host and a place in each line) or the script, absolute.")
+    resolver_argument: str = setting(
+        "", "hostname: host:region;host:region. Else what an installed class is made with."
+    )
+    script_hosts: int = setting(100, "script: hosts in one call at most.")
+    script_timeout: Duration = duration("10s", "script: a call that takes longer says nothing of its hosts.")
+    refresh: Duration = duration("30s", "How often hosts that could not be resolved are asked for again.")
+    stabilise: Duration = duration(
+        "0s",
+        "A lost worker is only away this long before its epochs move; one heartbeat is good. 0: at once.",
+    )
+    flap_starts: int = setting(3, "A worker that started so often within flap_window gets data only if it is needed.")
+    flap_window: Duration = duration("60s", "The window; it ends when the worker has been up that long.")
+    quarantine_errors: int = setting(0, "Errors in an interval that put a worker into quarantine; 0: there is none.")
+    quarantine_interval: Duration = duration("60s", "Over which errors are counted.")
+    quarantine_duration: Duration = duration("30m", "How long a worker in quarantine gets data only if it is needed.")
+    quarantine_ratio: Ratio = setting(Ratio(1.0), "The share of such workers that go into quarantine, by lot.")
+
+    def __post_init__(self) -> None:
+        if self.policy != "regionaware" and (
+            self.write_regions or self.refused_regions or self.durable_regions or self.local_region
+        ):
+            raise ConfigError(
+                'write_regions, refused_regions, durable_regions and local_region want policy = "regionaware"'
+            )
+        if self.durable_regions not in (0, 2):
+            raise ConfigError("durable_regions must be 0 or 2: there are two copies at most")
+        if self.durable_regions and self.write_regions and len(set(self.write_regions)) < self.durable_regions:
+            raise ConfigError(
+                f"durable_regions = {self.durable_regions} wants as many write_regions, not {len(self.write_regions)}"
+            )
+        if self.local_region and self.local_region in self.refused_regions:
+            raise ConfigError(f"local_region {self.local_region} is one of refused_regions; take it out of one of them")
+        head, *parts = self.default_place.split("/")
+        if head or len(parts) != 2 or not all(parts):
+            raise ConfigError("default_place wants a region and a rack, as in /default-region/default-rack")
+        self._check_numbers()
+        self._check_resolver()
+
+    def _check_numbers(self) -> None:
+        if self.max_multiple < 0 or self.gradient < 0 or self.flush_weight < 0 or self.fetch_weight < 0:
+            raise ConfigError("max_multiple, gradient, flush_weight and fetch_weight must be 0 or more")
+        if not 1 <= self.disk_groups <= 100:
+            raise ConfigError("disk_groups must be from 1 to 100")
+        if self.flap_starts < 2 or not self.flap_window.ns:
+            raise ConfigError("flap_starts must be at least 2, flap_window more than 0: starting once is no flapping")
+        if self.quarantine_errors < 0 or not self.quarantine_interval.ns or not self.refresh.ns:
+            raise ConfigError("quarantine_errors must be 0 or more, quarantine_interval and refresh more than 0")
+        if self.script_hosts < 1 or not self.script_timeout.ns:
+            raise ConfigError("script_hosts must be at least 1, script_timeout more than 0")
+
+    def _check_resolver(self) -> None:
+        wants_path = self.resolver in ("table", "script")
+        if wants_path and not self.resolver_path.startswith("/"):
+            raise ConfigError(f'resolver = "{self.resolver}" wants resolver_path, absolute')
+        if self.resolver_path and not wants_path:
+            raise ConfigError(f'resolver_path means nothing to resolver = "{self.resolver}"; take it out')
+        if self.resolver_argument and self.resolver in ("static", "table", "script"):
+            raise ConfigError(f'resolver_argument means nothing to resolver = "{self.resolver}"; take it out')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FaultsSection:
     """Faults made on purpose, for drills. Shown in status."""
 
@@ -367,6 +459,7 @@ class Config:
     tiers: TiersSection = field(default_factory=TiersSection)
     disk_check: DiskCheckSection = field(default_factory=DiskCheckSection)
     quota: QuotaSection = field(default_factory=QuotaSection)
+    placement: PlacementSection = field(default_factory=PlacementSection)
     faults: FaultsSection = field(default_factory=FaultsSection)
     log: LogSection = field(default_factory=LogSection)
 

@@ -31,6 +31,7 @@ from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import RaftError, RaftNode, RaftSettings
 from holdfast.master.service.admin import Admin
 from holdfast.master.service.dfs_cleaning import DfsCleaner
+from holdfast.master.service.fleet import Fleet
 from holdfast.master.service.grpc import serve_grpc
 from holdfast.master.service.handlers import Handlers
 from holdfast.master.service.leader import Leader
@@ -123,16 +124,19 @@ class Server:
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
         self._masters = Masters(config)
-        self._registry = registry = Registry(self._leader)
+        self._fleet = fleet = Fleet(self._leader)
+        self._registry = registry = Registry(self._leader, fleet)
         locations = Locations()
         self._sealing = Sealing(self._leader, locations)
-        self._reviver = Reviver(self._leader, registry, locations, self._sealing)
-        self._mover = Mover(self._leader, registry, locations, self._sealing)
+        self._reviver = Reviver(self._leader, fleet, locations, self._sealing)
+        self._mover = Mover(self._leader, fleet, locations, self._sealing)
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
         self._metrics = Metrics(self._gauges)
         self._handlers = Handlers(
             {
-                "Shuffles": Shuffles(self._leader, self._masters, registry, locations, self._sealing, self._reviver),
+                "Shuffles": Shuffles(
+                    self._leader, self._masters, registry, fleet, locations, self._sealing, self._reviver
+                ),
                 "Registry": registry,
                 "Admin": Admin(self._leader, self._masters),
             },
@@ -263,6 +267,8 @@ class Server:
         yield "holdfast_master_commits_without_worker", "Workers given up by commits", sealing.given_up
         yield "holdfast_master_lost_epochs", "Epochs that commits found lost", sealing.lost_epochs
         yield "holdfast_master_early_seals", "Epochs sealed before their commit", sealing.early
+        for name, text, value in self._fleet.gauges():
+            yield f"holdfast_master_{name}", text, value
         if self._cleaner is not None:
             cleaned = self._cleaner.counts
             yield "holdfast_master_dfs_rounds", "Times that this master looked through the DFS store", cleaned.rounds

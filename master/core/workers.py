@@ -147,7 +147,16 @@ def _conflict(state: State, body: cmd.RegisterWorker) -> Answer | None:
 
 def _shape_problem(body: cmd.RegisterWorker) -> Answer | None:
     ids = [directory.id for directory in body.directories]
-    texts = [body.name, body.host, body.rack, body.place, body.data_address, body.http_address, body.boot_id, body.version]
+    texts = [
+        body.name,
+        body.host,
+        body.rack,
+        body.place,
+        body.data_address,
+        body.http_address,
+        body.boot_id,
+        body.version,
+    ]
     problem = ""
     if len(body.uid) != INSTANCE_BYTES or any(len(each) != INSTANCE_BYTES for each in ids):
         problem = f"a worker's uid and the ids of its directories have {INSTANCE_BYTES} bytes"

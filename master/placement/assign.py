@@ -12,10 +12,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from holdfast.common.ids import NO_WORKER
 from holdfast.master.placement.members import Draw
-from holdfast.master.placement.spread import Place
+from holdfast.master.placement.policy import Candidates, Policy, choose_field, shares
+from holdfast.master.placement.topology import region_of
+
+
+class Place(NamedTuple):
+    """Where one epoch of a partition goes; `replica` is NO_WORKER where there is one copy."""
+
+    primary: int
+    replica: int
+
+
+class Assigned(NamedTuple):
+    """Places of the partitions, how many copies each has, and how many of them do not keep to what was wished."""
+
+    places: list[Place]
+    copies: int
+    not_adhering: int
+
+
+def assign(policy: Policy, candidates: Candidates, count: int, copies: int, draw: Draw) -> Assigned:
+    """Return a place for each of `count` partitions; none if there are no candidates. Where there is one host only,
+    there is one copy. Raises NotEnoughError where that breaks what is enforced."""
+    field = choose_field(policy, candidates, copies)
+    if not field.members:
+        return Assigned([], copies, 0)
+    workers = [one.worker for one in field.members]
+    parts = shares(policy, field.members, candidates.disks)
+    missing = 0 if field.adheres else count
+    if copies < 2 or len(set(field.domains)) < 2:
+        return Assigned(assign_single(count, workers, parts, draw), 1, missing)
+    places = assign_pairs(count, workers, field.domains, parts, draw)
+    if policy.constraint == "regionaware" and policy.regions.local:
+        local = {one.worker for one in field.members if region_of(one.place) == policy.regions.local}
+        places = [Place(two, one) if two in local and one not in local else Place(one, two) for one, two in places]
+    return Assigned(places, copies, missing)
 
 
 def apportion(total: int, shares: Sequence[float]) -> list[int]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.common.errors import HoldfastError, Status
+from holdfast.master.placement.topology import DEFAULT_PLACE
 
 
 class Draw(Protocol):
@@ -31,7 +32,15 @@ class Member(NamedTuple):
     #: two members of a group never share one
     host: str
     #: /region/rack
-    place: str
+    place: str = DEFAULT_PLACE
+
+    def host_of(self) -> str:
+        """Its host."""
+        return self.host
+
+    def place_of(self) -> str:
+        """Its place."""
+        return self.place
 
 
 class NotEnoughError(HoldfastError):

@@ -44,6 +44,11 @@ class Regions:
                 f" ({', '.join(self.write_to)})"
             )
 
+    @property
+    def durable_in_replace(self) -> bool:
+        """Whether a member is not replaced at all where that would break the wish for durability."""
+        return self.durable > 1 and self.enforced_in_replace
+
     def check(self, size: int, write_quorum: int, ack_quorum: int) -> None:
         """Raise ConfigError where groups of these sizes can never be durable."""
         check_sizes(size, write_quorum, ack_quorum)

@@ -75,6 +75,29 @@ class Stabiliser:
 
 
 @dataclass(slots=True)
+class Flapping:
+    """Counts starts by worker: one that starts again and again is a bad place for new data, alive as it may be."""
+
+    starts_max: int = 3
+    window_ns: int = 60 * 10**9
+    _starts: dict[int, list[int]] = field(default_factory=dict)
+
+    def started(self, worker: int, now_ns: int) -> None:
+        """It registered anew."""
+        # The latest few decide, so a worker costs no more memory however often it starts.
+        self._starts[worker] = [*self._starts.get(worker, []), now_ns][-self.starts_max :]
+
+    def look(self, now_ns: int) -> frozenset[int]:
+        """Who started so often within the window that ends now; forgets the others' starts that are over."""
+        self._starts = {one: at for one, at in self._starts.items() if now_ns - at[-1] < self.window_ns}
+        return frozenset(
+            one
+            for one, at in self._starts.items()
+            if len(at) >= self.starts_max and now_ns - at[-self.starts_max] < self.window_ns
+        )
+
+
+@dataclass(slots=True)
 class Quarantine:
     """Counts errors by worker."""
 

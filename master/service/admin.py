@@ -15,6 +15,7 @@ from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Application, Shu
 from holdfast.master.core.state import Below, State, Tables
 from holdfast.master.machine import snapshot
 from holdfast.master.raft import RaftStatus
+from holdfast.master.service.fleet import place_of
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.masters import Masters
 
@@ -121,6 +122,7 @@ class Admin:
             data_address=worker.data_address,
             http_address=worker.http_address,
             state="alive" if worker.alive else "lost",
+            place=place_of(worker, self._leader.config.placement.default_place),
             last_seen_ms=max(silent, 0) // _NS_PER_MS,
             version=worker.version,
         )

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.common.errors import HoldfastError
@@ -30,11 +29,10 @@ from holdfast.master.core.moves import Move, pack_moves
 from holdfast.master.core.records import KIND_REDUCE, Shuffle, Worker
 from holdfast.master.core.seals import PlacedEpoch, left_behind
 from holdfast.master.core.state import State
-from holdfast.master.placement.ring import Candidate
-from holdfast.master.placement.spread import spread
+from holdfast.master.placement.replace import Moving
+from holdfast.master.service.fleet import Fleet, Replacing
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.locations import Locations, off_loop
-from holdfast.master.service.registry import Registry
 from holdfast.master.service.sealing import Sealing
 
 log = logging.getLogger(__name__)
@@ -51,9 +49,9 @@ class MoveCounts:
 class Mover:
     """Moves what has to move while this master leads."""
 
-    def __init__(self, leader: Leader, registry: Registry, locations: Locations, sealing: Sealing) -> None:
+    def __init__(self, leader: Leader, fleet: Fleet, locations: Locations, sealing: Sealing) -> None:
         self._leader = leader
-        self._registry = registry
+        self._fleet = fleet
         self._locations = locations
         self._sealing = sealing
         self._tasks: list[asyncio.Task[None]] = []
@@ -113,7 +111,8 @@ class Mover:
     async def _move(self) -> bool:
         """Move everything that has to; return whether nothing is left that could be moved later."""
         workers, suspects = self._leader.peek(_suspects)
-        candidates = {ack: self._registry.candidates(KIND_REDUCE, ack) for ack in {each.ack for each in suspects}}
+        grace = self._fleet.in_grace()
+        candidates = {ack: self._fleet.candidates(KIND_REDUCE, ack) for ack in {each.ack for each in suspects}}
         done = True
         waiting: list[cmd.Revive] = []
         rows = 0
@@ -121,9 +120,12 @@ class Mover:
             if self._sealing.begun(shuffle.key):
                 done = False
                 continue
-            if not candidates[shuffle.ack]:
+            if not len(candidates[shuffle.ack]):
                 continue  # nowhere to go; the next worker that registers is looked at, and clients ask
-            moves = await self._moves(shuffle, workers, candidates[shuffle.ack])
+            replacing = self._fleet.replacing(candidates[shuffle.ack], shuffle.copies_wanted)
+            newest = await self._locations.newest(shuffle)
+            moves = await off_loop(len(newest), lambda: _moves(newest, workers, grace, replacing))  # noqa: B023
+            self._fleet.counts.not_adhering += replacing.not_adhering
             for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
                 part = moves[at : at + MOVES_PER_COMMAND_MAX]
                 if rows + len(part) > MOVES_PER_COMMAND_MAX:
@@ -134,12 +136,6 @@ class Mover:
         if waiting:
             await self._submit(waiting)
         return done
-
-    async def _moves(
-        self, shuffle: Shuffle, workers: Mapping[int, Worker], candidates: Sequence[Candidate]
-    ) -> list[Move]:
-        newest = await self._locations.newest(shuffle)
-        return await off_loop(len(newest), lambda: _moves(shuffle, newest, workers, candidates))
 
     async def _submit(self, revives: Sequence[cmd.Revive]) -> None:
         body = cmd.MoveEpochs(tuple(revives))
@@ -166,17 +162,24 @@ def _open_since(state: State, index: int) -> list[Shuffle]:
 
 
 def _moves(
-    shuffle: Shuffle, newest: Sequence[PlacedEpoch], workers: Mapping[int, Worker], candidates: Sequence[Candidate]
+    newest: Sequence[PlacedEpoch], workers: Mapping[int, Worker], grace: Collection[int], replacing: Replacing
 ) -> list[Move]:
-    """Return new places for the partitions of a shuffle that stand on a worker that is lost or has started since."""
+    """Return new places for the partitions of a shuffle that stand on a worker that is lost, and has been for longer
+    than its grace, or has started since."""
 
     def bad(number: int, index: int) -> bool:
         worker = workers.get(number)
-        return number != NO_WORKER and (worker is None or not worker.alive or restarted(worker, index))
+        if number == NO_WORKER or (worker is not None and not worker.alive and number in grace):
+            return False
+        return worker is None or not worker.alive or restarted(worker, index)
 
-    moving = [each for each in newest if bad(each.primary, each.placed_index) or bad(each.replica, each.placed_index)]
-    places = spread([()] * len(moving), candidates, shuffle.copies_wanted, secrets.token_bytes(8))
+    moving = [
+        (each, leaves)
+        for each in newest
+        if (leaves := frozenset(one for one in (each.primary, each.replica) if bad(one, each.placed_index)))
+    ]
+    places = replacing.run([Moving(each.primary, each.replica, leaves, frozenset()) for each, leaves in moving])
     return [
         Move(each.partition, each.epoch, place.primary, place.replica)
-        for each, place in zip(moving, places, strict=True)
+        for (each, _), place in zip(moving, places, strict=True)
     ]

@@ -1,13 +1,12 @@
 """The service Registry: what workers call.
 
 Rules: a heartbeat stays in this master's memory; registering is a command. Whether a shuffle is unknown is only said
-after a proof of leadership, because a worker deletes upon it. Called through handlers.py; `candidates` and `no_room` by
-the placement of shuffles.
+after a proof of leadership, because a worker deletes upon it. Called through handlers.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.limits import APPLICATIONS_TOLD_MAX, SHUFFLES_TOLD_MAX
@@ -16,10 +15,9 @@ from holdfast.master.core import commands as cmd
 from holdfast.master.core.bounds import DIRECTORIES_MAX
 from holdfast.master.core.records import Directory, Worker
 from holdfast.master.core.state import State
-from holdfast.master.placement.ring import Candidate
+from holdfast.master.service.fleet import Fleet
 from holdfast.master.service.leader import Leader, Report, key_of
 from holdfast.master.service.quotas import Quotas
-from holdfast.master.service.room import Told, no_room, takes
 
 #: Counters that a heartbeat may carry; they are shown to people as they are.
 _COUNTERS_MAX = 256
@@ -30,13 +28,15 @@ _KEYS_MAX = 100_000
 class Registry:
     """Handlers of the service Registry."""
 
-    def __init__(self, leader: Leader) -> None:
+    def __init__(self, leader: Leader, fleet: Fleet) -> None:
         self._leader = leader
+        self._fleet = fleet
         self.quotas = Quotas(leader)
 
     async def register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         """Take note of a worker's start; return its number."""
         _check_applications(request.applications)
+        place = await self._fleet.resolve(request.host)
         body = cmd.RegisterWorker(
             uid=request.uid,
             name=request.name,
@@ -50,6 +50,7 @@ class Registry:
             ),
             boot_id=request.boot_id,
             version=request.version,
+            place=place,
         )
         answer = await self._leader.command("Registry/RegisterWorker", request, body)
         self._leader.liveness.heard_worker(self._leader.now_ns(), answer.value, request.incarnation)
@@ -61,6 +62,7 @@ class Registry:
             dfs=request.dfs if request.HasField("dfs") else None,
         )
         self._heed(first)
+        self._fleet.started(answer.value, request.incarnation)
         self._leader.workers_changed.set()
         return pb.RegisterWorkerReply(
             worker=answer.value,
@@ -118,37 +120,6 @@ class Registry:
             reply.dropped.extend(key for key, gone in zip(request.keys, dropped, strict=True) if gone)
             reply.unheard.extend(key for key, strange in zip(request.keys, unheard, strict=True) if strange)
         return reply
-
-    def candidates(self, kind: int, ack: int) -> list[Candidate]:
-        """Return the workers that may be given data of such a shuffle: alive, and with a directory that takes it."""
-        return [
-            Candidate(worker.id, worker.host)
-            for worker, directories in self._heard()
-            # A new leader has not heard everybody yet; a worker refuses what it cannot take.
-            if directories is None or any(takes(each, kind, ack) for each in directories)
-        ]
-
-    def no_room(self) -> str:
-        """Say which limits living workers met, where none is a candidate; "" if none is alive."""
-        heard = [(worker.name, _told(beat)) for worker, beat in self._beats()]
-        return no_room(heard) if heard else ""
-
-    def _heard(self) -> Iterator[tuple[Worker, Sequence[pb.Directory] | None]]:
-        """Yield the living workers, each with the directories of its last heartbeat, None before the first one."""
-        for worker, beat in self._beats():
-            yield worker, beat.directories if beat is not None else None
-
-    def _beats(self) -> Iterator[tuple[Worker, pb.HeartbeatRequest | None]]:
-        """Yield the living workers, each with its last heartbeat."""
-        for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive]):
-            report = self._leader.reports.get(worker.id)
-            heard = report is not None and report.incarnation == worker.incarnation
-            yield worker, report.heartbeat if report is not None and heard else None
-
-
-def _told(beat: pb.HeartbeatRequest | None) -> Told:
-    """What a heartbeat tells of room."""
-    return Told() if beat is None else Told(beat.directories, beat.dfs if beat.HasField("dfs") else None)
 
 
 def _check_applications(told: Sequence[pb.ApplicationHeld]) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
+from holdfast.common.config import PlacementSection
 from holdfast.common.errors import ConfigError
 from holdfast.master.placement.topology import DEFAULT_PLACE, check_place
 
@@ -195,6 +196,22 @@ def load_resolver(name: str, argument: str) -> Resolver:
     return resolver
 
 
+def make_places(section: PlacementSection) -> Places:
+    """Return the resolver that the configuration names, with a cache before it. Raises ConfigError."""
+    resolver: Resolver
+    if section.resolver == "static":
+        resolver = StaticResolver()
+    elif section.resolver == "table":
+        resolver = TableResolver(Path(section.resolver_path))
+    elif section.resolver == "script":
+        resolver = ScriptResolver(section.resolver_path, section.script_hosts, section.script_timeout.seconds)
+    elif section.resolver == "hostname":
+        resolver = HostnameResolver(section.resolver_argument)
+    else:
+        resolver = load_resolver(section.resolver, section.resolver_argument)
+    return Places(resolver, section.default_place)
+
+
 class Places:
     """What was found, host by host. Any thread."""
 
@@ -212,6 +229,10 @@ class Places:
             if new:
                 self._found.update(self._ask(new))
             return [self._found.get(host, self.default) for host in hosts]
+
+    def known(self, host: str) -> str | None:
+        """What was found, None if it has to be asked for; "" where there is nobody to ask. Never blocks."""
+        return "" if isinstance(self._resolver, StaticResolver) else self._found.get(host)
 
     def _ask(self, hosts: Sequence[str]) -> Iterator[tuple[str, str]]:
         try:
@@ -236,7 +257,7 @@ class Places:
                 place = ""
             if place:
                 yield host, place
-            else:
+            elif not isinstance(self._resolver, StaticResolver):
                 self.unresolved += 1
 
     def forget(self, host: str) -> None:

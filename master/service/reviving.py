@@ -11,7 +11,6 @@ Runs in the event loop. Called by shuffles.py.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
@@ -22,20 +21,24 @@ from holdfast.common.limits import LONG_POLL_MS_MAX, REVIVE_EPOCHS_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.bounds import MOVES_PER_COMMAND_MAX
+from holdfast.master.core.epochs import restarted
 from holdfast.master.core.moves import Move, Moved, pack_moves
 from holdfast.master.core.records import KIND_REDUCE, Shuffle
 from holdfast.master.core.seals import PlacedEpoch
 from holdfast.master.core.state import State
-from holdfast.master.placement.spread import Place, spread
+from holdfast.master.placement.assign import Place
+from holdfast.master.placement.replace import Moving
+from holdfast.master.service.fleet import Fleet
 from holdfast.master.service.leader import Leader
-from holdfast.master.service.locations import Locations
-from holdfast.master.service.registry import Registry
+from holdfast.master.service.locations import Locations, off_loop
 from holdfast.master.service.sealing import Sealing
 
 #: Workers that one client may say it cannot use.
 _UNUSABLE_MAX = 10_000
 #: Epochs that end while their worker lives: sealed at once, so that their data can go to another tier.
 _SPLIT = frozenset({Status.HARD_SPLIT, Status.NO_ROOM, Status.DISK_FULL})
+#: What says nothing against a worker.
+_NO_ERRORS = _SPLIT | {Status.SOFT_SPLIT}
 
 
 @dataclass(slots=True)
@@ -51,9 +54,9 @@ class ReviveCounts:
 class Reviver:
     """Answers revives on the leader."""
 
-    def __init__(self, leader: Leader, registry: Registry, locations: Locations, sealing: Sealing) -> None:
+    def __init__(self, leader: Leader, fleet: Fleet, locations: Locations, sealing: Sealing) -> None:
         self._leader = leader
-        self._registry = registry
+        self._fleet = fleet
         self._locations = locations
         self._sealing = sealing
         self._turns: WeakValueDictionary[ShuffleKey, asyncio.Lock] = WeakValueDictionary()
@@ -124,8 +127,13 @@ class Reviver:
     async def _make(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch], unusable: frozenset[int]) -> str:
         """Have the next epoch of each made; return which limits were met where no worker has room, else ""."""
         places_now = await self._where(key, failed)
-        avoids = [unusable | _to_blame(each, at) for each, at in zip(failed, places_now, strict=True)]
-        places = self._places(key, avoids)
+        blamed = [_to_blame(each, at) for each, at in zip(failed, places_now, strict=True)]
+        self._count_errors(failed, places_now, blamed)
+        rows = [
+            Moving(at.primary, at.replica, unusable | blame, unusable | blame)
+            for at, blame in zip(places_now, blamed, strict=True)
+        ]
+        places = await self._places(key, rows)
         room = "" if places else self._no_room()
         moves = [
             Move(each.partition, each.epoch, place.primary, place.replica)
@@ -141,17 +149,33 @@ class Reviver:
             self._sealing.seal_early(key, split)
         return room
 
-    def _places(self, key: ShuffleKey, avoids: Sequence[frozenset[int]]) -> list[Place]:
+    async def _places(self, key: ShuffleKey, rows: Sequence[Moving]) -> list[Place]:
         """Return a place for each; none at all where nobody takes data."""
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
         if shuffle is None:
             raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
-        candidates = self._registry.candidates(shuffle.kind, shuffle.ack)
-        return spread(avoids, candidates, shuffle.copies_wanted, secrets.token_bytes(8))
+        replacing = self._fleet.replacing(self._fleet.candidates(shuffle.kind, shuffle.ack), shuffle.copies_wanted)
+        places = await off_loop(len(rows), lambda: replacing.run(rows))
+        self._fleet.counts.not_adhering += replacing.not_adhering
+        return places
+
+    def _count_errors(
+        self, failed: Sequence[pb.FailedEpoch], places: Sequence[PlacedEpoch], blamed: Sequence[frozenset[int]]
+    ) -> None:
+        """Tell of workers that did not do what they were asked; a split, no room and a new start are no errors."""
+        workers = self._leader.peek(lambda state: dict(state.workers))
+        for each, at, blame in zip(failed, places, blamed, strict=True):
+            if each.status in _NO_ERRORS:
+                continue
+            self._fleet.failed(
+                one
+                for one in blame
+                if (worker := workers.get(one)) is not None and worker.alive and not restarted(worker, at.placed_index)
+            )
 
     def _no_room(self) -> str:
         self.counts.without_room += 1
-        room = self._registry.no_room()
+        room = self._fleet.no_room()
         if not room:
             raise RetryError("no worker is alive; waiting for one")
         return room
@@ -166,7 +190,8 @@ class Reviver:
         def where(each: pb.FailedEpoch, moved: Moved | None) -> PlacedEpoch:
             primary = moved.primary if moved is not None else first.primaries[each.partition]
             replica = moved.replica if moved is not None else first.replicas[each.partition]
-            return PlacedEpoch(each.partition, each.epoch, primary, replica, 0)
+            index = moved.made_index if moved is not None else shuffle.created_index
+            return PlacedEpoch(each.partition, each.epoch, primary, replica, index)
 
         partitions = [each.partition for each in failed]
         moved = self._leader.peek(lambda state: state.moved(key, partitions))

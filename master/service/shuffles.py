@@ -7,11 +7,10 @@ HoldfastError. Every call that names an instance renews its lease first. Called 
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Iterable
 
-from holdfast.common.errors import GiveUpError, NoRoomError, ProtocolError, RetryError, Status
-from holdfast.common.ids import NO_WORKER, Epoch, Generation, ShuffleKey, WorkerId
+from holdfast.common.errors import GiveUpError, ProtocolError, RetryError, Status
+from holdfast.common.ids import Epoch, Generation, ShuffleKey, WorkerId
 from holdfast.common.layouts import MapAssignment
 from holdfast.common.limits import COMMAND_PART_BYTES, COPIES_MAX, LONG_POLL_MS_MAX, PARTITIONS_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -21,8 +20,7 @@ from holdfast.master.core import commands as cmd
 from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Shuffle, Worker
 from holdfast.master.core.seals import may_have_lost
 from holdfast.master.core.state import State
-from holdfast.master.placement.ring import map_ring
-from holdfast.master.placement.spread import spread
+from holdfast.master.service.fleet import Fleet, place_of
 from holdfast.master.service.leader import Leader, gone, key_of
 from holdfast.master.service.locations import Locations, off_loop
 from holdfast.master.service.masters import Masters
@@ -41,6 +39,7 @@ class Shuffles:
         leader: Leader,
         masters: Masters,
         registry: Registry,
+        fleet: Fleet,
         locations: Locations,
         sealing: Sealing,
         reviver: Reviver,
@@ -48,6 +47,7 @@ class Shuffles:
         self._leader = leader
         self._masters = masters
         self._registry = registry
+        self._fleet = fleet
         self._locations = locations
         self._sealing = sealing
         self._reviver = reviver
@@ -264,26 +264,21 @@ class Shuffles:
 
     def _place_maps(self, copies: int, ack: int) -> tuple[bytes, int]:
         """Return the assignment of a shuffle of MAP partitions, and how many copies it has."""
-        ring = map_ring(self._registry.candidates(KIND_MAP, ack), copies, secrets.token_bytes(8))
-        if not ring.workers:
-            raise self._nowhere()
+        ring = self._fleet.new_ring(self._fleet.candidates(KIND_MAP, ack), copies)
         return MapAssignment(tuple(WorkerId(worker) for worker in ring.workers), ring.copies).encode(), ring.copies
 
     async def _place_partitions(self, partitions: int, copies: int, ack: int) -> tuple[bytes, int]:
         """Return the assignment of a shuffle of REDUCE partitions, and how many copies it has."""
-        candidates, seed = self._registry.candidates(KIND_REDUCE, ack), secrets.token_bytes(8)
-        if not candidates:
-            raise self._nowhere()
+        placing = self._fleet.placing(self._fleet.candidates(KIND_REDUCE, ack), partitions, copies)
 
-        def work() -> tuple[bytes, int]:
-            places = spread([()] * partitions, candidates, copies, seed)
-            rows = tuple([Location(Epoch(0), WorkerId(each.primary), WorkerId(each.replica)) for each in places])
-            return ReduceLocations(rows).encode(), 1 if places[0].replica == NO_WORKER else copies
+        def work() -> tuple[bytes, int, int]:
+            found = placing.run()
+            rows = tuple([Location(Epoch(0), WorkerId(each.primary), WorkerId(each.replica)) for each in found.places])
+            return ReduceLocations(rows).encode(), found.copies, found.not_adhering
 
-        return await off_loop(partitions, work)
-
-    def _nowhere(self) -> NoRoomError:
-        return NoRoomError(self._registry.no_room() or "no worker is alive; start one, see `holdfast workers`")
+        array, placed, not_adhering = await off_loop(partitions, work)
+        self._fleet.counts.not_adhering += not_adhering
+        return array, placed
 
     async def _lost_before(self, key: ShuffleKey) -> bool:
         """Whether the generation before this one, of REDUCE partitions and not committed, may have lost data."""
@@ -332,6 +327,8 @@ class Shuffles:
                 host=worker.host,
                 address=worker.data_address,
                 alive=worker.alive,
+                place=place_of(worker, ""),
+                draining=bool(worker.draining_ms),
             )
             for worker in self._leader.peek(read)
         ]

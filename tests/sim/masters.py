@@ -18,6 +18,7 @@ from holdfast.master.machine.codec import join_entry
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import Applied, NotLeader, OutcomeUnknown
 from holdfast.master.service.admin import Admin
+from holdfast.master.service.fleet import Fleet
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.locations import Locations
 from holdfast.master.service.masters import Masters
@@ -123,11 +124,12 @@ class SimMaster:
     def _build(self) -> None:
         self.node = node = SimNode(self.cluster, self)
         self.leader = Leader(self._config, node, self._failed)  # type: ignore[arg-type]
-        masters, registry, locations = Masters(self._config), Registry(self.leader), Locations()
+        fleet = Fleet(self.leader)
+        masters, registry, locations = Masters(self._config), Registry(self.leader, fleet), Locations()
         self.sealing = Sealing(self.leader, locations)
-        reviver = Reviver(self.leader, registry, locations, self.sealing)
-        self.mover = Mover(self.leader, registry, locations, self.sealing)
-        shuffles = Shuffles(self.leader, masters, registry, locations, self.sealing, reviver)
+        reviver = Reviver(self.leader, fleet, locations, self.sealing)
+        self.mover = Mover(self.leader, fleet, locations, self.sealing)
+        shuffles = Shuffles(self.leader, masters, registry, fleet, locations, self.sealing, reviver)
         self._services = {"Shuffles": shuffles, "Registry": registry, "Admin": Admin(self.leader, masters)}
         node.catch_up()
 

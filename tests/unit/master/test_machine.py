@@ -41,7 +41,9 @@ bodies = st.one_of(
     st.builds(cmd.SetWorkersDraining, st.booleans(), worker_refs),
     st.builds(
         cmd.PlaceWorkers,
-        st.lists(st.builds(cmd.WorkerPlace, st.integers(0, 3), st.sampled_from(["/a/b", "/a/c"])), max_size=3).map(tuple),
+        st.lists(st.builds(cmd.WorkerPlace, st.integers(0, 3), st.sampled_from(["/a/b", "/a/c"])), max_size=3).map(
+            tuple
+        ),
     ),
     st.builds(application, instances, holders, st.sampled_from(["a", "b"]), st.integers(0, 5_000)),
     st.builds(cmd.Attach, instances, st.sampled_from(["a", "b"]), st.integers(0, 5_000), holders),

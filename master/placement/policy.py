@@ -1,0 +1,201 @@
+"""The policy by which places are given: an order of workers, and a constraint on who may stand together.
+
+    order         roundrobin   equal shares
+                  loadaware    disks in groups by their flush and fetch times, each group's share above the next one's
+                  weighted     shares by free bytes, capped at a multiple of the median
+    constraint    random       copies on different hosts
+                  rackaware    on different racks where there are two
+                  regionaware  in different regions where there are two, else on different racks
+
+Rules: pure. What cannot be had is given up in steps: first workers that are to be spared come in, then the wish for
+racks or regions goes, unless it is enforced; two copies never share a host. Called by service/fleet.py.
+Source: the slots allocation of Apache Celeborn for orders, the policies of Apache BookKeeper for constraints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from holdfast.master.placement.members import Member, NotEnoughError, capped
+from holdfast.master.placement.racks import Racks
+from holdfast.master.placement.regions import Regions
+from holdfast.master.placement.topology import region_of
+
+Constraint = Literal["random", "rackaware", "regionaware"]
+Order = Literal["roundrobin", "loadaware", "weighted"]
+
+
+class Disk(NamedTuple):
+    """What a worker told of a directory that takes data; times are means of the last window, 0 if nothing was done."""
+
+    free_bytes: int
+    flush_us: int
+    fetch_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is wished."""
+
+    constraint: Constraint = "rackaware"
+    order: Order = "roundrobin"
+    racks: Racks = Racks()
+    regions: Regions = Regions()
+    #: weighted: no worker counts as more than so many medians; 0: no cap
+    multiple: float = 3.0
+    #: loadaware: so many groups of disks, and how much more each takes than the next
+    groups: int = 5
+    gradient: float = 0.1
+    flush_weight: float = 0.0
+    fetch_weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Who may be given data, and what is known of their disks; the `spared` ones only where the rest is not enough."""
+
+    members: Sequence[Member]
+    spared: Sequence[Member] = ()
+    disks: Mapping[int, Sequence[Disk]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.members) + len(self.spared)
+
+
+class Field(NamedTuple):
+    """Who is dealt to in one assignment, and what keeps copies apart."""
+
+    members: Sequence[Member]
+    #: of each member; copies of one partition are in different ones
+    domains: Sequence[str]
+    #: places in different domains are as wished
+    adheres: bool
+
+
+def choose_field(policy: Policy, candidates: Candidates, copies: int) -> Field:
+    """Return who takes part in an assignment with so many copies (1 or 2); nobody if there is nobody.
+
+    With two copies and one host the members of that host are returned: one copy is all that can be had. Raises
+    NotEnoughError where that breaks what is enforced.
+    """
+    first = admitted(policy, candidates.members, copies)
+    for members in (first, [*first, *admitted(policy, candidates.spared, copies)]):
+        found = _field(policy, members, copies)
+        if found is not None:
+            return found
+    problem = _broken(policy, members) if copies > 1 else ""
+    if len(candidates) and not members:
+        problem = problem or "all workers that take data are in regions that take nothing new"
+    if problem:
+        raise NotEnoughError(problem)
+    if copies > 1:
+        return Field(members, [one.host for one in members], adheres=False)
+    return Field(members, (), adheres=True)
+
+
+def admitted(policy: Policy, members: Sequence[Member], copies: int = 2) -> list[Member]:
+    """Who may stand anywhere at all."""
+    found = list(members)
+    if policy.constraint == "regionaware":
+        wish = policy.regions
+        if wish.write_to or wish.refused:
+            wanted = set(wish.write_to)
+            found = [
+                one
+                for one in found
+                if (region := region_of(one.place)) not in wish.refused and (not wanted or region in wanted)
+            ]
+    if copies > 1 and policy.racks.enforced and spreads(policy):
+        found = [one for one in found if one.place != policy.racks.default]
+    return found
+
+
+def _field(policy: Policy, members: list[Member], copies: int) -> Field | None:
+    """Return the widest domains that are at least two, None if there are none, or not those that are enforced."""
+    if copies < 2:
+        return Field(members, (), adheres=True) if members else None
+    for level, domain_of in enumerate(_levels(policy)):
+        domains = [domain_of(one) for one in members]
+        if len(set(domains)) > 1 and not _broken(policy, members):
+            return Field(members, domains, adheres=_adheres(policy, level, members))
+    return None
+
+
+def spreads(policy: Policy) -> bool:
+    """Whether more than different hosts is wished."""
+    return policy.constraint != "random" and policy.racks.least > 1
+
+
+def _levels(policy: Policy) -> Sequence[Callable[[Member], str]]:
+    """What keeps two copies apart, the widest first."""
+    host = Member.host_of
+    if not spreads(policy):
+        return (host,)
+    if policy.constraint == "rackaware":
+        return (Member.place_of, host)
+    return (lambda one: region_of(one.place), Member.place_of, host)
+
+
+def _adheres(policy: Policy, level: int, members: Sequence[Member]) -> bool:
+    """Whether copies that this level keeps apart are as wished: one region is enough where there is one, and where no
+    host is resolved nothing is known to be wrong."""
+    if unresolved(policy, members):
+        return True
+    if policy.constraint == "regionaware":
+        return level < 2 or len({region_of(one.place) for one in members}) > 1
+    return level == 0
+
+
+def unresolved(policy: Policy, members: Sequence[Member]) -> bool:
+    """Whether nothing is known of where these are."""
+    return all(one.place == policy.racks.default for one in members)
+
+
+def _broken(policy: Policy, members: Sequence[Member]) -> str:
+    """Say what is enforced and cannot be had among these; "" if nothing is."""
+    if not spreads(policy):
+        return ""
+    racks = {one.place for one in members}
+    if policy.racks.enforced and len(racks) < 2:
+        return f"two racks are enforced for two copies, and workers that take data are on {len(racks)}"
+    if policy.constraint == "regionaware" and policy.regions.durable:
+        regions = {region_of(one.place) for one in members}
+        if len(regions) < policy.regions.durable:
+            wanted = f"{policy.regions.durable} regions are wanted for durability"
+            return f"{wanted}, and workers that take data are in {len(regions)}"
+    return ""
+
+
+def shares(policy: Policy, members: Sequence[Member], disks: Mapping[int, Sequence[Disk]]) -> list[float]:
+    """Return the share of the work of each member; they add up to 1."""
+    if policy.order == "weighted":
+        return capped([sum(each.free_bytes for each in disks.get(one.worker, ())) for one in members], policy.multiple)
+    if policy.order == "loadaware":
+        return gradient_shares(policy, [disks.get(one.worker, ()) for one in members])
+    return [1 / len(members)] * len(members)
+
+
+#: Stands for the disks of a worker that was not heard yet: neither fast nor slow is known of it.
+_UNHEARD = (Disk(0, 0, 0),)
+
+
+def gradient_shares(policy: Policy, disks: Sequence[Sequence[Disk]]) -> list[float]:
+    """Return the shares of workers by their disks: all disks ranked by their times and cut into groups, a disk's part
+    in each being 1 + gradient times that of one in the next."""
+    ranked = sorted(
+        (each.flush_us * policy.flush_weight + each.fetch_us * policy.fetch_weight, at)
+        for at, own in enumerate(disks)
+        for each in own or _UNHEARD
+    )
+    parts = [0.0] * len(disks)
+    size = -(-len(ranked) // policy.groups)
+    group = 0
+    for number, (time, at) in enumerate(ranked):
+        # Disks that are equally fast are of one group: which of them comes first says nothing.
+        if number and time != ranked[number - 1][0]:
+            group = number // size
+        parts[at] += (1 + policy.gradient) ** (policy.groups - 1 - group)
+    total = sum(parts)
+    return [part / total for part in parts]

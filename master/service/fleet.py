@@ -1,0 +1,358 @@
+"""The workers as placement sees them: who may be given data, where everybody is, and who is better spared.
+
+Rules
+* Candidates are alive, do not drain, and have a directory that takes such data. Those that flap, that are in
+  quarantine, or that were lost a moment ago are spared: used where the rest is not enough.
+* Places are resolved in a thread, cached per host, and recorded for all masters; workers of one host are at one place.
+* What the policy could not keep to is counted. Everything else here is for this leadership only.
+
+Runs in the event loop, on the leader. Called by registry, shuffles, reviving and moving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.common.config import PlacementSection
+from holdfast.common.errors import HoldfastError, NoRoomError
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.records import Worker
+from holdfast.master.placement.assign import Assigned, Place, assign
+from holdfast.master.placement.members import Draw, Member
+from holdfast.master.placement.policy import Candidates, Disk, Policy
+from holdfast.master.placement.racks import Racks
+from holdfast.master.placement.regions import Regions
+from holdfast.master.placement.replace import Moving, replace_all
+from holdfast.master.placement.ring import Ring, map_ring
+from holdfast.master.placement.stabiliser import Flapping, Quarantine, Stabiliser
+from holdfast.master.service.leader import Leader
+from holdfast.master.service.resolvers import Places, make_places
+from holdfast.master.service.room import Told, no_room, takes
+
+log = logging.getLogger(__name__)
+
+#: Several workers of one rack that were lost within this time: the rack cannot be reached.
+_RACK_LOST_MS = 60_000
+_RACK_LOST_WORKERS = 2
+
+
+@dataclass(slots=True)
+class FleetCounts:
+    """What was placed since this master started; read by its metrics."""
+
+    #: partitions whose copies do not stand as wished
+    not_adhering: int = 0
+
+
+def policy_of(section: PlacementSection) -> Policy:
+    """Return what a configuration wishes."""
+    return Policy(
+        constraint=section.policy,
+        order=section.order,
+        racks=Racks(2, section.enforce_racks, section.default_place),
+        regions=Regions(
+            write_to=section.write_regions,
+            durable=section.durable_regions,
+            refused=frozenset(section.refused_regions),
+            local=section.local_region,
+            enforced_in_replace=section.durable_in_replace,
+        ),
+        multiple=section.max_multiple,
+        groups=section.disk_groups,
+        gradient=section.gradient,
+        flush_weight=section.flush_weight,
+        fetch_weight=section.fetch_weight,
+    )
+
+
+def fresh_draw() -> Draw:
+    """A source of chance of one's own, for use in a thread."""
+    return random.Random(secrets.token_bytes(16))
+
+
+class Fleet:
+    """Chooses workers while this master leads."""
+
+    def __init__(self, leader: Leader) -> None:
+        """Raises ConfigError for a resolver that cannot be made."""
+        self._leader = leader
+        self._section = leader.config.placement
+        self.policy = policy_of(self._section)
+        self.places: Places = make_places(self._section)
+        self.counts = FleetCounts()
+        self._task: asyncio.Task[None] | None = None
+        self._forget_all()
+        leader.listeners.append(self._led)
+
+    def _forget_all(self) -> None:
+        section = self._section
+        #: by worker its start that was counted last
+        self._starts: dict[int, int] = {}
+        self._stabiliser = Stabiliser(section.stabilise.ns)
+        self._flapping = Flapping(section.flap_starts, section.flap_window.ns)
+        self._quarantine = Quarantine(
+            section.quarantine_errors,
+            section.quarantine_interval.ns,
+            section.quarantine_duration.ns,
+            float(section.quarantine_ratio),
+        )
+
+    def _led(self, leads: bool) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._forget_all()
+        if leads:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(self._leader.watch)
+
+    # Settings.
+
+    def reload(self, section: PlacementSection) -> None:
+        """Go on with these settings, resolving every host anew. Raises ConfigError; nothing has changed then."""
+        policy, places = policy_of(section), make_places(section)
+        self._section, self.policy, self.places = section, policy, places
+        self._forget_all()
+        if self._task is not None:
+            self._led(True)
+
+    # Places.
+
+    async def resolve(self, host: str) -> str:
+        """Return where a host is; "" if it cannot be resolved. May take as long as the resolver does."""
+        known = self.places.known(host)
+        if known is None:
+            await asyncio.get_running_loop().run_in_executor(None, self.places.resolve, [host])
+            known = self.places.known(host)
+        return known or ""
+
+    async def _run(self) -> None:
+        """Ask again for hosts that are not resolved, and tell the masters where workers are that are elsewhere."""
+        while True:
+            try:
+                await self._place_all()
+            except HoldfastError as error:
+                log.warning("places were not recorded", extra={"status": error.status.name, "why": str(error)})
+            await asyncio.sleep(self._section.refresh.seconds)
+
+    async def _place_all(self) -> None:
+        workers = self._leader.peek(lambda state: list(state.workers.values()))
+        hosts = {each.host for each in workers}
+        new = [host for host in hosts if self.places.known(host) is None]
+        if new:
+            await asyncio.get_running_loop().run_in_executor(None, self.places.resolve, new)
+        found = {host: self.places.known(host) or "" for host in hosts}
+        moved = [cmd.WorkerPlace(each.id, found[each.host]) for each in workers if each.place != found[each.host]]
+        if moved:
+            self._leader.expect(await self._leader.proposer.submit(cmd.Command(cmd.PlaceWorkers(tuple(moved)))))
+            log.info("workers are elsewhere", extra={"workers": len(moved)})
+
+    def places_now(self) -> dict[int, str]:
+        """Where every worker is, those that are lost included."""
+        workers = self._leader.peek(lambda state: list(state.workers.values()))
+        return places_of(workers, self.policy.racks.default)
+
+    # Candidates.
+
+    def started(self, worker: int, incarnation: int) -> None:
+        """A worker registered a start, or the same one again."""
+        if self._starts.get(worker) != incarnation:
+            self._starts[worker] = incarnation
+            self._flapping.started(worker, self._leader.now_ns())
+
+    def failed(self, workers: Iterable[int]) -> None:
+        """Clients could not write there, and it was no lack of room and no restart."""
+        self._quarantine.failed(workers)
+
+    def in_grace(self) -> frozenset[int]:
+        """Workers that are lost, but may be back in a moment; their epochs stay for now."""
+        self._look()
+        return self._stabiliser.reserve
+
+    def _look(self) -> None:
+        """Take in who is there now."""
+        workers = self._leader.peek(lambda state: list(state.workers.values()))
+        writable = [each.id for each in workers if each.alive and not each.draining_ms]
+        read_only = [each.id for each in workers if each.alive and each.draining_ms]
+        now = self._leader.now_ns()
+        dead = self._stabiliser.update(writable, read_only, now).dead
+        if self._section.stabilise.ns and dead:
+            self._leader.workers_changed.set()
+
+    def candidates(self, kind: int, ack: int) -> Candidates:
+        """Return the workers that may be given data of such a shuffle."""
+        self._look()
+        now = self._leader.now_ns()
+        spared = self._flapping.look(now) | self._quarantine.tick(now, fresh_draw())
+        places = self.places_now()
+        first: list[Member] = []
+        second: list[Member] = []
+        disks: dict[int, Sequence[Disk]] = {}
+        for worker, beat in self._beats():
+            if worker.draining_ms:
+                continue
+            taking = None if beat is None else [each for each in beat.directories if takes(each, kind, ack)]
+            # A new leader has not heard everybody yet; a worker refuses what it cannot take.
+            if taking is not None and not taking:
+                continue
+            member = Member(worker.id, worker.host, places[worker.id])
+            (second if worker.id in spared else first).append(member)
+            disks[worker.id] = [Disk(each.free_bytes, each.flush_us, each.fetch_us) for each in taking or ()]
+        lost = self._stabiliser.reserve
+        if lost:
+            workers = self._leader.peek(lambda state: [each for one in lost if (each := state.workers.get(one))])
+            second += [Member(each.id, each.host, places[each.id]) for each in workers if not each.alive]
+        return Candidates(first, second, disks)
+
+    def unreachable(self) -> frozenset[str]:
+        """Racks of which several workers were lost lately."""
+        default = self.policy.racks.default
+        workers, time_ms = self._leader.peek(lambda state: (list(state.workers.values()), state.time_ms))
+        return unreachable_racks(workers, default, time_ms)
+
+    # What is chosen.
+
+    def new_ring(self, candidates: Candidates, copies: int) -> Ring:
+        """Return the ring of a shuffle of MAP partitions. Raises NoRoomError."""
+        ring = map_ring(self.policy, candidates, copies, secrets.token_bytes(8))
+        if not ring.workers:
+            raise self.nowhere()
+        if not ring.adheres:
+            self.counts.not_adhering += len(ring.workers)
+        return ring
+
+    def placing(self, candidates: Candidates, count: int, copies: int) -> Placing:
+        """Return what places a new shuffle of REDUCE partitions, to be run in a thread. Raises NoRoomError."""
+        if not len(candidates):
+            raise self.nowhere()
+        return Placing(self.policy, candidates, count, copies, fresh_draw())
+
+    def replacing(self, candidates: Candidates, copies: int) -> Replacing:
+        """Return what finds new places for partitions, to be run in a thread."""
+        return Replacing(self.policy, candidates, copies, self.places_now(), self.unreachable(), fresh_draw())
+
+    def nowhere(self) -> NoRoomError:
+        """The error of a shuffle that nobody takes."""
+        return NoRoomError(self.no_room() or "no worker is alive; start one, see `holdfast workers`")
+
+    def no_room(self) -> str:
+        """Say which limits living workers met, where none is a candidate; "" if none is alive."""
+        heard = [(worker.name, _told(beat)) for worker, beat in self._beats()]
+        return no_room(heard) if heard else ""
+
+    def _beats(self) -> Iterator[tuple[Worker, pb.HeartbeatRequest | None]]:
+        """Yield the living workers, each with its last heartbeat."""
+        for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive]):
+            report = self._leader.reports.get(worker.id)
+            heard = report is not None and report.incarnation == worker.incarnation
+            yield worker, report.heartbeat if report is not None and heard else None
+
+    # What is shown.
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Name, help and value of each."""
+        yield (
+            "placement_not_adhering",
+            "Partitions placed whose copies do not stand as wished",
+            self.counts.not_adhering,
+        )
+        yield "rack_unresolved", "Hosts that could not be resolved, counted each time", self.places.unresolved
+        workers = self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive])
+        default = self.policy.racks.default
+        places = places_of(workers, default)
+        on_default = sum(place == default for place in places.values())
+        yield "workers_on_default_rack", "Living workers of which nobody knows where they are", on_default
+        yield (
+            "workers_draining",
+            "Living workers that take nothing new",
+            sum(bool(each.draining_ms) for each in workers),
+        )
+        if self._leader.serving:
+            now = self._leader.now_ns()
+            yield "workers_flapping", "Workers that start again and again", len(self._flapping.look(now))
+            held = self._quarantine.tick(now, fresh_draw())
+            yield "workers_in_quarantine", "Workers with many errors", len(held)
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """One assignment, with all that it needs."""
+
+    policy: Policy
+    candidates: Candidates
+    count: int
+    copies: int
+    draw: Draw
+
+    def run(self) -> Assigned:
+        """Any thread. Raises NotEnoughError."""
+        return assign(self.policy, self.candidates, self.count, self.copies, self.draw)
+
+
+@dataclass(slots=True)
+class Replacing:
+    """New places for partitions of one shuffle after the other, with all that it needs."""
+
+    policy: Policy
+    candidates: Candidates
+    copies: int
+    places: Mapping[int, str]
+    unreachable: Collection[str]
+    draw: Draw
+    not_adhering: int = 0
+
+    def run(self, rows: Sequence[Moving]) -> list[Place]:
+        """Any thread. Raises NotEnoughError; returns nothing if nobody takes data."""
+        found = replace_all(
+            self.policy,
+            self.candidates,
+            rows,
+            self.copies,
+            self.draw,
+            places=self.places,
+            unreachable=self.unreachable,
+        )
+        self.not_adhering += found.not_adhering
+        return found.places
+
+
+def places_of(workers: Iterable[Worker], default: str) -> dict[int, str]:
+    """Return where workers are: as resolved, else as they say of themselves, else the default place. All of one host
+    are where the first of them is: a host has one place."""
+    hosts: dict[str, str] = {}
+    for worker in workers:
+        hosts.setdefault(worker.host, place_of(worker, default))
+    return {worker.id: hosts[worker.host] for worker in workers}
+
+
+def place_of(worker: Worker, default: str) -> str:
+    """Return where a worker is: worker.rack may be a whole place, or a rack of the default region."""
+    if worker.place:
+        return worker.place
+    if not worker.rack:
+        return default
+    head, *parts = worker.rack.removesuffix("/").split("/")
+    if not parts:
+        return f"{default.rpartition('/')[0]}/{head}"
+    return f"/{'/'.join(parts)}" if not head and len(parts) == default.count("/") and all(parts) else default
+
+
+def unreachable_racks(workers: Sequence[Worker], default: str, time_ms: int) -> frozenset[str]:
+    """Return the racks of which several workers were lost lately."""
+    lost: dict[str, int] = {}
+    places = places_of(workers, default)
+    for worker in workers:
+        if not worker.alive and time_ms - worker.changed_ms < _RACK_LOST_MS:
+            lost[places[worker.id]] = lost.get(places[worker.id], 0) + 1
+    return frozenset(rack for rack, count in lost.items() if count >= _RACK_LOST_WORKERS and rack != default)
+
+
+def _told(beat: pb.HeartbeatRequest | None) -> Told:
+    """What a heartbeat tells of room."""
+    return Told() if beat is None else Told(beat.directories, beat.dfs if beat.HasField("dfs") else None)

@@ -1,0 +1,149 @@
+"""Policies: an order and a constraint together, and what is given up first where not all can be had."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.common.ids import NO_WORKER
+from holdfast.master.placement.assign import assign
+from holdfast.master.placement.members import Member, NotEnoughError
+from holdfast.master.placement.policy import Candidates, Constraint, Disk, Policy, gradient_shares, shares
+from holdfast.master.placement.racks import Racks
+from holdfast.master.placement.regions import Regions
+
+#: regions of racks of hosts of workers: how many workers each host has
+clusters = st.lists(
+    st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=3), min_size=1, max_size=3), min_size=1, max_size=3
+)
+constraints = st.sampled_from(["random", "rackaware", "regionaware"])
+
+
+def members_of(cluster: list[list[list[int]]]) -> list[Member]:
+    """The workers of such a cluster."""
+    found: list[Member] = []
+    for region, racks in enumerate(cluster):
+        for rack, hosts in enumerate(racks):
+            for host, workers in enumerate(hosts):
+                for _ in range(workers):
+                    found.append(Member(len(found) + 1, f"h{region}{rack}{host}", f"/g{region}/r{rack}"))
+    return found
+
+
+@given(clusters, constraints, st.integers(1, 40), st.randoms(use_true_random=False))
+def test_copies_are_as_far_apart_as_can_be(
+    cluster: list[list[list[int]]], constraint: Constraint, count: int, draw: Random
+) -> None:
+    """Two copies never share a host, share a rack only where there is one, and a region only where there is one; a
+    partition is told of as not adhering exactly if it could not be apart as wished."""
+    members = members_of(cluster)
+    known = {one.worker: one for one in members}
+    found = assign(Policy(constraint), Candidates(members), count, 2, draw)
+    hosts, racks = {one.host for one in members}, {one.place for one in members}
+    regions = {place.split("/")[1] for place in racks}
+    assert len(found.places) == count
+    if len(hosts) < 2:
+        assert found.copies == 1
+        assert {replica for _, replica in found.places} == {NO_WORKER}
+        return
+    for one, two in ((known[each.primary], known[each.replica]) for each in found.places):
+        assert one.host != two.host
+        if constraint != "random" and len(racks) > 1:
+            assert one.place != two.place
+        if constraint == "regionaware" and len(regions) > 1:
+            assert one.place.split("/")[1] != two.place.split("/")[1]
+    assert found.not_adhering == (count if constraint != "random" and len(racks) < 2 else 0)
+
+
+def test_enforced_racks_are_not_given_up() -> None:
+    """With racks enforced, one rack is not enough, unresolved workers do not count, and one copy needs none."""
+    policy = Policy(racks=Racks(enforced=True))
+    here = [Member(1, "a", "/x/r1"), Member(2, "b", "/x/r1"), Member(3, "c")]
+    with pytest.raises(NotEnoughError, match="two racks are enforced"):
+        assign(policy, Candidates(here), 4, 2, Random(1))
+    found = assign(policy, Candidates([*here, Member(4, "d", "/x/r2")]), 4, 2, Random(1))
+    assert all(4 in place and 3 not in place for place in found.places)
+    assert not found.not_adhering
+    assert {place.primary for place in assign(policy, Candidates(here), 3, 1, Random(1)).places} == {1, 2, 3}
+
+
+def test_spared_workers_come_in_before_racks_are_given_up() -> None:
+    """Who flaps or is in quarantine gets nothing while the others are enough, and something before a rack is shared."""
+    first = [Member(1, "a", "/x/r1"), Member(2, "b", "/x/r2")]
+    found = assign(Policy(), Candidates(first, [Member(3, "c", "/x/r3")]), 10, 2, Random(1))
+    assert {one for place in found.places for one in place} == {1, 2}
+    # Hosts are enough for two copies; with racks enforced the spared one is needed.
+    one_rack = [Member(1, "a", "/x/r1"), Member(2, "b", "/x/r1")]
+    found = assign(
+        Policy(racks=Racks(enforced=True)), Candidates(one_rack, [Member(3, "c", "/x/r3")]), 10, 2, Random(1)
+    )
+    assert all(3 in place for place in found.places)
+    alone = assign(Policy(), Candidates([Member(1, "a")], [Member(2, "b")]), 3, 2, Random(1))
+    assert alone.copies == 2
+
+
+def test_regions_that_take_nothing_are_left_out() -> None:
+    """A refused region gets nothing, nor one that is not among those to write to; durability over regions is kept."""
+    members = [Member(n, f"h{n}", f"/{region}/r") for n, region in enumerate("aabbcc", 1)]
+    refused = Policy("regionaware", regions=Regions(refused=frozenset("b")))
+    assert {one for place in assign(refused, Candidates(members), 20, 2, Random(1)).places for one in place} == {
+        1,
+        2,
+        5,
+        6,
+    }
+    listed = Policy("regionaware", regions=Regions(write_to=("a", "b"), durable=2))
+    assert {one for place in assign(listed, Candidates(members), 20, 2, Random(1)).places for one in place} == {
+        1,
+        2,
+        3,
+        4,
+    }
+    with pytest.raises(NotEnoughError, match="2 regions are wanted"):
+        assign(listed, Candidates(members[:2]), 1, 2, Random(1))
+    with pytest.raises(NotEnoughError, match="regions that take nothing new"):
+        assign(refused, Candidates(members[2:4]), 1, 1, Random(1))
+
+
+def test_primaries_are_in_the_local_region_if_wished() -> None:
+    """With a local region its workers are the primaries, wherever it is one of the two."""
+    members = [Member(n, f"h{n}", f"/{region}/r") for n, region in enumerate("aabb", 1)]
+    found = assign(Policy("regionaware", regions=Regions(local="b")), Candidates(members), 20, 2, Random(1))
+    assert {place.primary for place in found.places} == {3, 4}
+
+
+def test_weights_are_free_bytes_with_a_cap() -> None:
+    """50, 100, 100, 200 and 500 free bytes with a multiple of 4 are 50:100:100:200:400 (the example of the reference);
+    one that was not heard yet counts as the smallest."""
+    members = [Member(n, f"h{n}") for n in range(6)]
+    disks = {n: [Disk(free, 0, 0)] for n, free in enumerate((50, 100, 100, 200, 500))}
+    policy = Policy(order="weighted", multiple=4)
+    assert shares(policy, members[:5], disks) == pytest.approx([part / 850 for part in (50, 100, 100, 200, 400)])
+    assert shares(policy, members, disks)[5] == pytest.approx(shares(policy, members, disks)[0])
+
+
+def test_faster_disks_take_more_by_a_gradient() -> None:
+    """Ten disks in five groups of two: each group takes 1.1 times what the next one takes; equal disks are alike."""
+    policy = Policy(order="loadaware")
+    found = gradient_shares(policy, [[Disk(1, 0, 100 * n)] for n in range(10)])
+    assert [found[n] / found[n + 2] for n in range(8)] == pytest.approx([1.1] * 8)
+    assert found[0] == pytest.approx(found[1])
+    assert gradient_shares(policy, [[Disk(1, n, 7)] for n in range(10)]) == pytest.approx([0.1] * 10)
+    # A worker with two disks has two parts; one that was not heard has one.
+    assert gradient_shares(policy, [[Disk(1, 0, 7)] * 2, [Disk(1, 0, 7)]]) == pytest.approx([2 / 3, 1 / 3])
+    assert sum(gradient_shares(policy, [[], [Disk(1, 0, 5)]])) == pytest.approx(1)
+
+
+def test_load_decides_how_much_each_gets() -> None:
+    """Of a thousand partitions each worker has its share to the unit, and racks of pairs still differ."""
+    members = [Member(n, f"h{n}", f"/x/r{n % 3}") for n in range(9)]
+    disks = {n: [Disk(1, 0, 100 * (n // 3))] for n in range(9)}
+    policy = Policy(order="loadaware", groups=3, gradient=0.5)
+    found = assign(policy, Candidates(members, disks=disks), 1_000, 2, Random(3))
+    held = Counter(one for place in found.places for one in place)
+    assert [held[n] / held[n + 3] for n in range(6)] == pytest.approx([1.5] * 6, rel=0.02)
+    assert all(a % 3 != b % 3 for a, b in found.places)
