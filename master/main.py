@@ -16,7 +16,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from holdfast.common import config as configuration
@@ -31,6 +31,7 @@ from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import RaftError, RaftNode, RaftSettings
 from holdfast.master.service.admin import Admin
 from holdfast.master.service.dfs_cleaning import DfsCleaner
+from holdfast.master.service.explaining import Explainer
 from holdfast.master.service.fleet import Fleet
 from holdfast.master.service.grpc import serve_grpc
 from holdfast.master.service.handlers import Handlers
@@ -72,7 +73,9 @@ def main(arguments: list[str] | None = None) -> int:
     raise_descriptor_limit()
     gc.set_threshold(*_COLLECT)
     try:
-        asyncio.run(_run(config, own, secret, store))
+        asyncio.run(_run(config, own, secret, store, lambda: _load(options.config)))
+    except ConfigError as error:
+        return _refuse(str(error))
     except (RaftError, OSError) as error:
         log.error("cannot serve", extra={"why": str(error)})
         return 1
@@ -115,7 +118,15 @@ def _secret(config: Config) -> bytes:
 class Server:
     """The parts of one master, put together."""
 
-    def __init__(self, config: Config, own: configuration.Peer, secret: bytes, store: DfsStore | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        own: configuration.Peer,
+        secret: bytes,
+        store: DfsStore | None,
+        load: Callable[[], Config],
+    ) -> None:
+        """`load` reads the configuration again. Raises ConfigError."""
         self._config = config
         self._own = own
         self._loop = asyncio.get_running_loop()
@@ -138,7 +149,7 @@ class Server:
                     self._leader, self._masters, registry, fleet, locations, self._sealing, self._reviver
                 ),
                 "Registry": registry,
-                "Admin": Admin(self._leader, self._masters),
+                "Admin": Admin(self._leader, self._masters, fleet, Explainer(self._leader, fleet, locations), load),
             },
             self._metrics,
         )
@@ -297,8 +308,10 @@ def _raft_settings(config: Config, own: configuration.Peer, secret: bytes) -> Ra
     )
 
 
-async def _run(config: Config, own: configuration.Peer, secret: bytes, store: DfsStore | None) -> None:
-    server = Server(config, own, secret, store)
+async def _run(
+    config: Config, own: configuration.Peer, secret: bytes, store: DfsStore | None, load: Callable[[], Config]
+) -> None:
+    server = Server(config, own, secret, store, load)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     await server.run()

@@ -16,6 +16,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
     from rich.console import Console
 
     from holdfast.common.net.control import ControlClient
@@ -29,7 +30,8 @@ _MASTER_SECONDS_MAX = 2.0
 _PROBLEMS_MAX = 10
 
 
-def _with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[Result]]) -> Result:
+def with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[Result]]) -> Result:
+    """Return what `question` makes of the masters' answers. Raises HoldfastError."""
     from holdfast.common.net.control import ControlClient
 
     async def run() -> Result:
@@ -45,7 +47,7 @@ def _with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[
 def status(masters: str, as_json: bool) -> int:
     """Tell how the cluster is. Exit 1 if a master is not reachable, none leads, a worker is lost, or one has a
     directory or a DFS that it cannot use."""
-    document = _with_masters(masters, _status)
+    document = with_masters(masters, _status)
     show(document, as_json, lambda screen: _draw_status(document, screen))
     return 0 if document["healthy"] else 1
 
@@ -108,13 +110,16 @@ def _differences(masters: list[dict[str, Any]]) -> list[str]:
 
 
 async def _one_status(client: ControlClient, address: str) -> pb.StatusReply | HoldfastError:
+    reply: pb.StatusReply | HoldfastError = await one_master(client, address, "Admin/Status", pb.StatusRequest())
+    return reply
+
+
+async def one_master(client: ControlClient, address: str, method: str, request: Message) -> Any:
+    """Return what this master answers for itself, or the error."""
     try:
-        reply: pb.StatusReply = await client.ask(
-            address, "Admin/Status", pb.StatusRequest(), timeout_s=_MASTER_SECONDS_MAX
-        )
+        return await client.ask(address, method, request, timeout_s=_MASTER_SECONDS_MAX)
     except HoldfastError as error:
         return error
-    return reply
 
 
 def _master(address: str, answer: pb.StatusReply | HoldfastError) -> dict[str, Any]:
@@ -164,7 +169,7 @@ def workers(masters: str, as_json: bool) -> int:
         )
         return reply
 
-    found = [_worker(worker) for worker in _with_masters(masters, question).workers]
+    found = [_worker(worker) for worker in with_masters(masters, question).workers]
     show({"workers": found}, as_json, lambda screen: _draw_workers(found, screen))
     return 0 if all(map(_is_whole, found)) else 1
 
@@ -259,7 +264,7 @@ def shuffles(instance: str, limit: int, masters: str, as_json: bool) -> None:
         reply: pb.ListShufflesReply = await client.call("Admin/ListShuffles", request, deadline_s=ANSWER_SECONDS_MAX)
         return reply
 
-    reply = _with_masters(masters, question)
+    reply = with_masters(masters, question)
     found = [_shuffle(shuffle) for shuffle in reply.shuffles]
     document = {"shuffles": found, "total": reply.total}
     show(document, as_json, lambda screen: _draw_shuffles(found, reply.total, screen))
@@ -313,7 +318,7 @@ def forget(application: str, shuffle: int | None, masters: str, as_json: bool) -
         reply: pb.ForgetReply = await client.call("Admin/Forget", request, deadline_s=ANSWER_SECONDS_MAX)
         return reply
 
-    reply = _with_masters(masters, question)
+    reply = with_masters(masters, question)
     document = {"applications": reply.applications, "shuffles": reply.shuffles}
     show(
         document,
@@ -323,6 +328,17 @@ def forget(application: str, shuffle: int | None, masters: str, as_json: bool) -
         ),
     )
     return 0 if reply.applications or reply.shuffles else 1
+
+
+def shuffle_key(text: str) -> tuple[bytes, int, int]:
+    """Read INSTANCE/SHUFFLE or INSTANCE/SHUFFLE/GENERATION, as `holdfast shuffles` lists them; -1 is the newest."""
+    instance, *numbers = text.split("/")
+    if len(numbers) not in (1, 2) or not all(each.isascii() and each.isdigit() for each in numbers):
+        raise ConfigError(f"{text!r} names no shuffle: write INSTANCE/SHUFFLE or INSTANCE/SHUFFLE/GENERATION")
+    shuffle, generation = int(numbers[0]), int(numbers[1]) if len(numbers) == 2 else -1
+    if max(shuffle, generation) > U32_MAX:
+        raise ConfigError(f"{text!r} names no shuffle: numbers are at most {U32_MAX}")
+    return _instance(instance), shuffle, generation
 
 
 def _instance(text: str) -> bytes:

@@ -29,6 +29,8 @@ COMMANDS = {
     "workers": ("look", "List the workers and their directories."),
     "shuffles": ("look", "List the shuffles and what keeps them."),
     "forget": ("look", "Drop an application, or one shuffle of it, now."),
+    "placement": ("placement", "Tell where partitions went and why, or would go."),
+    "reload": ("placement", "Have the masters read their placement settings again."),
     "inspect": ("offline", "Show what a storage directory holds; no server is needed."),
     "verify": ("offline", "Check every byte of a storage directory; no server is needed."),
     "spark-jar": ("plugin", "Print the path of the Spark plug-in's jar, compiling it if needed."),

@@ -663,3 +663,83 @@ class ForgetReply(_message.Message):
     applications: int
     shuffles: int
     def __init__(self, applications: _Optional[int] = ..., shuffles: _Optional[int] = ...) -> None: ...
+
+class ExplainPlacementRequest(_message.Message):
+    __slots__ = ("instance", "shuffle", "generation")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    instance: bytes
+    shuffle: int
+    generation: int
+    def __init__(self, instance: _Optional[bytes] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class LeftOut(_message.Message):
+    __slots__ = ("worker", "name", "why")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    name: str
+    why: str
+    def __init__(self, worker: _Optional[int] = ..., name: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class PlacementDecision(_message.Message):
+    __slots__ = ("time_ms", "what", "partitions", "policy", "order", "candidates", "spared", "not_adhering", "left_out", "left_out_total")
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    SPARED_FIELD_NUMBER: _ClassVar[int]
+    NOT_ADHERING_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    time_ms: int
+    what: str
+    partitions: int
+    policy: str
+    order: str
+    candidates: int
+    spared: int
+    not_adhering: int
+    left_out: _containers.RepeatedCompositeFieldContainer[LeftOut]
+    left_out_total: int
+    def __init__(self, time_ms: _Optional[int] = ..., what: _Optional[str] = ..., partitions: _Optional[int] = ..., policy: _Optional[str] = ..., order: _Optional[str] = ..., candidates: _Optional[int] = ..., spared: _Optional[int] = ..., not_adhering: _Optional[int] = ..., left_out: _Optional[_Iterable[_Union[LeftOut, _Mapping]]] = ..., left_out_total: _Optional[int] = ...) -> None: ...
+
+class ExplainPlacementReply(_message.Message):
+    __slots__ = ("key", "kind", "copies_wanted", "copies", "policy", "order", "locations", "adheres", "workers", "decisions")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    COPIES_WANTED_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    LOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    ADHERES_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    key: ShuffleKey
+    kind: PartitionKind
+    copies_wanted: int
+    copies: int
+    policy: str
+    order: str
+    locations: _containers.RepeatedCompositeFieldContainer[NewLocation]
+    adheres: _containers.RepeatedScalarFieldContainer[bool]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerInfo]
+    decisions: _containers.RepeatedCompositeFieldContainer[PlacementDecision]
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., policy: _Optional[str] = ..., order: _Optional[str] = ..., locations: _Optional[_Iterable[_Union[NewLocation, _Mapping]]] = ..., adheres: _Optional[_Iterable[bool]] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., decisions: _Optional[_Iterable[_Union[PlacementDecision, _Mapping]]] = ...) -> None: ...
+
+class ReloadRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReloadReply(_message.Message):
+    __slots__ = ("name", "changed")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    changed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., changed: _Optional[_Iterable[str]] = ...) -> None: ...

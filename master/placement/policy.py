@@ -153,6 +153,20 @@ def unresolved(policy: Policy, members: Sequence[Member]) -> bool:
     return all(one.place == policy.racks.default for one in members)
 
 
+def keeps(policy: Policy, one: Member | None, two: Member | None, every: Sequence[Member]) -> bool:
+    """Whether two copies stand as wished, given who is there at all; None is nobody, or somebody unknown."""
+    if one is None or two is None:
+        return False
+    if policy.racks.enforced and spreads(policy) and policy.racks.default in (one.place, two.place):
+        return False
+    apart_at = next((level for level, of in enumerate(_levels(policy)) if of(one) != of(two)), None)
+    if apart_at is None:
+        return False
+    if policy.constraint == "regionaware" and apart_at == 1 and spreads(policy):
+        return len({region_of(each.place) for each in every}) < 2
+    return apart_at == 0 or unresolved(policy, every)
+
+
 def _broken(policy: Policy, members: Sequence[Member]) -> str:
     """Say what is enforced and cannot be had among these; "" if nothing is."""
     if not spreads(policy):

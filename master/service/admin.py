@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
+from collections.abc import Callable
 
-from holdfast.common.errors import ProtocolError, Status
+from holdfast.common.config import Config
+from holdfast.common.errors import ConfigError, ProtocolError, Status
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.version import VERSION
 from holdfast.master.core import commands as cmd
@@ -15,7 +17,8 @@ from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Application, Shu
 from holdfast.master.core.state import Below, State, Tables
 from holdfast.master.machine import snapshot
 from holdfast.master.raft import RaftStatus
-from holdfast.master.service.fleet import place_of
+from holdfast.master.service.explaining import Explainer
+from holdfast.master.service.fleet import Fleet, place_of
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.masters import Masters
 
@@ -29,9 +32,15 @@ _LOOKS = 5
 class Admin:
     """Handlers of the service Admin."""
 
-    def __init__(self, leader: Leader, masters: Masters) -> None:
+    def __init__(
+        self, leader: Leader, masters: Masters, fleet: Fleet, explainer: Explainer, load: Callable[[], Config]
+    ) -> None:
+        """`load` reads the configuration again; it may raise ConfigError."""
         self._leader = leader
         self._masters = masters
+        self._fleet = fleet
+        self._explainer = explainer
+        self._load = load
         self._hashed: tuple[int, bytes] = (-1, b"")
 
     async def status(self, request: pb.StatusRequest) -> pb.StatusReply:
@@ -66,6 +75,26 @@ class Admin:
         """Return all workers with what their last heartbeat said."""
         workers = await self._leader.confirmed(lambda state: list(state.workers.values()))
         return pb.ListWorkersReply(workers=[self._worker(worker) for worker in workers])
+
+    async def explain_placement(self, request: pb.ExplainPlacementRequest) -> pb.ExplainPlacementReply:
+        """Return where a shuffle's partitions are, and why."""
+        reply = await self._explainer.explain(request)
+        numbers = {one for each in reply.locations for one in (each.primary, each.replica)}
+        workers = self._leader.peek(lambda state: [each for each in state.workers.values() if each.id in numbers])
+        for worker in workers:
+            info = self._worker(worker)
+            del info.directories[:]
+            info.counters.clear()
+            reply.workers.append(info)
+        return reply
+
+    async def reload(self, request: pb.ReloadRequest) -> pb.ReloadReply:
+        """Read [placement] again; every master does so for itself."""
+        try:
+            changed = await self._fleet.reload(self._load)
+        except ConfigError as error:
+            raise ProtocolError(f"nothing has changed: {error}", status=Status.BAD_REQUEST) from error
+        return pb.ReloadReply(name=self._leader.config.master.name, changed=changed)
 
     async def list_shuffles(self, request: pb.ListShufflesRequest) -> pb.ListShufflesReply:
         """Return shuffles of one application or of all, at most `limit`, and how many there are."""
@@ -122,7 +151,7 @@ class Admin:
             data_address=worker.data_address,
             http_address=worker.http_address,
             state="alive" if worker.alive else "lost",
-            place=place_of(worker, self._leader.config.placement.default_place),
+            place=place_of(worker, self._fleet.policy.racks.default),
             last_seen_ms=max(silent, 0) // _NS_PER_MS,
             version=worker.version,
         )

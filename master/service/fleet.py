@@ -15,14 +15,14 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 
-from holdfast.common.config import PlacementSection
+from holdfast.common.config import Config, PlacementSection
 from holdfast.common.errors import HoldfastError, NoRoomError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
-from holdfast.master.core.records import Worker
+from holdfast.master.core.records import Shuffle, Worker
 from holdfast.master.placement.assign import Assigned, Place, assign
 from holdfast.master.placement.members import Draw, Member
 from holdfast.master.placement.policy import Candidates, Disk, Policy
@@ -31,9 +31,10 @@ from holdfast.master.placement.regions import Regions
 from holdfast.master.placement.replace import Moving, replace_all
 from holdfast.master.placement.ring import Ring, map_ring
 from holdfast.master.placement.stabiliser import Flapping, Quarantine, Stabiliser
+from holdfast.master.service.decisions import LEFT_OUT_MAX, Decisions
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.resolvers import Places, make_places
-from holdfast.master.service.room import Told, no_room, takes
+from holdfast.master.service.room import Told, no_room, takes, why_not
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class Fleet:
         self.policy = policy_of(self._section)
         self.places: Places = make_places(self._section)
         self.counts = FleetCounts()
+        self.decisions = Decisions()
         self._task: asyncio.Task[None] | None = None
         self._forget_all()
         leader.listeners.append(self._led)
@@ -108,19 +110,29 @@ class Fleet:
             self._task.cancel()
             self._task = None
         self._forget_all()
+        self.decisions.clear()
         if leads:
             self._task = asyncio.get_running_loop().create_task(self._run())
             self._task.add_done_callback(self._leader.watch)
 
     # Settings.
 
-    def reload(self, section: PlacementSection) -> None:
-        """Go on with these settings, resolving every host anew. Raises ConfigError; nothing has changed then."""
-        policy, places = policy_of(section), make_places(section)
+    async def reload(self, load: Callable[[], Config]) -> list[str]:
+        """Go on with the settings that `load` reads, resolving every host anew; return which keys changed. Raises
+        ConfigError; nothing has changed then."""
+
+        def read() -> tuple[PlacementSection, Policy, Places]:
+            section = load().placement
+            return section, policy_of(section), make_places(section)
+
+        section, policy, places = await asyncio.get_running_loop().run_in_executor(None, read)
+        keys = [each.name for each in fields(section)]
+        changed = [name for name in keys if getattr(section, name) != getattr(self._section, name)]
         self._section, self.policy, self.places = section, policy, places
-        self._forget_all()
+        log.info("read [placement] again", extra={"changed": ", ".join(changed) or "nothing"})
         if self._task is not None:
             self._led(True)
+        return changed
 
     # Places.
 
@@ -210,6 +222,42 @@ class Fleet:
             second += [Member(each.id, each.host, places[each.id]) for each in workers if not each.alive]
         return Candidates(first, second, disks)
 
+    def _left_out(self, kind: int, ack: int) -> Iterator[tuple[Worker, str]]:
+        """Yield the workers that are no candidates, with the reason."""
+        now = self._leader.now_ns()
+        flapping, held = self._flapping.look(now), self._quarantine.tick(now, fresh_draw())
+        for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if not each.alive]):
+            yield worker, "lost"
+        for worker, beat in self._beats():
+            if worker.draining_ms:
+                yield worker, "drains"
+            elif beat is not None and not any(takes(each, kind, ack) for each in beat.directories):
+                yield worker, why_not(beat.directories)
+            elif worker.id in flapping:
+                yield worker, "spared: started again and again"
+            elif worker.id in held:
+                yield worker, "spared: in quarantine after many errors"
+
+    def chosen(
+        self, what: str, shuffle: Shuffle | cmd.RegisterShuffle, candidates: Candidates, partitions: int, missing: int
+    ) -> None:
+        """Count and remember a choice; `missing` of the partitions are not as wished."""
+        self.counts.not_adhering += missing
+        left_out = list(self._left_out(shuffle.kind, shuffle.ack))
+        decision = pb.PlacementDecision(
+            time_ms=self._leader.now_ms(),
+            what=what,
+            partitions=partitions,
+            policy=self.policy.constraint,
+            order=self.policy.order,
+            candidates=len(candidates),
+            spared=len(candidates.spared),
+            not_adhering=missing,
+            left_out=[pb.LeftOut(worker=each.id, name=each.name, why=why) for each, why in left_out[:LEFT_OUT_MAX]],
+            left_out_total=len(left_out),
+        )
+        self.decisions.remember(shuffle.key, decision)
+
     def unreachable(self) -> frozenset[str]:
         """Racks of which several workers were lost lately."""
         default = self.policy.racks.default
@@ -223,8 +271,6 @@ class Fleet:
         ring = map_ring(self.policy, candidates, copies, secrets.token_bytes(8))
         if not ring.workers:
             raise self.nowhere()
-        if not ring.adheres:
-            self.counts.not_adhering += len(ring.workers)
         return ring
 
     def placing(self, candidates: Candidates, count: int, copies: int) -> Placing:

@@ -125,7 +125,8 @@ class Mover:
             replacing = self._fleet.replacing(candidates[shuffle.ack], shuffle.copies_wanted)
             newest = await self._locations.newest(shuffle)
             moves = await off_loop(len(newest), lambda: _moves(newest, workers, grace, replacing))  # noqa: B023
-            self._fleet.counts.not_adhering += replacing.not_adhering
+            if moves:
+                self._fleet.chosen("moved", shuffle, candidates[shuffle.ack], len(moves), replacing.not_adhering)
             for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
                 part = moves[at : at + MOVES_PER_COMMAND_MAX]
                 if rows + len(part) > MOVES_PER_COMMAND_MAX:

@@ -154,9 +154,10 @@ class Reviver:
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
         if shuffle is None:
             raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
-        replacing = self._fleet.replacing(self._fleet.candidates(shuffle.kind, shuffle.ack), shuffle.copies_wanted)
+        candidates = self._fleet.candidates(shuffle.kind, shuffle.ack)
+        replacing = self._fleet.replacing(candidates, shuffle.copies_wanted)
         places = await off_loop(len(rows), lambda: replacing.run(rows))
-        self._fleet.counts.not_adhering += replacing.not_adhering
+        self._fleet.chosen("revived", shuffle, candidates, len(places), replacing.not_adhering)
         return places
 
     def _count_errors(

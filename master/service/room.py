@@ -1,6 +1,6 @@
 """Which workers take data, as their heartbeats say, and what stands against it where none does.
 
-Rules: pure; a directory is what the last heartbeat of its worker said of it. Called by registry.py.
+Rules: pure; a directory is what the last heartbeat of its worker said of it. Called by fleet.py.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ def takes(directory: pb.Directory, kind: int, ack: int) -> bool:
     if not directory.healthy or directory.free_bytes == 0 or (ack == Ack.SYNCED and directory.tier == "MEMORY"):
         return False
     return kind != KIND_REDUCE or not directory.full
+
+
+def why_not(directories: Sequence[pb.Directory]) -> str:
+    """Say why none of a worker's directories takes data."""
+    return ", ".join(_of_directory(each) for each in directories[:DIRECTORIES_NAMED_MAX]) or "has no directory"
 
 
 class Told(NamedTuple):

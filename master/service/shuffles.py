@@ -20,6 +20,7 @@ from holdfast.master.core import commands as cmd
 from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Shuffle, Worker
 from holdfast.master.core.seals import may_have_lost
 from holdfast.master.core.state import State
+from holdfast.master.placement.policy import Candidates
 from holdfast.master.service.fleet import Fleet, place_of
 from holdfast.master.service.leader import Leader, gone, key_of
 from holdfast.master.service.locations import Locations, off_loop
@@ -237,12 +238,15 @@ class Shuffles:
     async def _open(self, key: ShuffleKey, request: pb.RegisterShuffleRequest, known: Shuffle | None) -> None:
         """Have a generation recorded; one that is there with another shape is refused by apply."""
         copies = request.copies or 1
+        candidates, missing = Candidates(()), 0
         if known is not None:
             assignment, placed = known.assignment, known.copies
-        elif request.kind == KIND_MAP:
-            assignment, placed = self._place_maps(copies, request.ack)
         else:
-            assignment, placed = await self._place_partitions(request.partitions, copies, request.ack)
+            candidates = self._fleet.candidates(request.kind, request.ack)
+            if request.kind == KIND_MAP:
+                assignment, placed, missing = self._place_maps(candidates, copies)
+            else:
+                assignment, placed, missing = await self._place_partitions(candidates, request.partitions, copies)
         upload = b"" if len(assignment) <= COMMAND_PART_BYTES else upload_name(repr(key).encode(), assignment)
         body = cmd.RegisterShuffle(
             key=key,
@@ -256,29 +260,33 @@ class Shuffles:
             upload=upload,
             lost_before=request.failed_before and await self._lost_before(key),
         )
+        if known is None:
+            self._fleet.chosen("registered", body, candidates, request.partitions, missing)
         command = self._leader.numbered("Shuffles/RegisterShuffle", request, body)
         if upload:
             self._leader.expect(await submit_with_parts(self._leader, upload, assignment, command))
         else:
             self._leader.expect(await self._leader.proposer.submit(command))
 
-    def _place_maps(self, copies: int, ack: int) -> tuple[bytes, int]:
-        """Return the assignment of a shuffle of MAP partitions, and how many copies it has."""
-        ring = self._fleet.new_ring(self._fleet.candidates(KIND_MAP, ack), copies)
-        return MapAssignment(tuple(WorkerId(worker) for worker in ring.workers), ring.copies).encode(), ring.copies
+    def _place_maps(self, candidates: Candidates, copies: int) -> tuple[bytes, int, int]:
+        """Return the assignment of a shuffle of MAP partitions, how many copies it has, and how many neighbours of the
+        ring are not as far apart as wished."""
+        ring = self._fleet.new_ring(candidates, copies)
+        missing = 0 if ring.adheres else len(ring.workers)
+        array = MapAssignment(tuple(WorkerId(worker) for worker in ring.workers), ring.copies).encode()
+        return array, ring.copies, missing
 
-    async def _place_partitions(self, partitions: int, copies: int, ack: int) -> tuple[bytes, int]:
-        """Return the assignment of a shuffle of REDUCE partitions, and how many copies it has."""
-        placing = self._fleet.placing(self._fleet.candidates(KIND_REDUCE, ack), partitions, copies)
+    async def _place_partitions(self, candidates: Candidates, partitions: int, copies: int) -> tuple[bytes, int, int]:
+        """Return the assignment of a shuffle of REDUCE partitions, how many copies it has, and how many partitions are
+        not as wished."""
+        placing = self._fleet.placing(candidates, partitions, copies)
 
         def work() -> tuple[bytes, int, int]:
             found = placing.run()
             rows = tuple([Location(Epoch(0), WorkerId(each.primary), WorkerId(each.replica)) for each in found.places])
             return ReduceLocations(rows).encode(), found.copies, found.not_adhering
 
-        array, placed, not_adhering = await off_loop(partitions, work)
-        self._fleet.counts.not_adhering += not_adhering
-        return array, placed
+        return await off_loop(partitions, work)
 
     async def _lost_before(self, key: ShuffleKey) -> bool:
         """Whether the generation before this one, of REDUCE partitions and not committed, may have lost data."""

@@ -18,6 +18,7 @@ from holdfast.master.machine.codec import join_entry
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import Applied, NotLeader, OutcomeUnknown
 from holdfast.master.service.admin import Admin
+from holdfast.master.service.explaining import Explainer
 from holdfast.master.service.fleet import Fleet
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.locations import Locations
@@ -130,7 +131,8 @@ class SimMaster:
         reviver = Reviver(self.leader, fleet, locations, self.sealing)
         self.mover = Mover(self.leader, fleet, locations, self.sealing)
         shuffles = Shuffles(self.leader, masters, registry, fleet, locations, self.sealing, reviver)
-        self._services = {"Shuffles": shuffles, "Registry": registry, "Admin": Admin(self.leader, masters)}
+        admin = Admin(self.leader, masters, fleet, Explainer(self.leader, fleet, locations), lambda: self._config)
+        self._services = {"Shuffles": shuffles, "Registry": registry, "Admin": admin}
         node.catch_up()
 
     def _failed(self, error: BaseException) -> None:
