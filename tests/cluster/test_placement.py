@@ -1,0 +1,126 @@
+"""Placement on real servers: racks from a table, who takes over from whom, reloads, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.client import Session
+from holdfast.client.cli.main import holdfast
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.common.net.control import ControlClient
+from holdfast.common.proto import holdfast_pb2 as pb
+from tests.cluster.reduce_peers import metric
+from tests.support.waiting import wait_until
+
+#: h1 and h2 on one rack, h3 and h4 on another
+TABLE = "h1 /dc/r1\nh2 /dc/r1\nh3 /dc/r2\nh4 /dc/r2\n"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """The table of racks."""
+    path = tmp_path / "racks"
+    path.write_text(TABLE)
+    return path
+
+
+@pytest.fixture
+def racks(tmp_path: Path, table: Path) -> Iterator[LocalCluster]:
+    """Three masters and four workers on two racks."""
+    settings = {
+        "lease": {"heartbeat": "200ms", "worker": "2s"},
+        "placement": {"resolver": "table", "resolver_path": str(table), "refresh": "200ms"},
+    }
+    with local_cluster(3, 4, dir=tmp_path / "cluster", settings=settings) as started:
+        yield started
+
+
+def explained(cluster: LocalCluster, session: Session) -> dict[str, Any]:
+    """What `holdfast placement --explain` tells of the first shuffle."""
+    words = ["placement", "--explain", f"{session.instance.hex()}/0", "--masters", cluster.endpoints, "--json"]
+    done = CliRunner().invoke(holdfast, words, standalone_mode=False)
+    assert done.exception is None, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def names(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Primary and replica of each partition."""
+    return [(each["primary"]["name"], each["replica"]["name"]) for each in found["partitions"]]
+
+
+def places(cluster: LocalCluster) -> dict[str, str]:
+    """Where every worker is, as the masters list it."""
+
+    async def ask() -> pb.ListWorkersReply:
+        async with ControlClient(cluster.endpoints) as client:
+            reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", pb.ListWorkersRequest())
+            return reply
+
+    return {each.name: each.place for each in asyncio.run(ask()).workers}
+
+
+def test_copies_are_on_two_racks_and_a_lost_worker_is_replaced_on_its_own(racks: LocalCluster) -> None:
+    """Every partition is on both racks; when a worker is killed each partition keeps its other copy, what the worker
+    had goes to the other one of its rack, and a leader that comes new says the same."""
+    with Session(racks.endpoints, app="racks") as session:
+        shuffle = session.register_reduce_shuffle(40, 1, copies=2)
+        found = explained(racks, session)
+        before = names(found)
+        on = {"w1": 1, "w2": 1, "w3": 2, "w4": 2}
+        assert all(on[one] != on[two] for one, two in before)
+        assert found["not_adhering"] == 0
+        assert [each["what"] for each in found["decisions"]] == ["registered"]
+        assert metric(racks, "holdfast_master_placement_not_adhering") == 0
+        assert metric(racks, "holdfast_master_workers_on_default_rack") == 0
+        racks.workers[0].kill()
+        wanted = [tuple("w2" if name == "w1" else name for name in pair) for pair in before]
+        wait_until(lambda: names(explained(racks, session)) == wanted, "the moves")
+        assert [each["what"] for each in explained(racks, session)["decisions"]] == ["registered", "moved"]
+        racks.leader().kill()
+        assert wait_until(lambda: names(explained(racks, session)), "the next leader") == wanted
+        shuffle.unregister()
+
+
+def test_a_reload_moves_workers_to_other_racks_and_one_that_fails_changes_nothing(
+    racks: LocalCluster, table: Path
+) -> None:
+    """The table is read again by all masters: what is placed from then on keeps to it, what was placed is told."""
+    words = ["reload", "--masters", racks.endpoints, "--json"]
+    wait_until(lambda: places(racks)["w2"] == "/dc/r1", "the places")
+    with Session(racks.endpoints, app="moved") as session:
+        session.register_reduce_shuffle(40, 1, copies=2)
+        table.write_text(TABLE.replace("h2 /dc/r1", "h2 /dc/r2").replace("h3 /dc/r2", "h3 /dc/r1"))
+        done = CliRunner().invoke(holdfast, words, standalone_mode=False)
+        assert [each["problem"] for each in json.loads(done.stdout)["masters"]] == [""] * 3
+        wait_until(lambda: (places(racks)["w2"], places(racks)["w3"]) == ("/dc/r2", "/dc/r1"), "the new places")
+        # What was placed before stays where it is; that it is not as wished any more is told.
+        bad = {frozenset(pair) for pair in (("w1", "w3"), ("w2", "w4"))}
+        found = explained(racks, session)
+        assert found["not_adhering"] == sum(frozenset(pair) in bad for pair in names(found)) > 0
+        table.write_text("h1 nonsense\n")
+        done = CliRunner().invoke(holdfast, words, standalone_mode=False)
+        assert all("no place" in each["problem"] for each in json.loads(done.stdout)["masters"])
+        assert places(racks)["w2"] == "/dc/r2"
+
+
+def test_what_cannot_be_explained_or_simulated_is_said(racks: LocalCluster, tmp_path: Path) -> None:
+    """An unknown shuffle, a key that is none, and a file that describes nothing get a sentence each."""
+    with Session(racks.endpoints, app="none") as session:
+        for words, sentence in (
+            (["--explain", f"{session.instance.hex()}/7"], "there is no shuffle 7"),
+            (["--explain", "seven"], "names no shuffle"),
+            (["--simulate", str(tmp_path / "racks")], "not valid TOML"),
+            ([], "say either"),
+        ):
+            done = CliRunner().invoke(
+                holdfast, ["placement", *words, "--masters", racks.endpoints], standalone_mode=False
+            )
+            assert sentence in str(done.exception)
