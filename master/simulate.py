@@ -181,6 +181,8 @@ def _candidates(entries: Sequence[Workers], policy: Policy) -> Candidates:
             worker = len(disks) + 1
             host = _filled(entry.host or f"host{worker}", names)
             place = check_place(_filled(entry.place or policy.racks.default, names))
+            if place.count("/") != policy.racks.default.count("/"):
+                raise ConfigError(f"{place} has another depth than {policy.racks.default}")
             (second if entry.spared else first).append(Member(worker, host, place))
             flush, fetch = entry.flush[number % len(entry.flush)], entry.fetch[number % len(entry.fetch)]
             disks[worker] = [Disk(entry.free[number % len(entry.free)], flush.ns // 1_000, fetch.ns // 1_000)]

@@ -88,12 +88,12 @@ class Flapping:
         self._starts[worker] = [*self._starts.get(worker, []), now_ns][-self.starts_max :]
 
     def look(self, now_ns: int) -> frozenset[int]:
-        """Who started so often within the window that ends now; forgets the others' starts that are over."""
+        """Who started so often within a window, and has not stayed for one since; forgets starts that are over."""
         self._starts = {one: at for one, at in self._starts.items() if now_ns - at[-1] < self.window_ns}
         return frozenset(
             one
             for one, at in self._starts.items()
-            if len(at) >= self.starts_max and now_ns - at[-self.starts_max] < self.window_ns
+            if len(at) >= self.starts_max and at[-1] - at[-self.starts_max] < self.window_ns
         )
 
 

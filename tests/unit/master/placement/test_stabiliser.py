@@ -2,7 +2,7 @@
 
 import random
 
-from holdfast.master.placement.stabiliser import Changed, Quarantine, Stabiliser
+from holdfast.master.placement.stabiliser import Changed, Flapping, Quarantine, Stabiliser
 
 S = 10**9
 
@@ -61,3 +61,23 @@ def test_only_a_share_of_them_if_so_wished() -> None:
     held = Quarantine(errors_max=1, ratio=0.5)
     held.failed(range(1_000))
     assert 400 < len(held.tick(60 * S, random.Random(1))) < 600
+
+
+def test_a_worker_that_starts_again_and_again_is_flapping_until_it_stays() -> None:
+    """Three starts within the window are flapping; two are not; a window later without a start it is over."""
+    flapping = Flapping(starts_max=3, window_ns=60)
+    for now in (0, 10):
+        flapping.started(1, now)
+    flapping.started(2, 15)
+    assert flapping.look(20) == set()
+    flapping.started(1, 30)
+    assert flapping.look(31) == {1}
+    for now in range(40, 4_000, 10):
+        flapping.started(1, now)
+    assert flapping.look(4_000) == {1}
+    assert flapping.look(4_049) == {1}
+    assert flapping.look(4_060) == set()
+    # Slow restarts are none.
+    for now in (5_000, 5_040, 5_080, 5_120):
+        flapping.started(3, now)
+        assert flapping.look(now) == set()
