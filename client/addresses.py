@@ -90,12 +90,7 @@ class Addresses:
         )
         for worker in reply.workers:
             self._known[WorkerId(worker.worker)] = worker.data_address
-        sights = {
-            WorkerId(worker.worker): Sight(
-                worker.state in (_ALIVE, _DRAINING), worker.state == _DRAINING, region_of(worker.place)
-            )
-            for worker in reply.workers
-        }
+        sights = listed_sights(reply.workers)
         if self._told is not None:
             self._told(sights)
         return {worker: WorkerState.ALIVE if sight.alive else WorkerState.LOST for worker, sight in sights.items()}
@@ -109,3 +104,11 @@ def known_addresses(workers: Iterable[pb.WorkerAddress]) -> dict[WorkerId, str]:
 def sights_of(workers: Iterable[pb.WorkerAddress]) -> dict[WorkerId, Sight]:
     """What a reply of the masters says of the workers that it names."""
     return {WorkerId(each.worker): Sight(each.alive, each.draining, region_of(each.place)) for each in workers}
+
+
+def listed_sights(workers: Iterable[pb.WorkerInfo]) -> dict[WorkerId, Sight]:
+    """What the masters' list of all workers says of them."""
+    return {
+        WorkerId(each.worker): Sight(each.state in (_ALIVE, _DRAINING), each.state == _DRAINING, region_of(each.place))
+        for each in workers
+    }

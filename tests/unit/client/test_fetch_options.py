@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 
 from holdfast.client import FetchOptions, Session
+from holdfast.client.addresses import listed_sights, sights_of
+from holdfast.client.core.read_book import Sight
 from holdfast.client.reads import OneRead, Reads, reads_of
 from holdfast.client.shuffle import Ticket
 from holdfast.common.errors import ConfigError
 from holdfast.common.ids import Instance, WorkerId
+from holdfast.common.proto import holdfast_pb2 as pb
 
 ONE, TWO = WorkerId(1), WorkerId(2)
 
@@ -104,3 +107,20 @@ def test_the_region_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
         Reads(FetchOptions())
     monkeypatch.delenv("HOLDFAST_REGION")
     assert Reads(FetchOptions())._book.region == ""
+
+
+def test_what_the_masters_say() -> None:
+    """A worker that drains serves, and is no lost one; a place that is not resolved yet has no region."""
+    told = [
+        pb.WorkerAddress(worker=1, alive=True, place="/eu/rack-1"),
+        pb.WorkerAddress(worker=2, alive=True, draining=True),
+        pb.WorkerAddress(worker=3, place="/us/rack-1"),
+    ]
+    expected = {1: Sight(region="eu"), 2: Sight(draining=True), 3: Sight(alive=False, region="us")}
+    assert sights_of(told) == expected
+    listed = [
+        pb.WorkerInfo(worker=1, state="alive", place="/eu/rack-1"),
+        pb.WorkerInfo(worker=2, state="draining"),
+        pb.WorkerInfo(worker=3, state="lost", place="/us/rack-1"),
+    ]
+    assert listed_sights(listed) == expected

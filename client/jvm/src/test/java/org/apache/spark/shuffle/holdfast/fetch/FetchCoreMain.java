@@ -58,6 +58,7 @@ public final class FetchCoreMain {
         tell("what a short copy lacks is read from the other", FetchCoreMain::shortCopies);
         tell("both copies read and not whole", FetchCoreMain::bothCopiesNotWhole);
         tell("long records in any order", FetchCoreMain::longRecords);
+        tell("rivals", RivalStories::run);
         for (int copies = 1; copies <= 2; copies++) {
             worlds(copies, false);
             worlds(copies, true);
