@@ -151,7 +151,14 @@ CASES = [
         regions={2: HERE},
     ),
     replace(_NINE, promise="no region at all is known of any", regions={}, expected=_NINE.copies),
-    replace(_NINE, promise="without an own region none is another one", region="", expected=_NINE.copies),
+    replace(
+        _NINE,
+        promise="without an own region none is another one, known or not",
+        copies=[5, 1],
+        expected=[5, 1],
+        regions={5: THERE},
+        region="",
+    ),
     Case(
         promise="B3: a first copy that only serves does not stay first",
         copies=[4, 3, 1],
