@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.client.cluster import LocalCluster, local_cluster
+    from holdfast.client.fetch_options import FetchOptions
     from holdfast.client.reduce_shuffle import ReduceShuffle
     from holdfast.client.session import Session
     from holdfast.client.shuffle import MapShuffle
@@ -43,6 +44,7 @@ __all__ = [
     "CorruptError",
     "DataError",
     "DataLostError",
+    "FetchOptions",
     "GiveUpError",
     "HoldfastError",
     "LocalCluster",
@@ -70,6 +72,7 @@ _HOMES = {
     "CorruptError": "holdfast.common.errors",
     "DataError": "holdfast.common.errors",
     "DataLostError": "holdfast.common.errors",
+    "FetchOptions": "holdfast.client.fetch_options",
     "GiveUpError": "holdfast.common.errors",
     "HoldfastError": "holdfast.common.errors",
     "LocalCluster": "holdfast.client.cluster",

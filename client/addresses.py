@@ -6,9 +6,10 @@ Called by writer.py, push_writer.py and the readers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.client.core.fetch import WorkerState
+from holdfast.client.core.read_book import Sight, region_of
 from holdfast.client.runtime import runtime
 from holdfast.common.errors import RetryError
 from holdfast.common.ids import WorkerId
@@ -17,15 +18,25 @@ from holdfast.common.proto import holdfast_pb2 as pb
 
 #: The masters elect a leader in about a second; a writer that cannot reach them has its ring to go on with.
 ASK_SECONDS = 5.0
+#: States of a worker, as Admin/ListWorkers tells them; one that is drained serves what it has.
+_ALIVE, _DRAINING = "alive", "draining"
 
 
 class Addresses:
     """Data-plane addresses of workers, "host:port" by worker id."""
 
-    def __init__(self, endpoints: str, cluster_id: str, known: Mapping[WorkerId, str]) -> None:
+    def __init__(
+        self,
+        endpoints: str,
+        cluster_id: str,
+        known: Mapping[WorkerId, str],
+        told: Callable[[Mapping[WorkerId, Sight]], None] | None = None,
+    ) -> None:
+        """`told` hears what the masters say of all workers when they are asked again."""
         self._endpoints = endpoints
         self._cluster_id = cluster_id
         self._known = dict(known)
+        self._told = told
 
     async def connect(self, worker: WorkerId) -> FrameClient:
         """Return a connection to the worker, asking the masters where it is if it is not where it was.
@@ -79,12 +90,25 @@ class Addresses:
         )
         for worker in reply.workers:
             self._known[WorkerId(worker.worker)] = worker.data_address
-        return {
-            WorkerId(worker.worker): WorkerState.ALIVE if worker.state == "alive" else WorkerState.LOST
-            for worker in reply.workers
-        }
+        sights = listed_sights(reply.workers)
+        if self._told is not None:
+            self._told(sights)
+        return {worker: WorkerState.ALIVE if sight.alive else WorkerState.LOST for worker, sight in sights.items()}
 
 
 def known_addresses(workers: Iterable[pb.WorkerAddress]) -> dict[WorkerId, str]:
     """Return the addresses that a reply of the masters names."""
     return {WorkerId(worker.worker): worker.address for worker in workers}
+
+
+def sights_of(workers: Iterable[pb.WorkerAddress]) -> dict[WorkerId, Sight]:
+    """What a reply of the masters says of the workers that it names."""
+    return {WorkerId(each.worker): Sight(each.alive, each.draining, region_of(each.place)) for each in workers}
+
+
+def listed_sights(workers: Iterable[pb.WorkerInfo]) -> dict[WorkerId, Sight]:
+    """What the masters' list of all workers says of them."""
+    return {
+        WorkerId(each.worker): Sight(each.state in (_ALIVE, _DRAINING), each.state == _DRAINING, region_of(each.place))
+        for each in workers
+    }

@@ -15,7 +15,8 @@ from holdfast.client.compress import decompress
 from holdfast.client.core.check import IncompleteError
 from holdfast.client.core.chunk_fetch import ChunkFetch, EpochKey
 from holdfast.client.core.fetch import Effect
-from holdfast.client.stream_reader import CREDIT_BYTES, Reading, Record, Sink, StreamReader
+from holdfast.client.reads import OneRead, reads_of
+from holdfast.client.stream_reader import Reading, Record, Sink, StreamReader
 from holdfast.common.batch import MORE, parse_batches
 from holdfast.common.checksum import partition_seed
 from holdfast.common.errors import CorruptError, ProtocolError, Status
@@ -61,6 +62,7 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         maps: range | None,
         return_grace: float,
     ) -> None:
+        reads = reads_of(shuffle.ticket)
         self._chunks = ChunkFetch(
             manifest.epochs,
             manifest.winners,
@@ -68,10 +70,11 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
             where=f"shuffle {shuffle.key}",
             grace_ns=int(return_grace * 1e9),
             maps=maps,
+            order=OneRead(reads),
         )
         self._maps = maps
-        addresses = Addresses(shuffle.ticket.endpoints, shuffle.ticket.cluster_id, manifest.addresses)
-        super().__init__(shuffle, self._chunks.fetch, addresses)
+        addresses = Addresses(shuffle.ticket.endpoints, shuffle.ticket.cluster_id, manifest.addresses, reads.learn)
+        super().__init__(shuffle, self._chunks.fetch, addresses, reads)
 
     @property
     def duplicates(self) -> int:
@@ -88,13 +91,13 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         files: list[tuple[int, int, int]] = [
             (*key, self._chunks.first_chunk(key, reading.worker)) for key in reading.files
         ]
-        request = ChunksOpen(shuffle=self._shuffle.key, credit_bytes=CREDIT_BYTES, files=files)
+        request = ChunksOpen(shuffle=self._shuffle.key, credit_bytes=self._credit_bytes, files=files)
         if self._maps is not None:
             request = ChunksOpen(
                 shuffle=self._shuffle.key,
                 map_begin=self._maps.start,
                 map_end=self._maps.stop,
-                credit_bytes=CREDIT_BYTES,
+                credit_bytes=self._credit_bytes,
                 files=files,
             )
         assert isinstance(reading.sink, _Stream)

@@ -15,7 +15,8 @@ from holdfast.client.addresses import Addresses
 from holdfast.client.compress import Buffer, decompress
 from holdfast.client.core.check import FileCheck, IncompleteError, writes_to
 from holdfast.client.core.fetch import RETURN_GRACE_NS, Effect, Fetch, Source
-from holdfast.client.stream_reader import CREDIT_BYTES, Reading, Record, Sink, StreamReader
+from holdfast.client.reads import OneRead, reads_of
+from holdfast.client.stream_reader import Reading, Record, Sink, StreamReader
 from holdfast.common.batch import MORE, Batch, parse_batches
 from holdfast.common.checksum import partition_seed
 from holdfast.common.errors import CorruptError
@@ -81,13 +82,15 @@ class RangeReader(StreamReader[MapId, _Data]):
             maps = [MapId(index) for index, winner in enumerate(winners) if writes_to(winner, begin, end)]
         self._winners: dict[MapId, MapWinner] = {map_id: winners[map_id] for map_id in maps}
         self._files: dict[MapId, _File] = {}
+        reads = reads_of(shuffle.ticket)
         core = Fetch(
             {map_id: _source(map_id, winner) for map_id, winner in self._winners.items()},
             where=_range_name(shuffle, begin, end),
+            order=OneRead(reads),
             grace_ns=int(return_grace * 1e9),
         )
-        addresses = Addresses(shuffle.ticket.endpoints, shuffle.ticket.cluster_id, manifest.addresses)
-        super().__init__(shuffle, core, addresses)
+        addresses = Addresses(shuffle.ticket.endpoints, shuffle.ticket.cluster_id, manifest.addresses, reads.learn)
+        super().__init__(shuffle, core, addresses, reads)
 
     def _sink(self, number: int) -> Sink:
         return _Stream(number, self._events)
@@ -97,7 +100,11 @@ class RangeReader(StreamReader[MapId, _Data]):
             (map_id, self._winners[map_id].attempt, self._winners[map_id].epoch) for map_id in reading.files
         ]
         request = StreamOpen(
-            shuffle=self._shuffle.key, begin=self._begin, end=self._end, credit_bytes=CREDIT_BYTES, files=files
+            shuffle=self._shuffle.key,
+            begin=self._begin,
+            end=self._end,
+            credit_bytes=self._credit_bytes,
+            files=files,
         )
         assert isinstance(reading.sink, _Stream)
         return await client.open_stream(request, reading.sink)

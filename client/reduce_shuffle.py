@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from holdfast.client.addresses import Addresses, known_addresses
+from holdfast.client.addresses import Addresses, known_addresses, sights_of
 from holdfast.client.checks import codec_of, map_range, partition_list, whole
 from holdfast.client.core.locations import Locations
+from holdfast.client.core.read_book import Sight
 from holdfast.client.push_reader import PartitionReader
 from holdfast.client.push_writer import BUFFER_BYTES, BUFFER_BYTES_MIN, PushWriter
+from holdfast.client.reads import reads_of
 from holdfast.client.runtime import runtime
 from holdfast.client.shuffle import MANIFEST_CARRIED_BYTES_MAX, RETURN_GRACE_SECONDS, Shuffle
 from holdfast.client.status import PushStatus, push_winners_of
@@ -62,6 +64,8 @@ class PushManifest:
     winners_array: bytes
     manifest_array: bytes
     addresses: Mapping[WorkerId, str]
+    #: what the masters said of these workers then
+    sights: Mapping[WorkerId, Sight] = field(default_factory=dict)
 
     @cached_property
     def winners(self) -> ReduceWinners:
@@ -177,6 +181,7 @@ class ReduceShuffle(Shuffle):
         found = _manifests.get(self.key)
         if found is None:
             found = _keep(_manifests, self.key, self._manifest or self._fetch_manifest())
+            reads_of(self.ticket).learn(found.sights)
         self._manifest = found
         return found
 
@@ -220,7 +225,8 @@ class ReduceShuffle(Shuffle):
                 raise
             self._commit(self._winners)
             reply = runtime().run(self._poll_manifest())
-        return PushManifest(reply.winners_array, reply.manifest_array, known_addresses(reply.workers))
+        addresses, sights = known_addresses(reply.workers), sights_of(reply.workers)
+        return PushManifest(reply.winners_array, reply.manifest_array, addresses, sights)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)

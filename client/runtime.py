@@ -23,6 +23,8 @@ from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_client import FrameClient
 
 if TYPE_CHECKING:
+    from holdfast.client.fetch_options import FetchOptions
+    from holdfast.client.reads import Reads
     from holdfast.common.net.control import ControlClient
 
 T = TypeVar("T")
@@ -46,6 +48,8 @@ class Runtime:
         self._pool: BufferPool | None = None
         self._links: dict[tuple[str, str], asyncio.Task[FrameClient]] = {}
         self._controls: dict[str, ControlClient] = {}
+        #: what readers know of the workers, by cluster and settings; see reads_of, which keeps it short
+        self.reads: dict[tuple[str, FetchOptions], Reads] = {}
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)

@@ -22,6 +22,7 @@ from holdfast.client.addresses import known_addresses
 from holdfast.client.checks import seconds, text, whole
 from holdfast.client.core.revivals import NO_ROOM_GRACE_NS
 from holdfast.client.core.route import pause_ns
+from holdfast.client.fetch_options import FetchOptions
 from holdfast.client.reduce_shuffle import ReduceShuffle, workers_of
 from holdfast.client.runtime import runtime
 from holdfast.client.shuffle import MapShuffle, Ticket, explain, key_message
@@ -68,6 +69,7 @@ class Session:
         lease_seconds: float | None = None,
         no_room_grace: float = NO_ROOM_GRACE_NS / 1e9,
         user: str | None = None,
+        fetch: FetchOptions | None = None,
     ) -> None:
         """Register the application `app`, or with `attach` take part in one that exists.
 
@@ -77,6 +79,7 @@ class Session:
         no_room_grace: seconds that registering and pushing wait while no worker has room; then they end with
             NoRoomError, which names the limits that were met.
         user: whose application this is, for quotas and for people; by default who runs this process.
+        fetch: how readers of this session's shuffles choose between copies, in its tasks as well.
         Raises ConfigError, RetryError if no master answers, ApplicationGoneError if there is nothing to attach to.
         """
         endpoints = text("endpoints", endpoints, "the masters' HTTP addresses, host:port,host:port,host:port, in one")
@@ -95,6 +98,9 @@ class Session:
         if user is not None and (attach or len(text("user", user, "a name").encode()) > NAME_BYTES_MAX):
             raise ConfigError(f"`user` goes with a new application, and has at most {NAME_BYTES_MAX} bytes")
         self._user = _user() if user is None else user
+        if not isinstance(fetch, FetchOptions | None):
+            raise ConfigError(f"`fetch` is FetchOptions(...), not {fetch!r}")
+        self._fetch = fetch or FetchOptions()
         self.app = app
         self.closed = False
         self._pid = os.getpid()
@@ -116,7 +122,7 @@ class Session:
     def ticket(self) -> Ticket:
         """What tasks need to act for this session."""
         grace_ns = int(self._no_room_grace * 1e9)
-        return Ticket(self._endpoints, self.cluster_id, self.instance, self._holder, grace_ns)
+        return Ticket(self._endpoints, self.cluster_id, self.instance, self._holder, grace_ns, self._fetch)
 
     def register_map_shuffle(
         self,

@@ -15,10 +15,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from holdfast.client.addresses import known_addresses
+from holdfast.client.addresses import known_addresses, sights_of
 from holdfast.client.compress import Buffer
+from holdfast.client.core.read_book import Sight
 from holdfast.client.core.revivals import NO_ROOM_GRACE_NS
+from holdfast.client.fetch_options import FetchOptions
 from holdfast.client.reader import RangeReader, read_partitions
+from holdfast.client.reads import reads_of
 from holdfast.client.runtime import runtime
 from holdfast.client.spool import SPOOL_BYTES
 from holdfast.client.status import MapStatus, winners_of
@@ -57,6 +60,8 @@ class Ticket:
     holder: bytes
     #: how long pushes wait while no worker has room
     no_room_grace_ns: int = NO_ROOM_GRACE_NS
+    #: how readers choose between copies
+    fetch: FetchOptions = FetchOptions()
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,8 @@ class Manifest:
 
     winners_array: bytes
     addresses: Mapping[WorkerId, str]
+    #: what the masters said of these workers then
+    sights: Mapping[WorkerId, Sight] = field(default_factory=dict)
 
     @cached_property
     def winners(self) -> MapWinners:
@@ -185,6 +192,7 @@ class MapShuffle(Shuffle):
         found = _manifests.get(self.key)
         if found is None:
             found = _manifests[self.key] = self._manifest or runtime().run(self._fetch_manifest())
+            reads_of(self.ticket).learn(found.sights)
             while len(_manifests) > _MANIFESTS_MAX:
                 _manifests.popitem(last=False)
         self._manifest = found
@@ -192,7 +200,7 @@ class MapShuffle(Shuffle):
 
     async def _fetch_manifest(self) -> Manifest:
         reply = await self._poll_manifest()
-        return Manifest(reply.winners_array, known_addresses(reply.workers))
+        return Manifest(reply.winners_array, known_addresses(reply.workers), sights_of(reply.workers))
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)

@@ -2,8 +2,9 @@
 
 Rules: the loop receives and assembles batches, the caller's thread checks them and runs the core (core/fetch.py); one
 queue leads from the one to the other. What waits in the queue is bounded by the credit that the streams were given. A
-reader of a kind of partitions says what a data frame means, and when a file that was sent in full is whole. Called by
-reader.py and push_reader.py.
+reader of a kind of partitions says what a data frame means, and when a file that was sent in full is whole. Where reads
+are speculative the core hears which streams are late and which brought something; they share the same credit with their
+rivals. Called by reader.py and push_reader.py.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from holdfast.client.assemble import Assembler
 from holdfast.client.compress import Buffer
 from holdfast.client.core.check import IncompleteError
 from holdfast.client.core.fetch import (
+    RIVALS_MAX,
+    STREAMS_MAX,
     AskMasters,
     CloseStream,
     Complete,
@@ -32,6 +35,7 @@ from holdfast.client.core.fetch import (
     OpenStream,
     WorkerState,
 )
+from holdfast.client.reads import Reads
 from holdfast.client.runtime import Runtime, runtime
 from holdfast.common.errors import ConfigError, CorruptError, DataLostError, HoldfastError, RetryError
 from holdfast.common.ids import MapId, PartitionId, WorkerId
@@ -122,6 +126,8 @@ class Sink:
         self.number = number
         self.assembler = Assembler()
         self.seen_ns = time.monotonic_ns()
+        #: when the first frame came, 0 before
+        self.first_ns = 0
         self.opened: ClientStream | None = None
         self.over = False
         self._events = events
@@ -131,6 +137,7 @@ class Sink:
     def take(self, file: int, flags: int, body: Body | None, piece: Any) -> None:
         """Copy the batches out, by `piece(view)`, give the memory back, pass them on."""
         self.seen_ns = time.monotonic_ns()
+        self.first_ns = self.first_ns or self.seen_ns
         try:
             if not self.over and body is not None:
                 self._put(piece(body.view))
@@ -191,6 +198,9 @@ class Reading(Generic[K]):
     sink: Sink
     worker: WorkerId
     files: tuple[K, ...]
+    asked_ns: int
+    #: when it is late, unless something comes before; 0: never
+    late_ns: int
     #: what the worker answered
     opened: StreamOpened | ChunksOpened | None = None
     #: index of the file that is being read
@@ -205,10 +215,13 @@ P = TypeVar("P", bound=Piece)
 class StreamReader(Generic[K, P]):
     """Iterate once. One thread at a time."""
 
-    def __init__(self, shuffle: Shuffle, core: Fetch[K], addresses: Addresses) -> None:
+    def __init__(self, shuffle: Shuffle, core: Fetch[K], addresses: Addresses, reads: Reads) -> None:
         self._shuffle = shuffle
         self._core = core
         self._addresses = addresses
+        self._reads = reads
+        #: of one stream: rivals take nothing that was not there before
+        self._credit_bytes = CREDIT_BYTES * STREAMS_MAX // (STREAMS_MAX + RIVALS_MAX * reads.speculative)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._open: dict[int, Reading[K]] = {}
         self._runtime: Runtime = runtime()
@@ -258,8 +271,9 @@ class StreamReader(Generic[K, P]):
         if self._runtime.pid != os.getpid():
             raise ConfigError("a reader belongs to the process that made it; make one after the fork")
         try:
-            return self._events.get(timeout=_LOOK_SECONDS)
+            return self._events.get(timeout=self._wait_seconds())
         except queue.Empty:
+            self._look_for_late()
             self._look_for_stalls()
             return None
 
@@ -272,7 +286,7 @@ class StreamReader(Generic[K, P]):
             case _Ended():
                 self._on_end(event.stream)
             case _Broken():
-                self._open.pop(event.stream, None)
+                self._forget(event.stream)
                 self._do(self._core.stream_failed(event.stream, event.error, time.monotonic_ns()))
             case _Damaged():
                 self._on_damage(event.stream, event.file, event.what)
@@ -287,6 +301,7 @@ class StreamReader(Generic[K, P]):
         reading = self._open.get(event.stream)
         if reading is None:
             return
+        self._came(event.stream, reading)
         if event.file >= len(reading.files):
             self._on_damage(event.stream, reading.file, f"worker {reading.worker} sent a file that was not asked for")
             return
@@ -318,8 +333,11 @@ class StreamReader(Generic[K, P]):
 
     def _on_end(self, stream: int) -> None:
         reading = self._open.get(stream)
-        if reading is not None and self._up_to_file(stream, reading, len(reading.files)):
-            self._open.pop(stream, None)
+        if reading is None:
+            return
+        self._came(stream, reading)
+        if self._up_to_file(stream, reading, len(reading.files)):
+            self._forget(stream)
             self._do(self._core.stream_ended(stream))
 
     def _on_damage(self, stream: int, file: int, what: str) -> None:
@@ -328,6 +346,29 @@ class StreamReader(Generic[K, P]):
             key = reading.files[min(file, len(reading.files) - 1)]
             self._close(stream)
             self._do(self._core.file_bad(stream, key, what))
+
+    def _came(self, stream: int, reading: Reading[K]) -> None:
+        """Something came of a stream that was asked for: it is in time, or it was quicker than another one."""
+        if reading.late_ns:
+            reading.late_ns = 0
+            self._reads.took(reading.sink.first_ns - reading.asked_ns)
+            self._do(self._core.data_came(stream))
+
+    def _wait_seconds(self) -> float:
+        """How long to wait for an event: until somebody is late, or it is time to look for stalls."""
+        if not self._reads.speculative:
+            return _LOOK_SECONDS
+        late_ns = min((each.late_ns for each in self._open.values() if each.late_ns), default=0)
+        left = (late_ns - time.monotonic_ns()) / 1e9 if late_ns else _LOOK_SECONDS
+        return min(max(left, 0.0), _LOOK_SECONDS)
+
+    def _look_for_late(self) -> None:
+        """Nothing is left to be read: tell the core who is late, and again after as long."""
+        now_ns = time.monotonic_ns()
+        for number, reading in list(self._open.items()):
+            if reading.late_ns and now_ns >= reading.late_ns:
+                reading.late_ns = now_ns + self._reads.delay_ns()
+                self._do(self._core.late(number))
 
     def _look_for_stalls(self) -> None:
         now_ns = time.monotonic_ns()
@@ -345,7 +386,7 @@ class StreamReader(Generic[K, P]):
     def _give_credit(self, reading: Reading[K], size: int) -> None:
         """Give consumed bytes back in a few large steps."""
         reading.consumed += size
-        if reading.consumed >= CREDIT_BYTES // 4:
+        if reading.consumed >= self._credit_bytes // 4:
             self._runtime.loop.call_soon_threadsafe(reading.sink.give_credit, reading.consumed)
             reading.consumed = 0
 
@@ -355,8 +396,11 @@ class StreamReader(Generic[K, P]):
         for effect in effects:
             match effect:
                 case OpenStream():
-                    reading = Reading(self._sink(effect.stream), effect.worker, effect.files)
+                    now_ns = time.monotonic_ns()
+                    late_ns = now_ns + self._reads.delay_ns() if self._reads.speculative else 0
+                    reading = Reading(self._sink(effect.stream), effect.worker, effect.files, now_ns, late_ns)
                     self._open[effect.stream] = reading
+                    self._reads.opened(effect.worker)
                     self._spawn(self._open_stream(reading, self._patience(effect.stream)))
                 case CloseStream():
                     self._close(effect.stream)
@@ -397,7 +441,13 @@ class StreamReader(Generic[K, P]):
         except HoldfastError as error:
             self._events.put(_Silent(error))
 
-    def _close(self, number: int) -> None:
+    def _forget(self, number: int) -> Reading[K] | None:
         reading = self._open.pop(number, None)
+        if reading is not None:
+            self._reads.closed(reading.worker)
+        return reading
+
+    def _close(self, number: int) -> None:
+        reading = self._forget(number)
         if reading is not None:
             self._runtime.loop.call_soon_threadsafe(reading.sink.close)

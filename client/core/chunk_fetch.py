@@ -5,8 +5,8 @@ copies. Chunks of one copy are asked for once: a stream that is opened again goe
 complete. Another copy has other chunk boundaries and begins with its first one; what comes twice is dropped by number.
 An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
 whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter than
-the other (recovery cut a damaged end); the longer of two is read first, so that this is rarely needed. Called by
-push_reader.py.
+the other (recovery cut a damaged end); of two that an Order takes for equal the longer is read first, so that this is
+rarely needed. Called by push_reader.py.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from holdfast.client.core.check import IncompleteError
 from holdfast.client.core.exact import PartitionCheck
 from holdfast.client.core.fetch import Effect, Fetch, Source
+from holdfast.client.core.order import Order
 from holdfast.common.batch import Batch
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError
 from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
@@ -41,6 +42,7 @@ class ChunkFetch:
         where: str,
         grace_ns: int,
         maps: range | None = None,
+        order: Order | None = None,
     ) -> None:
         """`where` names the shuffle in errors. `maps`: a range with step 1, all by default."""
         self._where = where
@@ -62,7 +64,7 @@ class ChunkFetch:
         for result in manifest.epochs:
             if result.partition in self._checks:
                 self._add(result, sources)
-        self.fetch: Fetch[EpochKey] = Fetch(sources, where=where, gave_up=self._gave_up, grace_ns=grace_ns)
+        self.fetch: Fetch[EpochKey] = Fetch(sources, where=where, gave_up=self._gave_up, order=order, grace_ns=grace_ns)
 
     def _add(self, result: EpochResult, sources: dict[EpochKey, Source]) -> None:
         key = (result.partition, result.epoch)

@@ -6,18 +6,21 @@ again. Per copy of a file three *answers* that do not help are the end of it (a 
 batches); refused and lost connections are no answers: they are tried again while the masters call the worker alive or
 it has not been gone for the return grace. A copy whose worker is gone is given up at once if another copy is left, and
 one whose worker is merely silent is left for another one that may answer. A file may be wanted again from other workers
-when it is complete, or when all copies of another one are given up: core/chunk_fetch.py decides that.
-Events of a stream that is over are ignored. Called by stream_reader.py.
+when it is complete, or when all copies of another one are given up: core/chunk_fetch.py decides that. Which copy is
+asked first is said by an Order, which is told what became of it. A stream that is late may get a rival, which is asked
+for files of it on another worker; whichever brings data first is read, the other one is closed, so data of two copies
+are never mixed. Events of a stream that is over are ignored. Called by stream_reader.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from holdfast.client.core.order import AsGiven, Order
 from holdfast.client.core.route import pause_ns
 from holdfast.common.errors import CorruptError, DataLostError, GiveUpError, HoldfastError, Status
 from holdfast.common.ids import WorkerId
@@ -27,6 +30,8 @@ from holdfast.common.limits import STREAM_FILES_MAX
 TRIES_MAX = 3
 #: Streams open at the same time: enough to hide one slow worker, few enough that each has a useful share of the credit.
 STREAMS_MAX = 4
+#: Rivals open at the same time, beside these: one shows whether another worker is quicker.
+RIVALS_MAX = 2
 #: How long a worker may be gone before data of which it has the only copy is called lost. The masters' own
 #: setting is worker.return_grace; this is its default.
 RETURN_GRACE_NS = 30_000_000_000
@@ -128,6 +133,10 @@ class _Stream(Generic[K]):
     worker: WorkerId
     #: files that this stream still owes
     owed: set[K]
+    #: the stream whose files it is asked for as well, None once it is the only one that is
+    rival_of: int | None = None
+    #: something came of it, and it has no rival any more
+    came: bool = False
 
 
 class Fetch(Generic[K]):
@@ -139,13 +148,13 @@ class Fetch(Generic[K]):
         *,
         where: str,
         gave_up: Callable[[K, HoldfastError], Mapping[K, Source] | HoldfastError] | None = None,
-        prefer: Sequence[WorkerId] = (),
+        order: Order | None = None,
         grace_ns: int = RETURN_GRACE_NS,
         streams_max: int = STREAMS_MAX,
     ) -> None:
         """`where` names shuffle and partitions in errors. gave_up: asked when no copy of a file is left; returns
         files to read on account of that, or the error that ends the read. By default the first such file ends it."""
-        self._rank = {worker: index for index, worker in enumerate(prefer)}
+        self._order: Order = AsGiven() if order is None else order
         self._files: dict[K, _File] = {}
         self._want(files)
         self._where = where
@@ -176,26 +185,51 @@ class Fetch(Generic[K]):
         state = self._streams.get(stream)
         if state is None or self.over:
             return []
+        effects = self._settle(stream, state)
         state.owed.discard(key)
         self._files.pop(key, None)
         self._reached(state.worker)
         self._want(more or {})
-        return self._continue() if more or not self._files else []
+        return effects + (self._continue() if more or not self._files else [])
+
+    def data_came(self, stream: int) -> list[Effect[K]]:
+        """The first data of a stream came, or its END; said where reads are speculative, of every stream."""
+        state = self._streams.get(stream)
+        return [] if state is None or self.over else self._settle(stream, state)
+
+    def late(self, stream: int) -> list[Effect[K]]:
+        """Nothing came of a stream for long: ask the worker that has most of what it owes for that, too.
+
+        Only where all of it has another copy in reach: otherwise the read ends no sooner.
+        """
+        state = self._streams.get(stream)
+        if state is None or self.over or state.came or state.rival_of is not None or not self.may_switch(stream):
+            return []
+        rivals = [each.rival_of for each in self._streams.values() if each.rival_of is not None]
+        if stream in rivals or len(rivals) >= RIVALS_MAX:
+            return []
+        found = self._elsewhere(state)
+        if not found:
+            return []
+        worker = max(found, key=lambda each: len(found[each]))
+        return [self._open(worker, found[worker], rival_of=stream)]
 
     def stream_ended(self, stream: int) -> list[Effect[K]]:
         """A stream came to its END."""
-        state = self._streams.pop(stream, None)
+        state = self._streams.get(stream)
         if state is None or self.over:
             return []
+        effects = self._settle(stream, state)
+        self._end(stream)
         for key in sorted(state.owed):
             failed = self._count_try(key, state.worker, Status.CORRUPT, "the stream ended before the file did")
             if failed is not None:
-                return failed
-        return self._continue()
+                return effects + failed
+        return effects + self._continue()
 
     def file_bad(self, stream: int, key: K, cause: str) -> list[Effect[K]]:
         """What came of a file was wrong or not all of it; the rest of its stream is asked for again too."""
-        state = self._streams.pop(stream, None)
+        state = self._end(stream)
         if state is None or self.over:
             return []
         failed = self._count_try(key, state.worker, Status.CORRUPT, cause)
@@ -203,7 +237,7 @@ class Fetch(Generic[K]):
 
     def stream_failed(self, stream: int, error: HoldfastError, now_ns: int) -> list[Effect[K]]:
         """A stream could not be opened, was refused, or broke off."""
-        state = self._streams.pop(stream, None)
+        state = self._end(stream)
         if state is None or self.over:
             return []
         if error.status in _NO_ANSWERS:
@@ -266,8 +300,7 @@ class Fetch(Generic[K]):
 
     def _want(self, files: Mapping[K, Source]) -> None:
         for key, source in files.items():
-            copies = sorted(source.workers, key=lambda worker: self._rank.get(worker, len(self._rank)))
-            self._files[key] = _File(source.name, copies)
+            self._files[key] = _File(source.name, list(self._order.ordered(source.workers)))
 
     def _continue(self) -> list[Effect[K]]:
         """Open what can be opened."""
@@ -280,23 +313,62 @@ class Fetch(Generic[K]):
         for key, file in self._files.items():
             if key not in owed:
                 wanted.setdefault(self._choose(file), []).append(key)
+        busy = [state.worker for state in self._streams.values() if state.rival_of is None]
         for worker, files in wanted.items():
-            if len(self._streams) >= self._streams_max:
+            if len(busy) >= self._streams_max:
                 break
-            if worker not in self._waiting and all(state.worker != worker for state in self._streams.values()):
-                effects.append(self._open(worker, sorted(files)[: self._files_max.get(worker, STREAM_FILES_MAX)]))
+            if worker not in self._waiting and worker not in busy:
+                effects.append(self._open(worker, files))
+                busy.append(worker)
         return effects
 
     def _choose(self, file: _File) -> WorkerId:
         """The first copy that can be reached, as far as we know; else the one whose worker was tried least often."""
         return min(file.copies, key=lambda worker: (worker in self._unreachable, self._refusals[worker]))
 
-    def _open(self, worker: WorkerId, files: Iterable[K]) -> OpenStream[K]:
+    def _open(self, worker: WorkerId, files: Iterable[K], rival_of: int | None = None) -> OpenStream[K]:
         stream = self._next_stream
         self._next_stream += 1
-        effect = OpenStream(stream, worker, tuple(files))
-        self._streams[stream] = _Stream(worker, set(effect.files))
+        effect = OpenStream(stream, worker, tuple(sorted(files)[: self._files_max.get(worker, STREAM_FILES_MAX)]))
+        self._streams[stream] = _Stream(worker, set(effect.files), rival_of)
         return effect
+
+    def _end(self, stream: int) -> _Stream[K] | None:
+        """Forget a stream; its rival goes on alone."""
+        state = self._streams.pop(stream, None)
+        for each in self._streams.values():
+            if each.rival_of == stream:
+                each.rival_of = None
+        return state
+
+    def _elsewhere(self, state: _Stream[K]) -> dict[WorkerId, list[K]]:
+        """What a stream owes, by the workers that are asked for it next."""
+        found: dict[WorkerId, list[K]] = {}
+        for key in sorted(state.owed & self._files.keys()):
+            copies = self._files[key].copies
+            others = [each for each in copies if each != state.worker and each not in self._unreachable]
+            if others:
+                found.setdefault(others[0], []).append(key)
+        return found
+
+    def _settle(self, stream: int, state: _Stream[K]) -> list[Effect[K]]:
+        """Something came of a stream: close the other one that is asked for the same files."""
+        if state.came:
+            return []
+        state.came = True
+        first = state.rival_of
+        if first is None:
+            rivals = [number for number, each in self._streams.items() if each.rival_of == stream]
+            for number in rivals:
+                del self._streams[number]
+            return [CloseStream(number) for number in rivals]
+        lost = self._end(first)
+        assert lost is not None, "a rival of a stream that is over goes on alone"
+        self._order.slow(lost.worker)
+        for file in self._files.values():
+            if lost.worker in file.copies:
+                _put_last(file.copies, lost.worker)
+        return [CloseStream(first), *self._continue()]
 
     def _reached(self, worker: WorkerId) -> None:
         self._unreachable.pop(worker, None)
@@ -304,6 +376,7 @@ class Fetch(Generic[K]):
         self._refusals.pop(worker, None)
 
     def _no_answer(self, worker: WorkerId, cause: str, now_ns: int) -> list[Effect[K]]:
+        self._order.failed(worker)
         self._unreachable.setdefault(worker, now_ns)
         self._refusals[worker] += 1
         self._waiting.add(worker)
@@ -317,12 +390,13 @@ class Fetch(Generic[K]):
         file = self._files.get(key)
         if file is None or worker not in file.copies:
             return None  # given up meanwhile
+        self._order.failed(worker)
         file.cause, file.status = cause, status
         file.tries[worker] += 1
         if file.tries[worker] >= TRIES_MAX:
             file.copies.remove(worker)
         elif len(file.copies) > 1:  # the other copy next
-            file.copies.append(file.copies.pop(file.copies.index(worker)))
+            _put_last(file.copies, worker)
         if file.copies:
             return None
         tried = ", ".join(f"worker {copy} {count} times" for copy, count in file.tries.items())
@@ -384,8 +458,21 @@ class Fetch(Generic[K]):
 
     def check(self) -> None:
         """Raise AssertionError if the books disagree."""
-        owed = [key for state in self._streams.values() for key in state.owed]
+        rivals = [state for state in self._streams.values() if state.rival_of is not None]
+        owed = [key for state in self._streams.values() if state.rival_of is None for key in state.owed]
         assert len(owed) == len(set(owed)), "a file is asked for once at a time"
-        assert len(self._streams) <= self._streams_max
+        asked = [state.rival_of for state in rivals]
+        assert len(asked) == len(set(asked)) <= RIVALS_MAX, "a stream has one rival"
+        for state in rivals:
+            assert state.rival_of is not None
+            first = self._streams[state.rival_of]
+            assert state.owed <= first.owed, "it is asked for nothing else"
+            assert first.worker != state.worker
+            assert not first.came
+        assert len(self._streams) - len(rivals) <= self._streams_max
         assert self._waiting <= set(self._unreachable) or self.over
         assert all(file.copies for file in self._files.values()) or self.over
+
+
+def _put_last(copies: list[WorkerId], worker: WorkerId) -> None:
+    copies.append(copies.pop(copies.index(worker)))

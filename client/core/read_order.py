@@ -3,9 +3,10 @@
 Rules: pure, a tuple sort; nothing is ever dropped. Categories: those that take data and never failed here, in the own
 region; those of it that failed; the same of other regions; those that only serve; slow ones; those that are gone.
 Within a category: the one whose failure is longest ago, of slow ones the one with the fewest requests under way, then
-the given order. A failure and a slow answer are forgotten after a while.
+the given order. A failure and a slow answer are forgotten after a while. Without an own region none is another one; a
+worker of which no region is known is in another one. Called by read_book.py.
 
-Source: the read order of Apache BookKeeper's policies, without B1, B2, B3 and B5.
+Source: the read order of Apache BookKeeper's policies, without B1, B2, B3 and B5 (docs/adr/0023-read-order.md).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum, unique
 
 EXPIRE_NS = 60 * 10**9
+#: Workers of which a failure, or a slow answer, is remembered; the oldest is forgotten first.
+REMEMBERED_MAX = 4_096
 #: Behind how many local copies the first of another region stands.
 REMOTE_AT = 2
 
@@ -46,22 +49,24 @@ class Interleave(Enum):
 class Health:
     """What this reader met at each worker."""
 
-    expire_ns: int = EXPIRE_NS
+    failure_expire_ns: int = EXPIRE_NS
+    slow_expire_ns: int = EXPIRE_NS
+    #: the newest last
     _failed_ns: dict[int, int] = field(default_factory=dict)
     _slow_ns: dict[int, int] = field(default_factory=dict)
 
     def failed(self, worker: int, now_ns: int) -> None:
         """A read from it failed."""
-        self._failed_ns[worker] = now_ns
+        _note(self._failed_ns, worker, now_ns)
 
     def slow(self, worker: int, now_ns: int) -> None:
         """Another copy that was asked later answered first."""
-        self._slow_ns[worker] = now_ns
+        _note(self._slow_ns, worker, now_ns)
 
     def look(self, now_ns: int) -> None:
         """Forget what is long ago."""
-        for times in (self._failed_ns, self._slow_ns):
-            for worker in [one for one, at in times.items() if now_ns - at >= self.expire_ns]:
+        for times, expire_ns in ((self._failed_ns, self.failure_expire_ns), (self._slow_ns, self.slow_expire_ns)):
+            for worker in [one for one, at in times.items() if now_ns - at >= expire_ns]:
                 del times[worker]
 
     def failure_ns(self, worker: int) -> int:
@@ -71,6 +76,13 @@ class Health:
     def is_slow(self, worker: int) -> bool:
         """Whether it was too slow lately."""
         return worker in self._slow_ns
+
+
+def _note(times: dict[int, int], worker: int, now_ns: int) -> None:
+    times.pop(worker, None)
+    times[worker] = now_ns
+    if len(times) > REMEMBERED_MAX:
+        del times[next(iter(times))]
 
 
 @dataclass(frozen=True, slots=True)

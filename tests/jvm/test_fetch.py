@@ -61,20 +61,21 @@ class Reader:
         grace_ms: int = 30_000,
         credit: int = 48 * MIB,
         tasks: int = 1,
+        order: str = "health::0:0",
     ) -> None:
-        """Begin to read; `answer` has what came of it."""
+        """Begin to read; `answer` has what came of it. `order`: by what, region, when late in ms, pending threshold."""
         endpoints, key = shuffle.ticket.endpoints, shuffle.key
         what = (partitions.start, partitions.stop, maps.start, maps.stop)
         self.program.say(
             *("read", endpoints, key.instance.hex(), key.shuffle, key.generation, *what),
-            *(who, pause, grace_ms, credit, tasks),
+            *(who, pause, grace_ms, credit, tasks, order),
         )
 
     def answer(self) -> dict[str, str]:
         """What was read: `sum` and the counters by name. Nothing may be left out anywhere."""
         words = self.program.hear("ok ").split()
         told = dict(word.split("=") for word in words[5:])
-        assert told["taken"] == told["borrowed"] == told["threads"] == "0", f"leaks: {told}"
+        assert told["taken"] == told["borrowed"] == told["threads"] == told["open"] == "0", f"leaks: {told}"
         return {"sum": " ".join(words[:4]), "duplicates": words[4], **told}
 
     def error(self) -> str:

@@ -287,7 +287,10 @@ def test_another_copy_that_cannot_be_read(whole: bool) -> None:
 class World:
     """Workers whose copies have chunks of their own, and streams on which anything may happen. Seeded."""
 
-    def __init__(self, seed: int, copies: int) -> None:
+    def __init__(self, seed: int, copies: int, *, speculative: bool) -> None:
+        self.speculative = speculative
+        #: rivals that were opened
+        self.rivals = 0
         self.rng = rng = random.Random(seed)
         self.found = winners(*(9 for _ in range(5)), bits="11111")
         self.wanted = [batch for map_id in range(5) for batch in batches(map_id, rng.randrange(1, 40))]
@@ -334,6 +337,9 @@ class World:
     def serve(self, number: int, damage: float) -> None:
         """Let a stream bring what it owes, until something goes wrong with it."""
         stream = self.streams[number]
+        if self.speculative:
+            self.do(self.core.fetch.data_came(number))
+            self.core.check()
         for key in stream.files:
             chunks = self.chunks[key, stream.worker]
             for chunk in range(self.core.first_chunk(key, stream.worker), len(chunks)):
@@ -357,24 +363,49 @@ class World:
         else:
             self.do(self.core.fetch.file_bad(number, key, "checksum"))
 
+    def look(self) -> None:
+        """Some of the streams, which may have brought something, are said to be late."""
+        for number in self.rng.sample(sorted(self.streams), self.rng.randrange(len(self.streams) + 1)):
+            effects = self.core.fetch.late(number)
+            self.rivals += len(effects)
+            self.do(effects)
+            self.core.check()
 
-@pytest.mark.parametrize("seed", range(200))
-@pytest.mark.parametrize("copies", [1, 2])
-def test_whatever_happens_the_read_is_exact_or_an_error(seed: int, copies: int) -> None:
-    """Streams break, chunks are damaged, copies are switched: exactly what won comes once, or a typed error."""
-    world = World(seed, copies)
-    ended: CorruptError | None = None
+
+def run(world: World) -> CorruptError | None:
+    """Read to the end, or to the error that ends it."""
     try:
         world.do(world.core.started())
         for _ in range(10_000):
             if world.over:
                 break
+            if world.speculative:
+                world.look()
             world.serve(world.rng.choice(list(world.streams)), damage=0.05)
     except CorruptError as error:
-        ended = error
+        return error
+    return None
+
+
+@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize(("copies", "speculative"), [(1, False), (1, True), (2, False), (2, True)])
+def test_whatever_happens_the_read_is_exact_or_an_error(seed: int, copies: int, speculative: bool) -> None:
+    """Streams break, chunks are damaged, copies are switched, late streams get rivals: exactly what won comes once, or
+    a typed error."""
+    world = World(seed, copies, speculative=speculative)
+    ended = run(world)
+    assert world.rivals == 0 or (speculative and copies > 1)
     if ended is not None:
         assert "checksum" in str(ended), "only damage may end a read, and only where no copy is left"
         return
     assert world.over
     got = sorted((batch.map, batch.number) for batch in world.delivered)
     assert got == [(batch.map, batch.number) for batch in world.wanted]
+
+
+def test_rivals_are_part_of_these_worlds() -> None:
+    """Late streams that get one, and lose to it or not, are in every few of them."""
+    worlds = [World(seed, 2, speculative=True) for seed in range(40)]
+    for world in worlds:
+        run(world)
+    assert sum(world.rivals > 0 for world in worlds) > 20

@@ -151,12 +151,6 @@ def test_a_copy_long_out_of_reach_does_not_end_a_read_that_has_another() -> None
     assert core.masters_silent(LOST, late + 3) == []
 
 
-def test_preference_orders_the_copies() -> None:
-    """A preferred worker is asked first where it has a copy."""
-    core = Fetch({MapId(0): source(0, 1, 2)}, where="x", prefer=[WorkerId(2)])
-    assert core.started() == [OpenStream(0, WorkerId(2), maps(0))]
-
-
 def test_three_bad_answers_end_a_copy() -> None:
     """Corrupt data is asked for three times, then the read fails as CorruptError."""
     core = fetch((1,))

@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.holdfast;
 
+import java.nio.charset.StandardCharsets;
 import java.util.Collections;
 import java.util.Comparator;
 import java.util.Set;
@@ -8,6 +9,7 @@ import org.apache.commons.text.similarity.LevenshteinDistance;
 import org.apache.spark.SparkConf;
 import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.fetch.FetchLimits;
+import org.apache.spark.shuffle.holdfast.fetch.ReadSettings;
 import org.apache.spark.shuffle.holdfast.push.PushLimits;
 import org.apache.spark.shuffle.holdfast.wire.Ack;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
@@ -29,6 +31,7 @@ import scala.Tuple2;
  * @param codec how batches are compressed
  * @param push what a writer may hold
  * @param fetch what a reader may have on its way
+ * @param reads which copy a reader asks first
  * @param leaseMs how long shuffles outlive a driver that was killed; 0: the cluster's setting
  * @param requestMs for how long calls to the masters are repeated
  * @param registerMs the same for registering, after which a shuffle falls back or fails
@@ -44,12 +47,16 @@ public record HoldfastConf(
         Codec codec,
         PushLimits push,
         FetchLimits fetch,
+        ReadSettings reads,
         long leaseMs,
         int requestMs,
         int registerMs) {
     /** What every key begins with. */
     public static final String PREFIX = "spark.holdfast.";
 
+    /** Names the region of a JVM whose settings do not. */
+    private static final String REGION_VARIABLE = "HOLDFAST_REGION";
+    private static final int NAME_BYTES_MAX = 255;
     private static final long KIB = 1024;
     private static final long MIB = 1024 * KIB;
 
@@ -78,6 +85,7 @@ public record HoldfastConf(
                         read.bytes("fetch.inFlight", share.fetch(), MIB, 1024 * MIB),
                         (int) read.number("fetch.workers", 8, 1, 64),
                         read.time("fetch.returnGrace", "30s", 0, 3_600_000)),
+                read.reads(),
                 read.isSet("lease") ? read.time("lease", "", 1_000, 7 * 86_400_000L) : 0,
                 (int) read.time("request.timeout", "30s", 1_000, 600_000),
                 (int) read.time("register.timeout", "10s", 1_000, 600_000));
@@ -130,6 +138,34 @@ public record HoldfastConf(
                 case "zstd" -> Codec.ZSTD;
                 default -> Codec.LZ4;
             };
+        }
+
+        /** The region of this JVM: executors share the driver's settings, so each may say it by a variable. */
+        String region() {
+            String key = "fetch.region";
+            String found = text(key);
+            String variable = System.getenv(REGION_VARIABLE);
+            boolean fromVariable = found.isEmpty() && variable != null;
+            found = fromVariable ? variable.trim() : found;
+            if (found.indexOf('/') >= 0 || found.getBytes(StandardCharsets.UTF_8).length > NAME_BYTES_MAX) {
+                String why = "is the region alone, eu-west of a place /eu-west/rack-7, at most " + NAME_BYTES_MAX
+                        + " bytes, not \"" + found + "\"";
+                throw fromVariable ? new IllegalArgumentException(REGION_VARIABLE + " " + why) : wrong(key, why);
+            }
+            return found;
+        }
+
+        ReadSettings reads() {
+            String order = word("fetch.order", "health", "given", "health", "region");
+            return new ReadSettings(
+                    ReadSettings.OrderBy.valueOf(order.toUpperCase(java.util.Locale.ROOT)),
+                    (int) number("fetch.pendingThreshold", 0, 0, 1_000_000),
+                    time("fetch.slowExpire", "60s", 0, 86_400_000L),
+                    time("fetch.failureExpire", "60s", 0, 86_400_000L),
+                    word("fetch.remoteInterleave", "once", "once", "every").equals("every"),
+                    region(),
+                    truth("fetch.speculative", false),
+                    isSet("fetch.speculativeDelay") ? time("fetch.speculativeDelay", "", 10, 60_000) : 0);
         }
 
         String word(String key, String usual, String... words) {

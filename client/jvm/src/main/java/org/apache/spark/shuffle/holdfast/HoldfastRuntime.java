@@ -10,6 +10,8 @@ import org.apache.spark.shuffle.holdfast.data.ConnectionPool;
 import org.apache.spark.shuffle.holdfast.fetch.ExpectedMaps;
 import org.apache.spark.shuffle.holdfast.fetch.FetchReader;
 import org.apache.spark.shuffle.holdfast.fetch.Manifests;
+import org.apache.spark.shuffle.holdfast.fetch.ReadBook;
+import org.apache.spark.shuffle.holdfast.fetch.ReadContext;
 import org.apache.spark.shuffle.holdfast.push.Encryption;
 import org.apache.spark.shuffle.holdfast.push.Places;
 import org.apache.spark.shuffle.holdfast.push.PushContext;
@@ -34,6 +36,7 @@ public final class HoldfastRuntime implements AutoCloseable {
     private final ConnectionPool connections;
     private final PushContext pushContext;
     private final Manifests manifests;
+    private final ReadContext readContext;
     private final Generations generations;
     private final Map<ShuffleKey, Places> places = new LinkedHashMap<>();
 
@@ -44,7 +47,8 @@ public final class HoldfastRuntime implements AutoCloseable {
         buffers = new Buffers(TaskShare.idle());
         connections = new ConnectionPool(() -> Hello.client(masters.clusterId(), masters.raftIndex()), buffers);
         pushContext = new PushContext(masters, connections, buffers, conf.ack(), conf.push());
-        manifests = new Manifests(masters);
+        readContext = new ReadContext(masters, connections, conf.fetch(), new ReadBook(conf.reads()));
+        manifests = new Manifests(masters, readContext.book()::learn);
         generations = new Generations(masters, Registrations.of(conf));
     }
 
@@ -99,8 +103,7 @@ public final class HoldfastRuntime implements AutoCloseable {
     FetchReader fetchReader(
             ShuffleKey key, Manifest manifest, int startPartition, int endPartition, int startMap, int endMap, ExpectedMaps expected)
             throws HoldfastException {
-        return new FetchReader(
-                masters, connections, key, manifest, startPartition, endPartition, startMap, endMap, expected, conf.fetch());
+        return new FetchReader(readContext, key, manifest, startPartition, endPartition, startMap, endMap, expected);
     }
 
     /** Where the partitions of a generation take batches now: one object for all tasks of the JVM. */

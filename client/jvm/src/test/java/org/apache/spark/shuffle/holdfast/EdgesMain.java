@@ -4,6 +4,7 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.executor.TempShuffleReadMetrics;
 import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
 import org.apache.spark.shuffle.holdfast.fetch.HaltedSource;
+import org.apache.spark.shuffle.holdfast.fetch.ReadSettings;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -37,6 +38,27 @@ public final class EdgesMain {
         refused(good, "codec", "snappy", "none, lz4, zstd");
         refused(good, "push.frame", "1g", "bytes, not");
         refused(good, "fallback", "perhaps", "auto, never");
+        reads(good);
+    }
+
+    private static void reads(SparkConf good) {
+        check(HoldfastConf.of(good).reads().equals(ReadSettings.defaults()), "defaults: " + HoldfastConf.of(good).reads());
+        SparkConf chosen = good.clone().set("spark.holdfast.fetch.order", "region").set("spark.holdfast.fetch.region", "eu")
+                .set("spark.holdfast.fetch.pendingThreshold", "4").set("spark.holdfast.fetch.slowExpire", "5s")
+                .set("spark.holdfast.fetch.failureExpire", "2min").set("spark.holdfast.fetch.remoteInterleave", "every")
+                .set("spark.holdfast.fetch.speculative", "true").set("spark.holdfast.fetch.speculativeDelay", "300ms");
+        ReadSettings wanted =
+                new ReadSettings(ReadSettings.OrderBy.REGION, 4, 5_000, 120_000, true, "eu", true, 300);
+        check(HoldfastConf.of(chosen).reads().equals(wanted), "reads: " + HoldfastConf.of(chosen).reads());
+        refused(good, "fetch.order", "fastest", "given, health, region");
+        refused(good, "fetch.pendingThreshold", "-1", "0 to 1000000");
+        refused(good, "fetch.slowExpire", "soon", "is a time");
+        refused(good, "fetch.failureExpire", "2d", "ms, not");
+        refused(good, "fetch.remoteInterleave", "twice", "once, every");
+        refused(good, "fetch.region", "/eu/rack-1", "is the region alone");
+        refused(good, "fetch.speculative", "maybe", "true, false");
+        refused(good, "fetch.speculativeDelay", "1ms", "10 to 60000 ms");
+        refused(good, "fetch.speculativDelay", "1s", "spark.holdfast.fetch.speculativeDelay meant?");
     }
 
     private static void refused(SparkConf good, String key, String value, String text) {

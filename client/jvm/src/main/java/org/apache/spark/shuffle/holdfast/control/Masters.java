@@ -135,8 +135,7 @@ public final class Masters implements AutoCloseable {
     public List<WorkerAddress> workers(int withinMs) throws HoldfastException {
         List<WorkerAddress> workers = new ArrayList<>();
         for (JsonObject each : calls.call("Admin/ListWorkers", new JsonObject(), false, withinMs).objects("workers")) {
-            workers.add(new WorkerAddress(each.u32("worker"), each.u32("incarnation"), each.text("host"),
-                    each.text("dataAddress"), each.text("state").equals("alive")));
+            workers.add(WorkerAddress.listed(each));
         }
         return workers;
     }

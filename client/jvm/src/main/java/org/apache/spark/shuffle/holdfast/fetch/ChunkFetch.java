@@ -21,8 +21,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * complete. Another copy has other chunk boundaries and begins with its first one; what comes twice is dropped by number.
  * An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
  * whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter
- * than the other (recovery cut a damaged end); the longer of two is read first, so that this is rarely needed. Books
- * exist only of partitions that are being read. Called by {@link FetchReader}.
+ * than the other (recovery cut a damaged end); of two that an {@link Order} takes for equal the longer is read first, so
+ * that this is rarely needed. Books exist only of partitions that are being read. Called by {@link FetchReader}.
  */
 final class ChunkFetch implements Fetch.Judge {
     /** Epochs that an error names. */
@@ -52,12 +52,13 @@ final class ChunkFetch implements Fetch.Judge {
     private final int endMap;
     /** Only a part of every chunk is asked for, so some chunks may have nothing and not come. */
     private final boolean partly;
+    private final Order order;
     private final Partition[] partitions;
     private final ArrayDeque<PartitionCheck> spare = new ArrayDeque<>();
     private long duplicates;
     final Fetch fetch;
 
-    /** @param where names the shuffle in errors; partly: maps are not all maps */
+    /** @param where names the shuffle in errors; partly: maps are not all maps; order: which copies are asked first */
     ChunkFetch(
             ReduceManifest manifest,
             ExpectedMaps expected,
@@ -67,14 +68,16 @@ final class ChunkFetch implements Fetch.Judge {
             int endMap,
             boolean partly,
             String where,
-            long graceNs,
-            int streamsMax) {
+            Order order,
+            FetchLimits limits,
+            boolean speculative) {
         this.where = where;
         this.expected = expected;
         this.firstPartition = startPartition;
         this.firstMap = startMap;
         this.endMap = endMap;
         this.partly = partly;
+        this.order = order;
         partitions = new Partition[endPartition - startPartition];
         List<EpochFile> files = new ArrayList<>();
         for (int number = startPartition; number < endPartition; number++) {
@@ -84,7 +87,9 @@ final class ChunkFetch implements Fetch.Judge {
             }
             files.addAll(partition.files);
         }
-        fetch = new Fetch(files, where, this, graceNs, streamsMax);
+        int rivals = limits.rivals(speculative);
+        fetch = new Fetch(
+                files, where, this, order, limits.returnGraceMs() * 1_000_000, limits.streamsAtOnce(rivals), rivals);
     }
 
     private void add(Partition partition, EpochResult result) {
@@ -97,7 +102,7 @@ final class ChunkFetch implements Fetch.Judge {
             EpochFile file = both
                     ? new EpochFile(result.partition(), result.epoch(), longest.worker(), other.worker())
                     : new EpochFile(result.partition(), result.epoch(), longest.worker());
-            file.want(file.holders);
+            file.want(order.ordered(file.holders));
             partition.files.add(file);
             partition.left++;
         } else if (result.lost()) {
@@ -234,7 +239,7 @@ final class ChunkFetch implements Fetch.Judge {
     }
 
     /** What is sealed on two workers can be cut short on one: the copies that were not read may have the rest. */
-    private static Collection<EpochFile> otherCopies(Partition partition) {
+    private Collection<EpochFile> otherCopies(Partition partition) {
         List<EpochFile> more = new ArrayList<>();
         for (EpochFile file : partition.files) {
             int[] left = new int[file.holders.length];
@@ -245,7 +250,7 @@ final class ChunkFetch implements Fetch.Judge {
                 }
             }
             if (count > 0) {
-                file.want(java.util.Arrays.copyOf(left, count));
+                file.want(order.ordered(java.util.Arrays.copyOf(left, count)));
                 partition.left++;
                 more.add(file);
             }

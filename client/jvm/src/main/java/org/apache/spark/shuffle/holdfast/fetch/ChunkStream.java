@@ -34,6 +34,10 @@ final class ChunkStream {
     int file;
     /** When something came last, or the reader last had no time to look. */
     long seenNs;
+    /** Until its first data comes: when it was asked for, or the reader last had no time to look. */
+    long askedNs;
+    /** So long after that it is late; 0: something came, or reads are not speculative. */
+    long lateNs;
     private long allowedBytes;
     private long usedBytes;
 
@@ -55,7 +59,7 @@ final class ChunkStream {
 
     ChunkStream(
             int number, List<EpochFile> files, WorkerConnection connection, long requestId, int creditBytes, long nowNs,
-            Buffers buffers) {
+            long lateNs, Buffers buffers) {
         this.number = number;
         this.files = files;
         this.connection = connection;
@@ -64,6 +68,14 @@ final class ChunkStream {
         this.buffers = buffers;
         allowedBytes = creditBytes;
         seenNs = nowNs;
+        askedNs = nowNs;
+        this.lateNs = lateNs;
+    }
+
+    /** Its first data is here; returns after how long. */
+    long inTime() {
+        lateNs = 0;
+        return seenNs - askedNs;
     }
 
     int worker() {

@@ -23,6 +23,8 @@ final class EpochFile implements Comparable<EpochFile> {
     boolean wanted;
     /** The stream that owes it, or -1. */
     int owedBy = -1;
+    /** The rival of that stream that is asked for it too, or -1. */
+    int rivalBy = -1;
     /** Copies not given up, in the order of preference. */
     int[] copies = {};
     Map<Integer, Integer> tries = Map.of();

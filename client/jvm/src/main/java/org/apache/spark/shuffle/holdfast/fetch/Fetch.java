@@ -9,7 +9,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeMap;
 import java.util.TreeSet;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
@@ -22,12 +21,16 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * never asked for again. Per copy of a file three <em>answers</em> that do not help are the end of it (a refusal, a
  * checksum mismatch, missing batches); refused and lost connections are no answers: they are tried again while the
  * masters call the worker alive or it has not been gone for the return grace. A copy whose worker is gone is given up at
- * once if another copy is left, and one whose worker is merely silent is left for another one that may answer. Events of
- * a stream that is over are ignored. Called by {@link ChunkFetch} and {@link FetchReader}.
+ * once if another copy is left, and one whose worker is merely silent is left for another one that may answer. An
+ * {@link Order} is told what became of workers. A stream that is late may get a rival, which is asked for files of it on
+ * another worker; whichever brings data first is read, the other one is closed, so data of two copies are never mixed.
+ * Events of a stream that is over are ignored. Called by {@link ChunkFetch} and {@link FetchReader}.
  */
 final class Fetch {
     /** Answers that did not help, per copy of a file, before the copy is given up. */
     static final int TRIES_MAX = 3;
+    /** Rivals open at the same time: one shows whether another worker is quicker. */
+    static final int RIVALS_MAX = 2;
     /** How long a worker that the masters call alive may be out of reach: a broken network must not hang a task. */
     static final long REACH_NS = 120_000_000_000L;
     private static final long PAUSE_NS_MIN = 50_000_000L;
@@ -46,15 +49,14 @@ final class Fetch {
         Collection<EpochFile> gaveUp(EpochFile file, HoldfastException error) throws HoldfastException;
     }
 
-    private record Stream(int worker, List<EpochFile> files) {}
-
     private final String where;
     private final Judge judge;
+    private final Order order;
     private final long graceNs;
     private final int streamsMax;
+    private final int rivalsMax;
     private final TreeSet<EpochFile> files = new TreeSet<>();
-    private final Map<Integer, Stream> streams = new LinkedHashMap<>();
-    private int nextStream;
+    private final FetchStreams streams = new FetchStreams();
     /** When a worker first could not be reached, and how often since. */
     private final Map<Integer, Long> unreachable = new HashMap<>();
     private final Map<Integer, Integer> refusals = new HashMap<>();
@@ -67,11 +69,14 @@ final class Fetch {
     private boolean over;
 
     /** @param where names the shuffle in errors */
-    Fetch(Collection<EpochFile> files, String where, Judge judge, long graceNs, int streamsMax) {
+    Fetch(
+            Collection<EpochFile> files, String where, Judge judge, Order order, long graceNs, int streamsMax, int rivalsMax) {
         this.where = where;
         this.judge = judge;
+        this.order = order;
         this.graceNs = graceNs;
         this.streamsMax = streamsMax;
+        this.rivalsMax = rivalsMax;
         this.files.addAll(files);
     }
 
@@ -88,10 +93,11 @@ final class Fetch {
 
     /** A file was read to its end and checked. {@code more}: files wanted on account of that, maybe this one again. */
     List<Effect> fileComplete(int stream, EpochFile file, Collection<EpochFile> more) {
-        Stream state = streams.get(stream);
+        FetchStreams.Stream state = streams.get(stream);
         if (state == null || over) {
             return List.of();
         }
+        List<Effect> effects = settle(stream, state);
         if (file.owedBy == stream) {
             file.owedBy = -1;
         }
@@ -103,29 +109,51 @@ final class Fetch {
         refusals.remove(state.worker);
         failing.remove(state.worker);
         files.addAll(more);
-        return !more.isEmpty() || files.isEmpty() ? goOn() : List.of();
+        return !more.isEmpty() || files.isEmpty() ? both(effects, goOn()) : effects;
+    }
+
+    /** The first data of a stream came, or its END; said where reads are speculative, of every stream. */
+    List<Effect> dataCame(int stream) {
+        FetchStreams.Stream state = streams.get(stream);
+        return state == null || over ? List.of() : settle(stream, state);
+    }
+
+    /**
+     * Nothing came of a stream for long: asks the worker that has most of what it owes for that, too. Only where all of it
+     * has another copy in reach: otherwise the read ends no sooner.
+     */
+    List<Effect> late(int stream) {
+        FetchStreams.Stream state = streams.get(stream);
+        if (state == null || over || state.came || state.rivalOf() >= 0 || !maySwitch(stream)) {
+            return List.of();
+        }
+        boolean room = streams.rivalOf(stream) < 0 && streams.rivals() < rivalsMax;
+        List<EpochFile> most = room ? elsewhere(stream, state) : List.of();
+        return most.isEmpty() ? List.of() : List.of(open(other(most.get(0), state.worker), most, stream));
     }
 
     /** A stream came to its END. */
     List<Effect> streamEnded(int stream) {
-        List<EpochFile> owed = owed(stream);
-        Stream state = end(stream);
+        FetchStreams.Stream state = streams.get(stream);
         if (state == null || over) {
             return List.of();
         }
+        List<Effect> effects = settle(stream, state);
+        List<EpochFile> owed = streams.owed(stream);
+        streams.end(stream);
         try {
             for (EpochFile file : owed) {
                 countTry(file, state.worker, Status.CORRUPT, "the stream ended before the file did");
             }
         } catch (HoldfastException error) {
-            return stop(error);
+            return both(effects, stop(error));
         }
-        return goOn();
+        return both(effects, goOn());
     }
 
     /** What came of a file was wrong or not all of it; the rest of its stream is asked for again too. */
     List<Effect> fileBad(int stream, EpochFile file, String cause) {
-        Stream state = end(stream);
+        FetchStreams.Stream state = streams.end(stream);
         if (state == null || over) {
             return List.of();
         }
@@ -142,8 +170,8 @@ final class Fetch {
 
     /** A stream could not be opened, was refused, or broke off. */
     List<Effect> streamFailed(int stream, HoldfastException error, long nowNs) {
-        List<EpochFile> owed = owed(stream);
-        Stream state = end(stream);
+        List<EpochFile> owed = streams.owed(stream);
+        FetchStreams.Stream state = streams.end(stream);
         if (state == null || over) {
             return List.of();
         }
@@ -225,12 +253,12 @@ final class Fetch {
 
     /** Whether everything that a stream owes has another copy, on a worker that answers as far as we know. */
     boolean maySwitch(int stream) {
-        Stream state = streams.get(stream);
+        FetchStreams.Stream state = streams.get(stream);
         if (state == null) {
             return false;
         }
         for (EpochFile file : state.files) {
-            if (file.owedBy == stream && file.wanted && !hasOther(file, state.worker)) {
+            if (FetchStreams.isOwedBy(file, stream) && file.wanted && other(file, state.worker) < 0) {
                 return false;
             }
         }
@@ -248,39 +276,68 @@ final class Fetch {
 
     // Decisions.
 
-    private boolean hasOther(EpochFile file, int worker) {
+    /** The copy in reach that is asked for next after the one of this worker; -1 if there is none. */
+    private int other(EpochFile file, int worker) {
         for (int copy : file.copies) {
             if (copy != worker && !unreachable.containsKey(copy)) {
-                return true;
+                return copy;
             }
         }
-        return false;
+        return -1;
     }
 
-    private List<EpochFile> owed(int stream) {
-        List<EpochFile> owed = new ArrayList<>();
-        Stream state = streams.get(stream);
-        if (state != null) {
-            for (EpochFile file : state.files) {
-                if (file.owedBy == stream) {
-                    owed.add(file);
-                }
+    /** Of what a stream owes, what the worker has that has most of it; of equals the first. */
+    private List<EpochFile> elsewhere(int stream, FetchStreams.Stream state) {
+        Map<Integer, List<EpochFile>> found = new LinkedHashMap<>();
+        List<EpochFile> most = List.of();
+        for (EpochFile file : state.files) {
+            if (FetchStreams.isOwedBy(file, stream) && file.wanted) {
+                found.computeIfAbsent(other(file, state.worker), any -> new ArrayList<>()).add(file);
             }
         }
-        return owed;
+        for (List<EpochFile> each : found.values()) {
+            most = each.size() > most.size() ? each : most;
+        }
+        return most;
     }
 
-    /** Forgets a stream and what it owes. */
-    private Stream end(int stream) {
-        for (EpochFile file : owed(stream)) {
-            file.owedBy = -1;
+    /** Something came of a stream: closes the other one that is asked for the same files. */
+    private List<Effect> settle(int stream, FetchStreams.Stream state) {
+        if (state.came) {
+            return List.of();
         }
-        return streams.remove(stream);
+        state.came = true;
+        int first = state.rivalOf();
+        if (first < 0) {
+            int rival = streams.rivalOf(stream);
+            if (rival < 0) {
+                return List.of();
+            }
+            streams.end(rival);
+            return List.of(new Effect.CloseStream(rival));
+        }
+        FetchStreams.Stream lost = streams.end(first);
+        order.slow(lost.worker);
+        for (EpochFile file : files) {
+            if (file.copies.length > 1 && file.hasCopyOn(lost.worker)) {
+                file.moveBack(lost.worker);
+            }
+        }
+        return both(List.of(new Effect.CloseStream(first)), goOn());
+    }
+
+    private static List<Effect> both(List<Effect> first, List<Effect> then) {
+        if (first.isEmpty()) {
+            return then;
+        }
+        List<Effect> effects = new ArrayList<>(first);
+        effects.addAll(then);
+        return effects;
     }
 
     private List<Effect> closeAll() {
         List<Effect> effects = new ArrayList<>();
-        for (int stream : streams.keySet()) {
+        for (int stream : streams.numbers()) {
             effects.add(new Effect.CloseStream(stream));
         }
         return effects;
@@ -301,16 +358,15 @@ final class Fetch {
             }
         }
         Set<Integer> busy = new HashSet<>(waiting);
-        for (Stream each : streams.values()) {
-            busy.add(each.worker);
-        }
+        int open = streams.addWorkers(busy);
         List<Effect> effects = new ArrayList<>();
         for (Map.Entry<Integer, List<EpochFile>> each : wanted.entrySet()) {
-            if (streams.size() >= streamsMax) {
+            if (open >= streamsMax) {
                 break;
             }
             if (!busy.contains(each.getKey())) {
-                effects.add(open(each.getKey(), each.getValue()));
+                effects.add(open(each.getKey(), each.getValue(), -1));
+                open++;
             }
         }
         return effects;
@@ -333,18 +389,15 @@ final class Fetch {
         return best;
     }
 
-    private Effect open(int worker, List<EpochFile> all) {
+    private Effect open(int worker, List<EpochFile> all, int rivalOf) {
         int count = Math.min(all.size(), filesMax.getOrDefault(worker, Limits.STREAM_FILES_MAX));
         List<EpochFile> chosen = List.copyOf(all.subList(0, count));
-        int stream = nextStream++;
-        for (EpochFile file : chosen) {
-            file.owedBy = stream;
-        }
-        streams.put(stream, new Stream(worker, chosen));
+        int stream = streams.open(worker, chosen, rivalOf);
         return new Effect.OpenStream(stream, worker, chosen);
     }
 
     private List<Effect> noAnswer(int worker, String cause, long nowNs) {
+        order.failed(worker);
         unreachable.putIfAbsent(worker, nowNs);
         int times = refusals.merge(worker, 1, Integer::sum);
         waiting.add(worker);
@@ -369,6 +422,7 @@ final class Fetch {
         if (!file.wanted || !file.hasCopyOn(worker)) {
             return; // given up meanwhile
         }
+        order.failed(worker);
         file.cause = cause;
         file.status = status;
         if (file.countTry(worker) >= TRIES_MAX) {
@@ -450,14 +504,9 @@ final class Fetch {
 
     /** Throws if the books disagree; for tests. */
     void check() {
-        Map<EpochFile, Integer> owed = new TreeMap<>();
-        streams.forEach((number, state) -> state.files.forEach(file -> {
-            if (file.owedBy == number && owed.put(file, number) != null) {
-                throw new IllegalStateException(file + " is asked for twice at a time");
-            }
-        }));
+        streams.check(streamsMax, rivalsMax);
         boolean emptied = files.stream().anyMatch(file -> file.copies.length == 0 || !file.wanted);
-        if (streams.size() > streamsMax || (!over && (emptied || !unreachable.keySet().containsAll(waiting)))) {
+        if (!over && (emptied || !unreachable.keySet().containsAll(waiting))) {
             throw new IllegalStateException("the books of a read disagree");
         }
     }

@@ -19,14 +19,19 @@ public record FetchLimits(long bytesInFlight, int streams, long returnGraceMs) {
         return new FetchLimits(48L * MIB, 8, 30_000);
     }
 
-    /** Streams that share the bytes: never so many that one has less than the least credit. */
-    int streamsAtOnce() {
-        return (int) Math.max(1, Math.min(streams, bytesInFlight / CREDIT_BYTES_MIN));
+    /** Rivals beside these, which take nothing that was not there before: none where the bytes are for one stream. */
+    int rivals(boolean speculative) {
+        return speculative ? (int) Math.max(0, Math.min(Fetch.RIVALS_MAX, bytesInFlight / CREDIT_BYTES_MIN - 1)) : 0;
     }
 
-    /** Credit of each stream where {@code workers} are to be read from. */
-    int creditBytes(int workers) {
-        int sharing = Math.max(1, Math.min(workers, streamsAtOnce()));
+    /** Streams that share the bytes with so many rivals: never so many that one has less than the least credit. */
+    int streamsAtOnce(int rivals) {
+        return (int) Math.max(1, Math.min(streams, bytesInFlight / CREDIT_BYTES_MIN - rivals));
+    }
+
+    /** Credit of each stream where {@code workers} are to be read from, with so many rivals. */
+    int creditBytes(int workers, int rivals) {
+        int sharing = Math.max(1, Math.min(workers, streamsAtOnce(rivals))) + rivals;
         return (int) Math.max(CREDIT_BYTES_MIN, Math.min(CREDIT_BYTES, bytesInFlight / sharing));
     }
 }

@@ -4,7 +4,7 @@ import java.util.ArrayDeque;
 import java.util.List;
 import org.apache.spark.shuffle.holdfast.control.Manifest;
 import org.apache.spark.shuffle.holdfast.control.Masters;
-import org.apache.spark.shuffle.holdfast.data.ConnectionPool;
+import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
 import org.apache.spark.shuffle.holdfast.data.Frame;
 import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
 import org.apache.spark.shuffle.holdfast.wire.ChunksData;
@@ -30,6 +30,7 @@ public final class FetchReader implements BatchSource {
     private static final int ASK_MS = 5_000;
 
     private final Masters masters;
+    private final ReadBook book;
     private final ShuffleKey key;
     private final ChunkFetch chunks;
     private final LongRecords records;
@@ -47,32 +48,33 @@ public final class FetchReader implements BatchSource {
     private long bytes;
 
     /**
+     * @param context what it shares with other readers
      * @param manifest what was committed
      * @param startPartition the first partition of {@code [startPartition, endPartition)}
      * @param startMap the first map of {@code [startMap, endMap)}; 0 and the number of maps or more for all
      */
     public FetchReader(
-            Masters masters,
-            ConnectionPool connections,
+            ReadContext context,
             ShuffleKey key,
             Manifest manifest,
             int startPartition,
             int endPartition,
             int startMap,
             int endMap,
-            ExpectedMaps expected,
-            FetchLimits limits) {
-        this.masters = masters;
+            ExpectedMaps expected) {
+        masters = context.masters();
+        book = context.book();
         this.key = key;
         boolean partly = startMap > 0 || endMap < expected.maps();
         chunks = new ChunkFetch(
                 manifest.epochs(), expected, startPartition, endPartition, startMap, endMap, partly, "shuffle " + key,
-                limits.returnGraceMs() * 1_000_000, limits.streamsAtOnce());
+                book.order(), context.limits(), book.speculative());
         records = new LongRecords(chunks);
         crc = new SeededCrc(key);
-        int creditBytes = limits.creditBytes(chunks.fetch.workersWanted());
+        int creditBytes = context.limits()
+                .creditBytes(chunks.fetch.workersWanted(), context.limits().rivals(book.speculative()));
         Streams.Range maps = partly ? new Streams.Range(startMap, endMap) : Streams.Range.ALL;
-        streams = new Streams(connections, chunks, key, maps, creditBytes, manifest.workers());
+        streams = new Streams(context, chunks, key, maps, creditBytes, manifest.workers());
     }
 
     @Override
@@ -159,7 +161,7 @@ public final class FetchReader implements BatchSource {
         if (Thread.currentThread().isInterrupted()) {
             throw new ReadInterruptedException("shuffle " + key);
         }
-        effects.addAll(streams.takeFailures());
+        effects.addAll(streams.takeNews());
     }
 
     private void onFrame(ChunkStream stream) {
@@ -191,6 +193,10 @@ public final class FetchReader implements BatchSource {
     }
 
     private void onData(ChunkStream stream, ChunksData data, Frame frame) {
+        if (stream.lateNs != 0) { // speculative, and nothing came before
+            book.took(stream.inTime());
+            effects.addAll(chunks.fetch.dataCame(stream.number));
+        }
         try {
             if (frame.body().hasRemaining()) {
                 if (data.file() < 0 || data.file() >= stream.files.size()) {
@@ -328,7 +334,9 @@ public final class FetchReader implements BatchSource {
     private void askMasters() throws HoldfastException {
         askAtNs = 0;
         try {
-            effects.addAll(chunks.fetch.workersKnown(streams.learn(masters.workers(ASK_MS)), System.nanoTime()));
+            List<WorkerAddress> workers = masters.workers(ASK_MS);
+            book.learn(workers);
+            effects.addAll(chunks.fetch.workersKnown(streams.learn(workers), System.nanoTime()));
         } catch (HoldfastException error) {
             if (Thread.currentThread().isInterrupted()) {
                 throw new ReadInterruptedException("shuffle " + key);

@@ -3,12 +3,15 @@ package org.apache.spark.shuffle.holdfast.fetch;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
 import org.apache.spark.shuffle.holdfast.control.Manifest;
 import org.apache.spark.shuffle.holdfast.control.Masters;
+import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -30,13 +33,18 @@ public final class Manifests {
     private static final long COMMIT_WAIT_NS = 180_000_000_000L;
 
     private final Masters masters;
+    private final Consumer<List<WorkerAddress>> told;
     private final Map<ShuffleKey, Manifest> kept = new LinkedHashMap<>(16, 0.75f, true);
     private final Map<ShuffleKey, CompletableFuture<Manifest>> asking = new HashMap<>();
     private long keptEpochs;
 
-    /** @param masters who are asked */
-    public Manifests(Masters masters) {
+    /**
+     * @param masters who are asked
+     * @param told hears what the masters say of the workers that a manifest names, once
+     */
+    public Manifests(Masters masters, Consumer<List<WorkerAddress>> told) {
         this.masters = masters;
+        this.told = told;
     }
 
     /**
@@ -92,6 +100,7 @@ public final class Manifests {
         Manifest found = null;
         try {
             found = askMasters(key, winners);
+            told.accept(found.workers());
             keep(key, found);
             return found;
         } catch (HoldfastException error) {

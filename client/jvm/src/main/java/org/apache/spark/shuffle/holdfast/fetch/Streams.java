@@ -19,7 +19,7 @@ import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
- * The open streams of one reader, and where workers are: opens, waits for any, finds those that stand still.
+ * The open streams of one reader, and where workers are: opens, waits for any, finds those that are late or stand still.
  *
  * <p>Rules: a connection goes back to the pool only when its stream came to an end of its own; otherwise something may
  * still be on its way, and it is closed. Called by {@link FetchReader}.
@@ -41,22 +41,24 @@ final class Streams {
     }
 
     private final ConnectionPool connections;
+    private final ReadBook book;
     private final ChunkFetch chunks;
     private final ShuffleKey key;
     private final Range maps;
     private final int creditBytes;
     private final Map<Integer, String> addresses = new HashMap<>();
     private final List<ChunkStream> open = new ArrayList<>();
-    private final List<Effect> failures = new ArrayList<>();
+    private final List<Effect> news = new ArrayList<>();
     private Waiter waiter;
     private int turn;
     /** When the reader was given a frame; 0 while it waits. */
     private long busySinceNs;
 
     Streams(
-            ConnectionPool connections, ChunkFetch chunks, ShuffleKey key, Range maps, int creditBytes,
+            ReadContext context, ChunkFetch chunks, ShuffleKey key, Range maps, int creditBytes,
             List<WorkerAddress> workers) {
-        this.connections = connections;
+        connections = context.connections();
+        book = context.book();
         this.chunks = chunks;
         this.key = key;
         this.maps = maps;
@@ -91,19 +93,26 @@ final class Streams {
         }
         WorkerConnection connection = null;
         try {
+            long lateNs = book.speculative() ? book.delayNs() : 0;
             long patienceNs = Math.min(CONNECT_NS, patienceNs(effect.stream()));
+            if (lateNs > 0 && chunks.fetch.maySwitch(effect.stream())) {
+                patienceNs = Math.min(patienceNs, lateNs); // nothing else is looked at meanwhile
+            }
             connection = connections.borrow(worker, address, (int) (patienceNs / 1_000_000));
             ChunksOpen request = new ChunksOpen(key, maps.begin(), maps.end(), creditBytes, files);
             long id = connection.send(FrameType.CHUNKS_OPEN, request.encode());
             ChunkStream stream = new ChunkStream(
-                    effect.stream(), effect.files(), connection, id, creditBytes, System.nanoTime(),
+                    effect.stream(), effect.files(), connection, id, creditBytes, System.nanoTime(), lateNs,
                     connections.buffers());
             open.add(stream);
+            book.opened(worker);
             watch(stream);
             return null;
         } catch (HoldfastException error) {
             if (connection != null) {
-                open.removeIf(each -> each.number == effect.stream());
+                if (open.removeIf(each -> each.number == effect.stream())) {
+                    book.closed(worker);
+                }
                 connections.discard(connection);
             }
             return error;
@@ -112,30 +121,33 @@ final class Streams {
 
     /**
      * Returns a stream that has a frame, waiting until {@code wakeAtNs} (0: as long as is good) at most; null if there is
-     * none, or the thread was interrupted. Streams that broke or stand still are then in {@link #takeFailures()}.
+     * none, or the thread was interrupted. What streams that are late, broke or stand still mean is then in {@link #takeNews()}.
      */
     ChunkStream ready(long wakeAtNs) throws HoldfastException {
         if (busySinceNs != 0) {
             notSilent(System.nanoTime() - busySinceNs);
         }
         ChunkStream found = anyReady();
-        if (found == null && failures.isEmpty()) {
+        if (found == null && news.isEmpty()) {
             long now = System.nanoTime();
             long waitNs = wakeAtNs == 0 ? LOOK_NS : Math.max(0, Math.min(LOOK_NS, wakeAtNs - now));
+            waitNs = book.speculative() ? Math.min(waitNs, untilLateNs(now)) : waitNs;
             await(waitNs / 1_000_000 + 1);
             found = anyReady();
             if (found == null) {
-                lookForStalls(System.nanoTime());
+                now = System.nanoTime();
+                lookForLate(now);
+                lookForStalls(now);
             }
         }
         busySinceNs = found == null ? 0 : found.seenNs;
         return found;
     }
 
-    /** What the core makes of streams that failed since this was asked. */
-    List<Effect> takeFailures() {
-        List<Effect> taken = List.copyOf(failures);
-        failures.clear();
+    /** What the core makes of streams that failed or are late since this was asked. */
+    List<Effect> takeNews() {
+        List<Effect> taken = List.copyOf(news);
+        news.clear();
         return taken;
     }
 
@@ -178,6 +190,7 @@ final class Streams {
             return false;
         }
         stream.release();
+        book.closed(stream.worker());
         if (waiter != null) {
             waiter.remove(stream.connection);
         }
@@ -219,7 +232,7 @@ final class Streams {
                 }
             } catch (HoldfastException error) {
                 discard(stream);
-                failures.addAll(chunks.fetch.streamFailed(stream.number, error, System.nanoTime()));
+                news.addAll(chunks.fetch.streamFailed(stream.number, error, System.nanoTime()));
                 return null;
             }
         }
@@ -231,6 +244,25 @@ final class Streams {
         if (busyNs > PAUSE_NS) {
             for (ChunkStream each : open) {
                 each.seenNs += busyNs;
+                each.askedNs += busyNs;
+            }
+        }
+    }
+
+    private long untilLateNs(long nowNs) {
+        long least = LOOK_NS;
+        for (ChunkStream each : open) {
+            least = each.lateNs == 0 ? least : Math.min(least, Math.max(0, each.askedNs + each.lateNs - nowNs));
+        }
+        return least;
+    }
+
+    /** Tells the core which streams are late, and again after as long. */
+    private void lookForLate(long nowNs) {
+        for (ChunkStream each : open) {
+            if (each.lateNs != 0 && nowNs - each.askedNs >= each.lateNs) {
+                each.lateNs += book.delayNs();
+                news.addAll(chunks.fetch.late(each.number));
             }
         }
     }
@@ -243,7 +275,7 @@ final class Streams {
                 String text = "worker " + each.worker() + (each.isOpened() ? " sent nothing" : " did not answer")
                         + " for " + patienceNs / 1_000_000_000 + " s";
                 HoldfastException error = new HoldfastException(Status.UNAVAILABLE, text);
-                failures.addAll(chunks.fetch.streamFailed(each.number, error, nowNs));
+                news.addAll(chunks.fetch.streamFailed(each.number, error, nowNs));
             }
         }
     }

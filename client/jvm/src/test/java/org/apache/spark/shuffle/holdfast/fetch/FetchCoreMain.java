@@ -58,18 +58,28 @@ public final class FetchCoreMain {
         tell("what a short copy lacks is read from the other", FetchCoreMain::shortCopies);
         tell("both copies read and not whole", FetchCoreMain::bothCopiesNotWhole);
         tell("long records in any order", FetchCoreMain::longRecords);
+        tell("rivals", RivalStories::run);
         for (int copies = 1; copies <= 2; copies++) {
-            int ended = 0;
-            for (int seed = 0; seed < 300; seed++) {
-                try {
-                    ended += new FetchWorld(seed, copies).run().isEmpty() ? 0 : 1;
-                } catch (AssertionError | RuntimeException wrong) {
-                    throw new AssertionError("seed " + seed + " copies " + copies + ": " + wrong, wrong);
-                }
-            }
-            Check.that(copies == 1 ? ended > 0 && ended < 150 : ended < 20, ended + " reads of 300 ended by damage");
+            worlds(copies, false);
+            worlds(copies, true);
         }
         System.out.println("ok worlds");
+    }
+
+    private static void worlds(int copies, boolean speculative) throws HoldfastException {
+        int ended = 0;
+        int rivals = 0;
+        for (int seed = 0; seed < 300; seed++) {
+            try {
+                FetchWorld world = new FetchWorld(seed, copies, speculative);
+                ended += world.run().isEmpty() ? 0 : 1;
+                rivals += world.rivals;
+            } catch (AssertionError | RuntimeException wrong) {
+                throw new AssertionError("seed " + seed + " copies " + copies + " speculative " + speculative + ": " + wrong, wrong);
+            }
+        }
+        Check.that(copies == 1 ? ended > 0 && ended < 150 : ended < 20, ended + " reads of 300 ended by damage");
+        Check.that(speculative && copies > 1 ? rivals > 150 : rivals == 0, rivals + " rivals in 300 reads");
     }
 
     // Fetch.
@@ -84,7 +94,7 @@ public final class FetchCoreMain {
         Fetch.Judge judge = (file, error) -> {
             throw error;
         };
-        return new Fetch(List.of(files), "shuffle s", judge, GRACE, streams);
+        return new Fetch(List.of(files), "shuffle s", judge, Order.GIVEN, GRACE, streams, Fetch.RIVALS_MAX);
     }
 
     private static Effect open(int stream, int worker, EpochFile... files) {
@@ -375,7 +385,7 @@ public final class FetchCoreMain {
     private static ChunkFetch read(ReduceWinners winners, boolean partly, EpochResult... epochs)
             throws HoldfastException {
         return new ChunkFetch(ReduceManifest.of(2, epochs), ExpectedMaps.of(winners), 0, 1, 0,
-                winners.attempts().length, partly, "shuffle s", GRACE, 8);
+                winners.attempts().length, partly, "shuffle s", Order.GIVEN, FetchLimits.defaults(), false);
     }
 
     private static Effect.OpenStream opened(Collection<Effect> effects, int index) {

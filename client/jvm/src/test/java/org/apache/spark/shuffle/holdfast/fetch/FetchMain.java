@@ -28,11 +28,11 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * Reads what Python pushed, as lines on stdin say, and tells a sum of it. One line, one answer of one line. Run by pytest.
  *
  * <pre>
- * read ENDPOINTS INSTANCE SHUFFLE GENERATION FROM TO MAP_FROM MAP_TO WHO PAUSE GRACE_MS CREDIT TASKS
+ * read ENDPOINTS INSTANCE SHUFFLE GENERATION FROM TO MAP_FROM MAP_TO WHO PAUSE GRACE_MS CREDIT TASKS ORDER
  * </pre>
  * WHO: "winners" or "statuses" say which maps wrote; "offer:HEX" also commits these winners. PAUSE: after so many records
- * prints "paused" and waits for a line; 0 never; -1 reads twice, and waits in between. CREDIT: bytes in flight. TASKS: so
- * many threads read everything each. The line "interrupt" interrupts the read that is under way.
+ * prints "paused" and waits for a line; 0 never; -n reads n times before, and waits after each. CREDIT: bytes in flight. TASKS: so
+ * many threads read everything each. ORDER: see settings. The line "interrupt" interrupts the read that is under way.
  */
 public final class FetchMain {
     private final LinkedBlockingQueue<String> lines = new LinkedBlockingQueue<>();
@@ -122,20 +122,24 @@ public final class FetchMain {
         try (Masters masters = new Masters(words[1]);
                 ConnectionPool pool = new ConnectionPool(
                         () -> Hello.client(masters.clusterId(), masters.raftIndex()), buffers)) {
-            Manifests manifests = new Manifests(masters);
+            ReadBook book = new ReadBook(settings(words[14]));
+            Manifests manifests = new Manifests(masters, book::learn);
+            FetchLimits limits = new FetchLimits(Long.parseLong(words[12]), 8, Long.parseLong(words[11]));
+            ReadContext context = new ReadContext(masters, pool, limits, book);
             long from = System.nanoTime();
             try {
-                if (words[10].equals("-1")) {
-                    read(masters, pool, manifests, key, words);
+                for (int before = Integer.parseInt(words[10]); before < 0; before++) {
+                    read(context, manifests, key, words);
                     pause();
                 }
                 if (tasks == 1) {
-                    sums.add(read(masters, pool, manifests, key, words));
+                    sums.add(read(context, manifests, key, words));
                 } else {
-                    readAtOnce(tasks, () -> read(masters, pool, manifests, key, words), sums);
+                    readAtOnce(tasks, () -> read(context, manifests, key, words), sums);
                 }
             } finally {
-                left = "borrowed=" + pool.borrowed() + " idle=" + pool.idle() + " manifests=" + manifests.size();
+                left = "borrowed=" + pool.borrowed() + " idle=" + pool.idle() + " manifests=" + manifests.size()
+                        + " open=" + book.open() + " slow=" + known(book::isSlow) + " failed=" + known(book::isFailed);
             }
             left += " ms=" + (System.nanoTime() - from) / 1_000_000;
         }
@@ -172,7 +176,22 @@ public final class FetchMain {
         }
     }
 
-    private Sum read(Masters masters, ConnectionPool pool, Manifests manifests, ShuffleKey key, String[] words)
+    /** "ORDER:REGION:DELAY_MS:THRESHOLD"; a delay other than 0 makes reads speculative. */
+    private static ReadSettings settings(String words) {
+        String[] told = words.split(":", -1);
+        ReadSettings.OrderBy order = ReadSettings.OrderBy.valueOf(told[0].toUpperCase(java.util.Locale.ROOT));
+        long delayMs = Long.parseLong(told[2]);
+        return new ReadSettings(
+                order, Integer.parseInt(told[3]), 60_000, 60_000, false, told[1], delayMs > 0, delayMs);
+    }
+
+    /** Of the first workers those of which that is known, "1,2". */
+    private static String known(java.util.function.IntPredicate what) {
+        return java.util.stream.IntStream.range(1, 10).filter(what).mapToObj(Integer::toString)
+                .collect(java.util.stream.Collectors.joining(","));
+    }
+
+    private Sum read(ReadContext context, Manifests manifests, ShuffleKey key, String[] words)
             throws Exception {
         int from = Integer.parseInt(words[5]);
         int to = Integer.parseInt(words[6]);
@@ -183,12 +202,10 @@ public final class FetchMain {
         ExpectedMaps expected = words[9].equals("statuses")
                 ? statuses(manifest.winners(), from, to, mapFrom, mapTo)
                 : ExpectedMaps.of(manifest.winners());
-        FetchLimits limits = new FetchLimits(Long.parseLong(words[12]), 8, Long.parseLong(words[11]));
         long pause = Long.parseLong(words[10]);
         Sum sum = new Sum();
         byte[] reuse = new byte[0];
-        try (FetchReader reader = new FetchReader(
-                masters, pool, key, manifest, from, to, mapFrom, mapTo, expected, limits)) {
+        try (FetchReader reader = new FetchReader(context, key, manifest, from, to, mapFrom, mapTo, expected)) {
             for (FetchedBatch batch = reader.next(); batch != null; batch = reader.next()) {
                 Codec codec = Codec.of(batch.codec());
                 int length = codec.originalBytes(batch.payload());

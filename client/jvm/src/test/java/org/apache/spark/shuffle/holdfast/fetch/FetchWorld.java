@@ -28,10 +28,14 @@ final class FetchWorld {
     private final Map<Integer, Effect.OpenStream> streams = new TreeMap<>();
     private final BatchHeader header = new BatchHeader();
     private final ChunkFetch core;
+    private final boolean speculative;
     private boolean over;
+    /** Rivals that were opened. */
+    int rivals;
 
-    FetchWorld(long seed, int count) throws HoldfastException {
+    FetchWorld(long seed, int count, boolean speculative) throws HoldfastException {
         random = new Random(seed);
+        this.speculative = speculative;
         List<Batches.Made> pushed = new ArrayList<>();
         for (int map = 0; map < 5; map++) {
             wanted.addAll(Batches.of(map, 1 + random.nextInt(39), 9));
@@ -65,7 +69,8 @@ final class FetchWorld {
         byte[][] bits = {{1}, {1}, {1}, {1}, {1}};
         ReduceWinners winners = new ReduceWinners(2, new long[] {9, 9, 9, 9, 9}, bits);
         core = new ChunkFetch(
-                ReduceManifest.of(2, results), ExpectedMaps.of(winners), 0, 1, 0, 5, false, "shuffle s", 1_000, 8);
+                ReduceManifest.of(2, results), ExpectedMaps.of(winners), 0, 1, 0, 5, false, "shuffle s", Order.GIVEN,
+                FetchLimits.defaults(), speculative);
     }
 
     /** Runs to the end; returns "" or the error that ended the read. Throws if more or less than what won came. */
@@ -74,6 +79,10 @@ final class FetchWorld {
             act(core.started());
             for (int turn = 0; turn < 10_000 && !over; turn++) {
                 List<Integer> numbers = new ArrayList<>(streams.keySet());
+                if (speculative) {
+                    look(numbers);
+                    numbers = new ArrayList<>(streams.keySet());
+                }
                 serve(numbers.get(random.nextInt(numbers.size())));
             }
         } catch (HoldfastException error) {
@@ -119,9 +128,25 @@ final class FetchWorld {
         }
     }
 
+    /** Some of the streams, which may have brought something, are said to be late. */
+    private void look(List<Integer> numbers) throws HoldfastException {
+        for (int number : numbers) {
+            if (random.nextBoolean()) {
+                List<Effect> effects = core.fetch.late(number);
+                rivals += effects.size();
+                act(effects);
+                core.fetch.check();
+            }
+        }
+    }
+
     /** Lets a stream bring what it owes, until something goes wrong with it. */
     private void serve(int number) throws HoldfastException, IncompleteException {
         Effect.OpenStream stream = streams.get(number);
+        if (speculative) {
+            act(core.fetch.dataCame(number));
+            core.fetch.check();
+        }
         for (EpochFile file : stream.files()) {
             List<List<Batches.Made>> chunks = copies.get(new Copy(file.epoch, stream.worker()));
             for (int chunk = core.firstChunk(file, stream.worker()); chunk < chunks.size(); chunk++) {

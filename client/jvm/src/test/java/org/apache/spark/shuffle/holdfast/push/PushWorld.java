@@ -170,7 +170,7 @@ final class PushWorld {
             workers.add(each.primary());
             workers.add(each.replica());
         }
-        return workers.stream().map(each -> new WorkerAddress(each, incarnation, "h", "h:1", true)).toList();
+        return workers.stream().map(each -> new WorkerAddress(each, incarnation, "h", "h:1", true, "", false)).toList();
     }
 
     static void put(PushFrame frame, int partition, int number, int size) {
