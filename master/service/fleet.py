@@ -309,7 +309,9 @@ class Fleet:
             self.counts.not_adhering,
         )
         yield "rack_unresolved", "Hosts that could not be resolved, counted each time", self.places.unresolved
-        workers = self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive])
+        workers = self._leader.node.local(
+            lambda machine: [each for each in machine.state.workers.values() if each.alive]
+        )
         default = self.policy.racks.default
         places = places_of(workers, default)
         on_default = sum(place == default for place in places.values())

@@ -58,7 +58,8 @@ class Load:
 def flap(cluster: LocalCluster, session: Session, seconds: float) -> list[float]:
     """Kill and start the first worker for so long, or so often; return the commands that epochs had needed after each
     of its starts."""
-    end, commands = time.monotonic() + seconds, []
+    end = time.monotonic() + seconds
+    commands: list[float] = []
     worker = cluster.workers[0]
     while time.monotonic() < end or len(commands) < 3 * STARTS_KNOWN:
         worker.kill()
