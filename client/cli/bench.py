@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from holdfast.client.cli.benches.figures import Figure
     from holdfast.client.cluster import LocalCluster
 
-SECTIONS = ("latency", "rate", "small", "data", "restart", "idle", "failover")
+SECTIONS = ("latency", "rate", "placement", "small", "data", "restart", "idle", "failover")
 
 _COLUMNS_MAX = 120
 
 #: Workers of a section's cluster, where it is not one.
-WORKERS = {"small": 2}
+WORKERS = {"small": 2, "placement": 0}
 
 
 @click.command()
@@ -59,26 +59,28 @@ def draw(figures: list[Figure], screen: Console) -> None:
 
 
 def _measure(chosen: list[str], scratch: Path, partitions: int) -> list[Figure]:
-    from holdfast.client.cli.benches import machine
+    from holdfast.client.cli.benches import machine, placement
     from holdfast.client.cluster import local_cluster
 
-    actions = _actions(partitions)
+    actions, settings = _actions(partitions), {"placement": placement.SETTINGS}
     with progress("bench", len(chosen) + 1) as step:
         figures = machine.calibrate(scratch)
         step("the machine")
         for name in chosen:
-            with local_cluster(masters=3, workers=WORKERS.get(name, 1), dir=scratch / name) as cluster:
+            workers = WORKERS.get(name, 1)
+            with local_cluster(3, workers, dir=scratch / name, settings=settings.get(name)) as cluster:
                 figures += actions[name](cluster)
             step(name)
     return figures
 
 
 def _actions(partitions: int) -> dict[str, Callable[[LocalCluster], list[Figure]]]:
-    from holdfast.client.cli.benches import commands, data, servers, small
+    from holdfast.client.cli.benches import commands, data, placement, servers, small
 
     return {
         "latency": commands.latency,
         "rate": commands.rate,
+        "placement": placement.placement,
         "small": small.small,
         "data": data.data,
         "restart": lambda cluster: servers.restart(cluster, partitions),

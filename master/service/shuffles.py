@@ -325,6 +325,8 @@ class Shuffles:
         return await self._locations.manifest_workers(shuffle) if shuffle.committed_ms else ()
 
     def _addresses(self, numbers: Iterable[int]) -> list[pb.WorkerAddress]:
+        default = self._fleet.policy.racks.default
+
         def read(state: State) -> list[Worker]:
             return [state.workers[number] for number in numbers if number in state.workers]
 
@@ -335,7 +337,7 @@ class Shuffles:
                 host=worker.host,
                 address=worker.data_address,
                 alive=worker.alive,
-                place=place_of(worker, ""),
+                place="" if (place := place_of(worker, default)) == default else place,
                 draining=bool(worker.draining_ms),
             )
             for worker in self._leader.peek(read)

@@ -37,11 +37,11 @@ def rate(cluster: LocalCluster) -> list[Figure]:
     note = f"{found.clients} clients in one process, p50 {found.p50_ms:.1f} ms"
     return [
         Figure("rate", "durable commands", found.per_second, "1/s", 3000, less_is_better=False, note=note),
-        Figure("rate", "longest turn of a Raft thread", _longest_turn(cluster), "s", 0.05, note="disk included"),
+        Figure("rate", "longest turn of a Raft thread", longest_turn(cluster), "s", 0.05, note="disk included"),
     ]
 
 
-def _longest_turn(cluster: LocalCluster) -> float:
+def longest_turn(cluster: LocalCluster) -> float:
     """Return the longest that the Raft thread of any master was away from its sockets so far, in seconds."""
     turns = []
     for master in cluster.masters:
