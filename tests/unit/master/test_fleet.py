@@ -1,0 +1,79 @@
+"""Where workers are, and which racks cannot be reached, as the leader works it out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast.master.core.records import Worker
+from holdfast.master.placement.topology import DEFAULT_PLACE
+from holdfast.master.service.fleet import place_of, places_of, unreachable_racks
+
+PLAIN = Worker(
+    id=1,
+    uid=b"u" * 16,
+    name="w1",
+    incarnation=1,
+    host="h1",
+    rack="",
+    data_address="h1:1",
+    http_address="",
+    directories=(),
+    boot_id="",
+    version="",
+    alive=True,
+    changed_ms=0,
+    started_index=1,
+    boot_index=1,
+    kept_index=1,
+)
+
+
+@pytest.mark.parametrize(
+    ("place", "rack", "wanted"),
+    [
+        ("/dc/r1", "/dc/r2", "/dc/r1"),
+        ("", "/dc/r2", "/dc/r2"),
+        ("", "/dc/r2/", "/dc/r2"),
+        ("", "r3", "/default-region/r3"),
+        ("", "", DEFAULT_PLACE),
+        ("", "/dc", DEFAULT_PLACE),
+        ("", "/dc/hall/r1", DEFAULT_PLACE),
+        ("", "/dc//", DEFAULT_PLACE),
+    ],
+)
+def test_a_resolver_comes_before_what_a_worker_says_of_itself(place: str, rack: str, wanted: str) -> None:
+    """A rack of its own may be a whole place or a name in the default region; what is neither is not known."""
+    assert place_of(replace(PLAIN, place=place, rack=rack), DEFAULT_PLACE) == wanted
+
+
+def test_all_workers_of_a_host_are_at_one_place() -> None:
+    """The first one's; else two copies on racks that differ could be on one host."""
+    workers = [
+        replace(PLAIN, id=n, host=host, rack=rack) for n, host, rack in [(1, "a", "r1"), (2, "a", "r2"), (3, "b", "r2")]
+    ]
+    assert places_of(workers, DEFAULT_PLACE) == {
+        1: "/default-region/r1",
+        2: "/default-region/r1",
+        3: "/default-region/r2",
+    }
+
+
+def test_a_rack_of_which_several_were_lost_lately_cannot_be_reached() -> None:
+    """One lost worker says nothing of its rack, nor do several of long ago, nor those that nobody knows the rack of."""
+
+    def lost(number: int, rack: str, changed_ms: int = 100_000) -> Worker:
+        return replace(PLAIN, id=number, host=f"h{number}", rack=rack, alive=False, changed_ms=changed_ms)
+
+    workers = [
+        lost(1, "r1"),
+        lost(2, "r1"),
+        lost(3, "r2"),
+        lost(4, "r3", 1),
+        lost(5, "r3", 1),
+        lost(6, ""),
+        lost(7, ""),
+    ]
+    assert unreachable_racks(workers, DEFAULT_PLACE, 120_000) == {"/default-region/r1"}
+    assert unreachable_racks(workers, DEFAULT_PLACE, 161_000) == frozenset()
