@@ -113,7 +113,7 @@ class Mover:
         workers, suspects = self._leader.peek(_suspects)
         grace = self._fleet.in_grace()
         candidates = {ack: self._fleet.candidates(KIND_REDUCE, ack) for ack in {each.ack for each in suspects}}
-        done = True
+        done = not grace  # when it is over they move, or are back
         waiting: list[cmd.Revive] = []
         rows = 0
         for shuffle in suspects:

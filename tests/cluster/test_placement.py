@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,34 @@ def test_a_reload_moves_workers_to_other_racks_and_one_that_fails_changes_nothin
         done = CliRunner().invoke(holdfast, words, standalone_mode=False)
         assert all("no place" in each["problem"] for each in json.loads(done.stdout)["masters"])
         assert places(racks)["w2"] == "/dc/r2"
+
+
+def test_a_lost_worker_keeps_its_epochs_for_a_while_if_so_wished(tmp_path: Path) -> None:
+    """With `stabilise` what a lost worker has stays there until that is over; then it moves without being asked."""
+    settings = {"lease": {"heartbeat": "200ms", "worker": "1s"}, "placement": {"stabilise": "5s"}}
+    with (
+        local_cluster(1, 3, dir=tmp_path / "cluster", settings=settings) as cluster,
+        Session(cluster.endpoints, app="grace") as session,
+    ):
+        session.register_reduce_shuffle(12, 1, copies=2)
+        before = names(explained(cluster, session))
+        cluster.workers[0].kill()
+        wait_until(lambda: metric(cluster, "holdfast_master_workers_alive") == 2, "the worker to be lost")
+        assert names(explained(cluster, session)) == before
+        assert metric(cluster, "holdfast_master_move_commands") == 0
+        wait_until(lambda: metric(cluster, "holdfast_master_move_commands") == 1, "the moves")
+        assert all("w1" not in pair for pair in names(explained(cluster, session)))
+
+
+def test_every_alert_is_of_a_metric_that_is_there(racks: LocalCluster) -> None:
+    """The alert rules of placement name what masters tell, and each of the three that matter has one."""
+    rules = (Path(__file__).parents[2] / "deploy/prometheus/placement.yml").read_text()
+    named = set(re.findall(r"holdfast_master_\w+", rules))
+    assert {
+        f"holdfast_master_{name}" for name in ("placement_not_adhering", "rack_unresolved", "workers_on_default_rack")
+    } <= named
+    for name in named:
+        assert metric(racks, name) >= 0
 
 
 def test_what_cannot_be_explained_or_simulated_is_said(racks: LocalCluster, tmp_path: Path) -> None:
