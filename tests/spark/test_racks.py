@@ -43,7 +43,12 @@ def test_a_rack_is_killed_under_tpch(tmp_path: Path, monkeypatch: pytest.MonkeyP
     }
     with local_cluster(3, 6, dir=tmp_path / "cluster", settings=settings) as cluster:
         asked = conf(cluster.endpoints, fallback="never", replication=2) | SHUFFLES
-        asked |= {"spark.driver.memory": "2g", "spark.eventLog.enabled": "true", "spark.eventLog.dir": str(events)}
+        asked |= {
+            "spark.driver.memory": "2g",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.dir": str(events),
+        }
         with job("tpch", asked, tmp_path, module="plugin_tpch_job") as running:
             for number in range(QUERIES):
                 query, rows = running.step()
