@@ -80,7 +80,7 @@ class Addresses:
         for worker in reply.workers:
             self._known[WorkerId(worker.worker)] = worker.data_address
         return {
-            WorkerId(worker.worker): WorkerState.ALIVE if worker.state == "alive" else WorkerState.LOST
+            WorkerId(worker.worker): WorkerState.LOST if worker.state == "lost" else WorkerState.ALIVE
             for worker in reply.workers
         }
 

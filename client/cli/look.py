@@ -77,7 +77,7 @@ async def _storage_problems(client: ControlClient) -> list[str]:
         reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=_MASTER_SECONDS_MAX)
     except HoldfastError as error:
         return [f"the masters do not tell of the workers: {error}"]
-    living = [worker for worker in reply.workers if worker.state == "alive"]
+    living = [worker for worker in reply.workers if worker.state != "lost"]
     found = [
         f"{worker.name} {disk.path}: {disk.problem}" for worker in living for disk in worker.directories if disk.problem
     ]
@@ -171,7 +171,7 @@ def workers(masters: str, as_json: bool) -> int:
 
 def _is_whole(worker: dict[str, Any]) -> bool:
     disks = all(disk["healthy"] for disk in worker["directories"])
-    return worker["state"] == "alive" and disks and not (worker["dfs"] and worker["dfs"]["problem"])
+    return worker["state"] != "lost" and disks and not (worker["dfs"] and worker["dfs"]["problem"])
 
 
 _DISK_KEYS = (

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.limits import APPLICATIONS_TOLD_MAX, SHUFFLES_TOLD_MAX
+from holdfast.common.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.bounds import DIRECTORIES_MAX
-from holdfast.master.core.records import Directory, Worker
+from holdfast.master.core.records import KIND_REDUCE, Directory, Worker
 from holdfast.master.core.state import State
 from holdfast.master.placement.ring import Candidate
+from holdfast.master.service.draining import Draining
 from holdfast.master.service.leader import Leader, Report, key_of
 from holdfast.master.service.quotas import Quotas
 from holdfast.master.service.room import Told, no_room, takes
@@ -33,6 +35,7 @@ class Registry:
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
         self.quotas = Quotas(leader)
+        self.draining = Draining(leader, lambda: self.candidates(KIND_REDUCE, Ack.WRITTEN))
 
     async def register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         """Take note of a worker's start; return its number."""
@@ -88,8 +91,12 @@ class Registry:
         if worker is None:
             return pb.HeartbeatReply(reregister=True, raft_index=index)
         self._leader.liveness.heard_worker(self._leader.now_ns(), worker.id, worker.incarnation)
+        leaving = request.leaving
         self._heed(request)
-        return pb.HeartbeatReply(raft_index=index)
+        if leaving:
+            worker = await self.draining.leaving(worker)
+        draining, clear = self.draining.told(worker)
+        return pb.HeartbeatReply(raft_index=index, draining=draining, clear=clear)
 
     def _heed(self, beat: pb.HeartbeatRequest) -> None:
         self.quotas.heard(beat.worker, beat.applications)
@@ -120,17 +127,22 @@ class Registry:
         return reply
 
     def candidates(self, kind: int, ack: int) -> list[Candidate]:
-        """Return the workers that may be given data of such a shuffle: alive, and with a directory that takes it."""
+        """Return the workers that may be given data of such a shuffle: alive, not draining, and with a directory that
+        takes it."""
         return [
             Candidate(worker.id, worker.host)
             for worker, directories in self._heard()
             # A new leader has not heard everybody yet; a worker refuses what it cannot take.
+            if not worker.draining_ms
             if directories is None or any(takes(each, kind, ack) for each in directories)
         ]
 
     def no_room(self) -> str:
         """Say which limits living workers met, where none is a candidate; "" if none is alive."""
-        heard = [(worker.name, _told(beat)) for worker, beat in self._beats()]
+        living = list(self._beats())
+        heard = [(worker.name, _told(beat)) for worker, beat in living if not worker.draining_ms]
+        if living and not heard:
+            return "no worker takes data: all that are alive drain; start one, or cancel with `holdfast drain --cancel`"
         return no_room(heard) if heard else ""
 
     def _heard(self) -> Iterator[tuple[Worker, Sequence[pb.Directory] | None]]:

@@ -136,7 +136,7 @@ public final class Masters implements AutoCloseable {
         List<WorkerAddress> workers = new ArrayList<>();
         for (JsonObject each : calls.call("Admin/ListWorkers", new JsonObject(), false, withinMs).objects("workers")) {
             workers.add(new WorkerAddress(each.u32("worker"), each.u32("incarnation"), each.text("host"),
-                    each.text("dataAddress"), each.text("state").equals("alive")));
+                    each.text("dataAddress"), !each.text("state").equals("lost")));
         }
         return workers;
     }
