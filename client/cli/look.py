@@ -29,7 +29,8 @@ _MASTER_SECONDS_MAX = 2.0
 _PROBLEMS_MAX = 10
 
 
-def _with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[Result]]) -> Result:
+def with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[Result]]) -> Result:
+    """Return what `question` returns; it is given a client of these masters."""
     from holdfast.common.net.control import ControlClient
 
     async def run() -> Result:
@@ -45,7 +46,7 @@ def _with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[
 def status(masters: str, as_json: bool) -> int:
     """Tell how the cluster is. Exit 1 if a master is not reachable, none leads, a worker is lost, or one has a
     directory or a DFS that it cannot use."""
-    document = _with_masters(masters, _status)
+    document = with_masters(masters, _status)
     show(document, as_json, lambda screen: _draw_status(document, screen))
     return 0 if document["healthy"] else 1
 
@@ -164,7 +165,7 @@ def workers(masters: str, as_json: bool) -> int:
         )
         return reply
 
-    found = [_worker(worker) for worker in _with_masters(masters, question).workers]
+    found = [_worker(worker) for worker in with_masters(masters, question).workers]
     show({"workers": found}, as_json, lambda screen: _draw_workers(found, screen))
     return 0 if all(map(_is_whole, found)) else 1
 
@@ -259,7 +260,7 @@ def shuffles(instance: str, limit: int, masters: str, as_json: bool) -> None:
         reply: pb.ListShufflesReply = await client.call("Admin/ListShuffles", request, deadline_s=ANSWER_SECONDS_MAX)
         return reply
 
-    reply = _with_masters(masters, question)
+    reply = with_masters(masters, question)
     found = [_shuffle(shuffle) for shuffle in reply.shuffles]
     document = {"shuffles": found, "total": reply.total}
     show(document, as_json, lambda screen: _draw_shuffles(found, reply.total, screen))
@@ -313,7 +314,7 @@ def forget(application: str, shuffle: int | None, masters: str, as_json: bool) -
         reply: pb.ForgetReply = await client.call("Admin/Forget", request, deadline_s=ANSWER_SECONDS_MAX)
         return reply
 
-    reply = _with_masters(masters, question)
+    reply = with_masters(masters, question)
     document = {"applications": reply.applications, "shuffles": reply.shuffles}
     show(
         document,

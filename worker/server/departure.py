@@ -50,6 +50,10 @@ class Departure:
     def asked(self) -> None:
         """SIGTERM."""
         self._core.asked(time.monotonic_ns(), self._standing.registered)
+        if self.leaving:
+            _log.info("leaves as soon as that is safe")
+            self.hurry.set()
+            self._look_on()
         self._act()
 
     def hurried(self) -> None:
@@ -65,6 +69,7 @@ class Departure:
             _log.info("drains" if self._core.drains else "drains no more")
             self._server.drain(self._core.drains)
             self.hurry.set()  # what that came to is told at once
+            self._look_on()
         self._act()
 
     def _act(self) -> None:
@@ -72,13 +77,17 @@ class Departure:
             if not self._stop.is_set():
                 _log.info("ends", extra={"why": self._core.because})
             self._stop.set()
-        elif self.leaving and self._looking is None:
-            _log.info("leaves as soon as that is safe")
-            self.hurry.set()
+
+    def _look_on(self) -> None:
+        if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look())
 
     async def _look(self) -> None:
-        while self.leaving:
+        writing = self._server.writing
+        while (self.leaving or self.draining) and not self._stop.is_set():
             await asyncio.sleep(_LOOK_SECONDS)
-            self._core.looked(time.monotonic_ns(), self._server.writing)
-        self._act()
+            before, writing = writing, self._server.writing
+            if before and not writing:
+                self.hurry.set()  # somebody may wait for just that
+            self._core.looked(time.monotonic_ns(), writing)
+            self._act()
