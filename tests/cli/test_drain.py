@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.client import Session
 from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.common.proto import holdfast_pb2 as pb
 from tests.cli.test_commands import COMMAND, SECONDS_MAX, document, run
 from tests.support.reduce_client import MAPS, fill
 from tests.support.waiting import wait_until
@@ -33,6 +34,11 @@ def cluster(trio: LocalCluster) -> Iterator[LocalCluster]:
     document(run("drain", *[worker.name for worker in trio.workers], "--cancel", "--json", masters=trio.endpoints))
 
 
+def keeping(session: Session) -> list[pb.WorkerInfo]:
+    """The workers that have told the masters of sealed files, once there are some."""
+    return wait_until(lambda: [each for each in session.workers() if each.files], "the masters to hear of files")
+
+
 def test_a_worker_is_drained_for_a_restart(cluster: LocalCluster) -> None:
     """It exits with 0 when nothing is open there, and says what it still keeps; `status` and `workers` call that no
     problem; cancelled, all is as before."""
@@ -46,7 +52,7 @@ def test_a_worker_is_drained_for_a_restart(cluster: LocalCluster) -> None:
         assert worker["drain"]["restart"] is True
         assert document(run("status", "--json", masters=cluster.endpoints))["healthy"] is True
         listed = document(run("workers", "--json", masters=cluster.endpoints))["workers"]
-        assert [each["state"] for each in listed] == ["draining", "alive", "alive"]
+        assert {each["name"]: each["state"] for each in listed} == {"w1": "draining", "w2": "alive", "w3": "alive"}
         people = run("drain", "w1", masters=cluster.endpoints)
         assert people.returncode == 0, people.stderr
         assert "safe: stop it with SIGTERM" in people.stdout
@@ -58,13 +64,11 @@ def test_progress_is_told_until_a_worker_may_be_removed(cluster: LocalCluster) -
     """For a removal it waits for what the worker keeps, says so on standard error, and ends when that is gone."""
     with Session(cluster.endpoints, app="cli") as session:
         shuffle, _ = fill(session, MAPS)
-        number = next(each.worker for each in session.workers() if each.files)
+        number = keeping(session)[0].worker
         command = [*COMMAND, "drain", str(number), "--for", "removal", "--json", "--masters", cluster.endpoints]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             assert running.stderr is not None
-            assert wait_until(
-                lambda: "keeps data of 1 shuffle" in str(running.stderr and running.stderr.readline()), "it"
-            )
+            assert any("keeps data of 1 shuffle" in line for line in running.stderr)
             assert running.poll() is None
             shuffle.unregister()
             out, _ = running.communicate(timeout=SECONDS_MAX)
@@ -101,7 +105,7 @@ def test_waiting_ends_when_the_worker_is_gone_or_cancelled(cluster: LocalCluster
     """A worker that is lost, or whose drain somebody cancels, is bad news for whoever waits for it."""
     with Session(cluster.endpoints, app="cli") as session:
         fill(session)
-        name = next(each.name for each in session.workers() if each.files)
+        name = keeping(session)[0].name
         for trouble, sentence in (("cancel", "somebody cancelled"), ("kill", f"{name} is lost")):
             command = [*COMMAND, "drain", name, "--for", "removal", "--masters", cluster.endpoints]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:

@@ -281,10 +281,10 @@ def test_row_36_an_end_does_not_wait_longer_than_it_may(
                 (worker,) = wait_until(
                     lambda: [each for each in cluster.workers if gauge(each, "files_open")], "the file to be open"
                 )
-                for number in signals:
-                    worker.kill(number)
-                    if number is not signals[-1]:
+                for before, number in enumerate(signals):
+                    if before:  # signals that come together are one
                         wait_until(lambda: gauge(worker, "draining") == 1, "the worker to drain")
+                    worker.kill(number)
                 assert worker.wait(60) == 0
                 assert why in worker.log_tail()
                 for region in regions[1:-1]:

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Self
 
 from holdfast.client.cli.drills import servers
 from holdfast.client.cli.drills.push import MAPS, PARTITIONS, Contents, Records, records_of
@@ -62,7 +63,7 @@ class _Load:
         #: moments at which shuffles began that were read to their end
         self._began: list[float] = []
 
-    async def __aenter__(self) -> _Load:
+    async def __aenter__(self) -> Self:
         for number in range(PUSHING + MAPPING):
             one = self._push_one if number < PUSHING else self._map_one
             self._tasks.append(asyncio.create_task(self._drive(number, one)))
