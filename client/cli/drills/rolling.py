@@ -14,7 +14,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Self
 
@@ -114,7 +114,8 @@ class _Load:
         self._report.check("no partition is lost", not lost, f"shuffle {shuffle.key}: {len(lost)} epochs are lost")
         self._won_first(shuffle.manifest().winners.attempts)
         self._report.counts["moves"] += sum(epoch.epoch > 0 for epoch in epochs)
-        found = Counter((each.map, each.partition, bytes(each.payload)) for each in shuffle.reader(range(PARTITIONS)))
+        read = shuffle.reader(range(PARTITIONS))
+        found: Contents = Counter((each.map, each.partition, bytes(each.payload)) for each in read)
         self._judge(str(shuffle.key), data, found)
         shuffle.unregister()
 
@@ -132,12 +133,13 @@ class _Load:
         winners = shuffle.manifest().winners.maps
         self._won_first([each.attempt for each in winners])
         self._report.counts["map files begun again elsewhere"] += sum(each.epoch > 0 for each in winners)
-        found = Counter((each.map, each.partition, bytes(each.payload)) for each in shuffle.reader(range(PARTITIONS)))
+        read = shuffle.reader(range(PARTITIONS))
+        found: Contents = Counter((each.map, each.partition, bytes(each.payload)) for each in read)
         self._judge(str(shuffle.key), data, found)
         shuffle.unregister()
 
-    def _won_first(self, attempts: object) -> None:
-        again = [attempt for map_id, attempt in enumerate(attempts) if attempt != map_id]  # type: ignore[arg-type]
+    def _won_first(self, attempts: Iterable[int]) -> None:
+        again = [attempt for map_id, attempt in enumerate(attempts) if attempt != map_id]
         self._report.check("no map runs again", not again, f"{len(again)} maps were won by a later attempt")
 
     def _judge(self, which: str, data: dict[int, Records], found: Contents) -> None:
