@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.client.cli.look import ANSWER_SECONDS_MAX, with_masters
+from holdfast.client.cli.look import ANSWER_SECONDS_MAX, drain_of, with_masters
 from holdfast.client.cli.output import Document, console, json_option, masters_option, show, table
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -103,9 +103,7 @@ def _is_safe(worker: pb.WorkerInfo, purpose: Purpose) -> bool:
 
 def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
     keys = ("worker", "name", "incarnation", "state")
-    told = ("since_ms", "epochs", "epoch_shuffles", "writing", "shuffles", "restart", "removal", "waits")
-    drain = {key: getattr(worker.drain, key) for key in told} if worker.HasField("drain") else None
-    return {**{key: getattr(worker, key) for key in keys}, "drain": drain}
+    return {**{key: getattr(worker, key) for key in keys}, "drain": drain_of(worker)}
 
 
 def _draw(document: Document, screen: Console) -> None:

@@ -128,7 +128,8 @@ class SimMaster:
         reviver = Reviver(self.leader, registry, locations, self.sealing)
         self.mover = Mover(self.leader, registry, locations, self.sealing)
         shuffles = Shuffles(self.leader, masters, registry, locations, self.sealing, reviver)
-        self._services = {"Shuffles": shuffles, "Registry": registry, "Admin": Admin(self.leader, masters)}
+        admin = Admin(self.leader, masters, registry.draining)
+        self._services = {"Shuffles": shuffles, "Registry": registry, "Admin": admin}
         node.catch_up()
 
     def _failed(self, error: BaseException) -> None:
