@@ -123,7 +123,10 @@ class Mover:
         workers, suspects = self._leader.peek(_suspects)
         done = await self._move_all(workers, suspects)
         draining = [each for each in workers.values() if each.alive and each.draining_ms]
-        return not (draining and await self._look(draining)) and done
+        if draining:
+            return not await self._look(draining) and done
+        self._clear = {}
+        return done
 
     async def _look(self, draining: Sequence[Worker]) -> bool:
         """Take note of what is placed on draining workers now; return whether anything is."""

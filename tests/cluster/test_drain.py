@@ -153,7 +153,7 @@ def test_row_36_maps_end_where_they_began_and_new_ones_go_on(trio: LocalCluster,
     assert shuffle.assignment is not None
     number = listed(trio)[worker.name].worker
     data = {map_id: random_regions(map_id) for map_id in range(8)}
-    first = next(map_id for map_id in data if shuffle.assignment.worker_for(map_id, 0) == number)  # type: ignore[arg-type]
+    first = next(map_id for map_id in data if shuffle.assignment.worker_for(map_id, 0) == number)
     with shuffle.writer(first, 0) as writer:
         for region in data[first][:-1]:
             writer.write_region(region)
