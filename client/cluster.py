@@ -99,13 +99,13 @@ class LocalCluster:
             return False
 
     def _alive_workers(self) -> set[str] | None:
-        """Names of the workers that the leader calls alive; None if no master leads."""
+        """Names of the workers that the leader does not call lost; None if no master leads."""
         for master in filter(lambda server: server.running, self.masters):
             try:
                 reply = ask(master.address, "Admin/ListWorkers", pb.ListWorkersRequest(), pb.ListWorkersReply, 1.0)
             except HoldfastError:
                 continue
-            return {worker.name for worker in reply.workers if worker.state == "alive"}
+            return {worker.name for worker in reply.workers if worker.state != "lost"}
         return None
 
 
@@ -191,11 +191,12 @@ def _held(root: Path) -> Iterator[None]:
 
 
 def _end(servers: list[Server]) -> None:
-    """Stop workers before masters, so that no worker is left asking masters that are gone; each role at once."""
+    """Stop workers before masters, so that no worker is left asking masters that are gone; each role at once, and no
+    worker hands on what it has: all of them end."""
     for role in ("worker", "master"):
         group = [server for server in servers if server.role == role]
         with ThreadPoolExecutor(max(1, len(group)), thread_name_prefix="holdfast-stop") as pool:
-            list(pool.map(Server.stop, group))
+            list(pool.map(Server.end, group))
 
 
 def _lay_out(root: Path, masters: int, workers: int, settings: Sections, launcher: ThreadPoolExecutor) -> LocalCluster:

@@ -108,9 +108,14 @@ class Server:
         if signal == signals.SIGKILL:
             self._process.wait(process.STOP_SECONDS_MAX)
 
-    def stop(self) -> int | None:
-        """End the process in an orderly way, by force after a while; returns its exit status."""
-        return None if self._process is None else process.stop(self._process)
+    def stop(self, seconds: float = process.STOP_SECONDS_MAX) -> int | None:
+        """End the process in an orderly way, by force after so long; returns its exit status. A worker hands on to
+        others what is open there, if there are any."""
+        return None if self._process is None else process.stop(self._process, seconds)
+
+    def end(self) -> int | None:
+        """The same at once: a worker hands nothing on."""
+        return None if self._process is None else process.stop(self._process, signal_number=signals.SIGINT)
 
     def wait(self, seconds: float | None = None) -> int:
         """Wait for the process to end and return its exit status. Raises subprocess.TimeoutExpired."""

@@ -158,6 +158,9 @@ class WorkerSection:
     masters: tuple[Address, ...] = setting((), "HTTP endpoints of the masters. Needed.")
     directories: tuple[Directory, ...] = setting((), "Where the bytes go, each with its own index. Needed.")
     return_grace: Duration = duration("30s", "A commit waits this long for a lost worker that may be restarting.")
+    drain_timeout: Duration = duration(
+        "60s", "SIGTERM: how long an end is put off at most, until others have what is open here. 0: not at all."
+    )
     memory: Size = size("256MiB", "What buffers may hold in all; past it pushes are told to wait.")
     region_bytes: Size = size("64MiB", "A region of a MAP file: what a map task sorts in memory at a time.")
     soft_split: Size = size("1GiB", "A partition of this size still accepts, and asks its writers to move on.")

@@ -149,7 +149,14 @@ class Server:
                     self._leader, self._masters, registry, fleet, locations, self._sealing, self._reviver
                 ),
                 "Registry": registry,
-                "Admin": Admin(self._leader, self._masters, fleet, Explainer(self._leader, fleet, locations), load),
+                "Admin": Admin(
+                    self._leader,
+                    self._masters,
+                    fleet,
+                    registry.draining,
+                    Explainer(self._leader, fleet, locations),
+                    load,
+                ),
             },
             self._metrics,
         )
@@ -220,10 +227,11 @@ class Server:
 
     def _gauges(self) -> Iterable[tuple[str, str, float]]:
         status = self._node.status()
-        workers, alive, applications, shuffles, array_bytes, answers = self._node.local(
+        workers, alive, draining, applications, shuffles, array_bytes, answers = self._node.local(
             lambda machine: (
                 len(machine.state.workers),
                 sum(worker.alive for worker in machine.state.workers.values()),
+                sum(worker.alive and worker.draining_ms > 0 for worker in machine.state.workers.values()),
                 len(machine.state.applications),
                 machine.state.shuffle_count,
                 machine.state.array_bytes,
@@ -254,6 +262,7 @@ class Server:
         yield "holdfast_master_long_polls", "Long polls that wait", self._leader.waiters.count
         yield "holdfast_master_workers", "Workers known", workers
         yield "holdfast_master_workers_alive", "Workers alive", alive
+        yield "holdfast_master_workers_draining", "Those of them that drain", draining
         yield "holdfast_master_applications", "Applications", applications
         yield "holdfast_master_shuffles", "Shuffle generations", shuffles
         yield "holdfast_master_array_bytes", "Bytes of assignments, moves, winners and manifests", array_bytes
@@ -271,7 +280,7 @@ class Server:
         yield "holdfast_master_revives_made", "Epochs that revives made", revives.made
         yield "holdfast_master_revive_commands", "Commands that revives needed", revives.commands
         yield "holdfast_master_revives_without_room", "Revives while no worker had room", revives.without_room
-        yield "holdfast_master_moves", "Epochs moved from workers lost or started again", moves.made
+        yield "holdfast_master_moves", "Epochs moved from workers lost, started again or draining", moves.made
         yield "holdfast_master_move_commands", "Commands that did it", moves.commands
         yield "holdfast_master_commits", "Generations of REDUCE partitions committed here", sealing.commits
         yield "holdfast_master_commit_seconds", "Time that those took in all", sealing.commit_seconds

@@ -1,4 +1,4 @@
-"""`holdfast drill leader|masters|worker|push|slow-disk|spark`: the drills, each against a cluster of its own."""
+"""`holdfast drill leader|masters|worker|push|rolling|slow-disk|spark`: the drills, each against its own cluster."""
 
 from __future__ import annotations
 
@@ -98,6 +98,20 @@ def push(copies: int, ack: str, count: int, seed: int | None, directory: Path | 
     return _run(f"push --copies {copies} --ack {ack}", chosen, count, seed, directory, as_json, WORKERS)
 
 
+@drill.command()
+@click.option("--copies", default=1, show_default=True, type=click.IntRange(1, 2), help="Copies of every partition.")
+@click.option("--count", default=5, show_default=True, type=click.IntRange(min=1), help="Times that all are restarted.")
+@_seed_option
+@_directory_option
+@json_option
+def rolling(copies: int, count: int, seed: int | None, directory: Path | None, as_json: bool) -> int:
+    """Restart every worker in turn, in order, under load: nothing is lost, nothing runs again, nobody notices."""
+    from holdfast.client.cli.drills import rolling as module
+
+    chosen = partial(module.drill, copies=copies)
+    return _run(f"rolling --copies {copies}", chosen, count, seed, directory, as_json, module.workers(copies))
+
+
 @drill.command("slow-disk")
 @click.option("--clients", default=64, show_default=True, type=click.IntRange(2, 1024), help="Client processes.")
 @click.option(
@@ -128,9 +142,9 @@ def slow_disk(clients: int, seconds: float, memory: int, count: int, directory: 
     "killed",
     default="reuse",
     show_default=True,
-    type=click.Choice(["reuse", "leader", "worker", "executors"]),
+    type=click.Choice(["reuse", "leader", "worker", "rolling", "executors"]),
     help="What is killed: workers, masters and both between reads of one shuffle; or, while queries run, the leading "
-    "master, a worker, or executors of local-cluster[2,1,1024].",
+    "master, a worker, or executors of local-cluster[2,1,1024]. rolling: workers are restarted in order, in turn.",
 )
 @click.option("--copies", default=1, show_default=True, type=click.IntRange(1, 2), help="Copies of every partition.")
 @click.option(

@@ -79,7 +79,7 @@ async def _storage_problems(client: ControlClient) -> list[str]:
         reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=_MASTER_SECONDS_MAX)
     except HoldfastError as error:
         return [f"the masters do not tell of the workers: {error}"]
-    living = [worker for worker in reply.workers if worker.state == "alive"]
+    living = [worker for worker in reply.workers if worker.state != "lost"]
     found = [
         f"{worker.name} {disk.path}: {disk.problem}" for worker in living for disk in worker.directories if disk.problem
     ]
@@ -176,13 +176,14 @@ def workers(masters: str, as_json: bool) -> int:
 
 def _is_whole(worker: dict[str, Any]) -> bool:
     disks = all(disk["healthy"] for disk in worker["directories"])
-    return worker["state"] == "alive" and disks and not (worker["dfs"] and worker["dfs"]["problem"])
+    return worker["state"] != "lost" and disks and not (worker["dfs"] and worker["dfs"]["problem"])
 
 
 _DISK_KEYS = (
     *("path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem", "full"),
     *("device", "state", "errors", "flush_us", "fetch_us"),
 )
+_DRAIN_KEYS = ("since_ms", "epochs", "epoch_shuffles", "writing", "shuffles", "restart", "removal", "waits")
 _DFS_KEYS = ("url", "state", "problem", "problem_ms", "bytes", "files", "put_us", "read_us")
 
 
@@ -192,9 +193,15 @@ def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
     return {
         **{key: getattr(worker, key) for key in (*numbers, *texts)},
         "directories": [{key: getattr(disk, key) for key in _DISK_KEYS} for disk in worker.directories],
+        "drain": drain_of(worker),
         "dfs": {key: getattr(worker.dfs, key) for key in _DFS_KEYS} if worker.HasField("dfs") else None,
         "counters": dict(worker.counters),
     }
+
+
+def drain_of(worker: pb.WorkerInfo) -> dict[str, Any] | None:
+    """How far the drain of a worker is; None if it does not drain."""
+    return {key: getattr(worker.drain, key) for key in _DRAIN_KEYS} if worker.HasField("drain") else None
 
 
 def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
@@ -218,6 +225,10 @@ def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
     screen.print(table((*disks, "#mean write", "#mean read"), [row for one in found for row in _storage_rows(one)]))
     screen.print("mean write, mean read: of the last seconds, - if there was none; of a DFS: of whole files, of parts")
     for one in found:
+        if one["drain"]:
+            screen.print(
+                f"draining: {one['name']}: {escape(one['drain']['waits'] or 'it may be removed')}", soft_wrap=True
+            )
         dfs = one["dfs"]
         if dfs and dfs["problem"]:
             seconds = in_seconds(dfs["problem_ms"] / 1000)

@@ -28,6 +28,7 @@ COMMANDS = {
     "status": ("look", "Tell how the cluster is: masters, leader, workers, problems."),
     "workers": ("look", "List the workers and their directories."),
     "shuffles": ("look", "List the shuffles and what keeps them."),
+    "drain": ("draining", "Have workers take nothing new, and wait until they may go."),
     "forget": ("look", "Drop an application, or one shuffle of it, now."),
     "placement": ("placement", "Tell where partitions went and why, or would go."),
     "reload": ("placement", "Have the masters read their placement settings again."),

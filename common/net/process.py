@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-#: How long a child has to follow SIGTERM before it is killed.
+#: How long a child has to follow a signal to end before it is killed.
 STOP_SECONDS_MAX = 10.0
 
 
@@ -51,10 +51,12 @@ def spawn(
             output.close()
 
 
-def stop(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS_MAX) -> int:
+def stop(
+    process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS_MAX, signal_number: int = signal.SIGTERM
+) -> int:
     """Ask the process to end, kill it after `seconds`, and return its exit status; a stopped one is continued first."""
     if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal_number)
         process.send_signal(signal.SIGCONT)
         try:
             return process.wait(seconds)

@@ -439,7 +439,7 @@ class RegisterWorkerReply(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "directories", "memory_bytes", "files", "counters", "applications", "dfs")
+    __slots__ = ("worker", "incarnation", "directories", "memory_bytes", "files", "counters", "leaving", "emptying", "applications", "dfs")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -453,6 +453,8 @@ class HeartbeatRequest(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    EMPTYING_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     DFS_FIELD_NUMBER: _ClassVar[int]
     worker: int
@@ -461,17 +463,31 @@ class HeartbeatRequest(_message.Message):
     memory_bytes: int
     files: int
     counters: _containers.ScalarMap[str, int]
+    leaving: bool
+    emptying: Emptying
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationHeld]
     dfs: Dfs
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., leaving: _Optional[bool] = ..., emptying: _Optional[_Union[Emptying, _Mapping]] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("reregister", "raft_index")
+    __slots__ = ("reregister", "raft_index", "draining", "clear")
     REREGISTER_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_FIELD_NUMBER: _ClassVar[int]
     reregister: bool
     raft_index: int
-    def __init__(self, reregister: _Optional[bool] = ..., raft_index: _Optional[int] = ...) -> None: ...
+    draining: bool
+    clear: bool
+    def __init__(self, reregister: _Optional[bool] = ..., raft_index: _Optional[int] = ..., draining: _Optional[bool] = ..., clear: _Optional[bool] = ...) -> None: ...
+
+class Emptying(_message.Message):
+    __slots__ = ("writing", "shuffles")
+    WRITING_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLES_FIELD_NUMBER: _ClassVar[int]
+    writing: int
+    shuffles: int
+    def __init__(self, writing: _Optional[int] = ..., shuffles: _Optional[int] = ...) -> None: ...
 
 class CheckShufflesRequest(_message.Message):
     __slots__ = ("worker", "keys", "raft_index")
@@ -542,7 +558,7 @@ class ListWorkersRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker", "name", "incarnation", "host", "rack", "data_address", "http_address", "state", "last_seen_ms", "directories", "memory_bytes", "files", "counters", "version", "place", "dfs")
+    __slots__ = ("worker", "name", "incarnation", "host", "rack", "data_address", "http_address", "state", "last_seen_ms", "directories", "memory_bytes", "files", "counters", "version", "place", "drain", "dfs")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -565,6 +581,7 @@ class WorkerInfo(_message.Message):
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
     DFS_FIELD_NUMBER: _ClassVar[int]
     worker: int
     name: str
@@ -581,10 +598,45 @@ class WorkerInfo(_message.Message):
     counters: _containers.ScalarMap[str, int]
     version: str
     place: str
+    drain: Drain
     dfs: Dfs
-    def __init__(self, worker: _Optional[int] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., state: _Optional[str] = ..., last_seen_ms: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., place: _Optional[str] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
+    def __init__(self, worker: _Optional[int] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., state: _Optional[str] = ..., last_seen_ms: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., place: _Optional[str] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
 
 class ListWorkersReply(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerInfo]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ...) -> None: ...
+
+class Drain(_message.Message):
+    __slots__ = ("since_ms", "epochs", "epoch_shuffles", "writing", "shuffles", "restart", "removal", "waits")
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_SHUFFLES_FIELD_NUMBER: _ClassVar[int]
+    WRITING_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLES_FIELD_NUMBER: _ClassVar[int]
+    RESTART_FIELD_NUMBER: _ClassVar[int]
+    REMOVAL_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    since_ms: int
+    epochs: int
+    epoch_shuffles: int
+    writing: int
+    shuffles: int
+    restart: bool
+    removal: bool
+    waits: str
+    def __init__(self, since_ms: _Optional[int] = ..., epochs: _Optional[int] = ..., epoch_shuffles: _Optional[int] = ..., writing: _Optional[int] = ..., shuffles: _Optional[int] = ..., restart: _Optional[bool] = ..., removal: _Optional[bool] = ..., waits: _Optional[str] = ...) -> None: ...
+
+class DrainWorkersRequest(_message.Message):
+    __slots__ = ("workers", "cancel")
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedScalarFieldContainer[str]
+    cancel: bool
+    def __init__(self, workers: _Optional[_Iterable[str]] = ..., cancel: _Optional[bool] = ...) -> None: ...
+
+class DrainWorkersReply(_message.Message):
     __slots__ = ("workers",)
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[WorkerInfo]

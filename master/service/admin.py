@@ -17,6 +17,7 @@ from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Application, Shu
 from holdfast.master.core.state import Below, State, Tables
 from holdfast.master.machine import snapshot
 from holdfast.master.raft import RaftStatus
+from holdfast.master.service.draining import Draining
 from holdfast.master.service.explaining import Explainer
 from holdfast.master.service.fleet import Fleet, place_of
 from holdfast.master.service.leader import Leader
@@ -33,12 +34,19 @@ class Admin:
     """Handlers of the service Admin."""
 
     def __init__(
-        self, leader: Leader, masters: Masters, fleet: Fleet, explainer: Explainer, load: Callable[[], Config]
+        self,
+        leader: Leader,
+        masters: Masters,
+        fleet: Fleet,
+        draining: Draining,
+        explainer: Explainer,
+        load: Callable[[], Config],
     ) -> None:
         """`load` reads the configuration again; it may raise ConfigError."""
         self._leader = leader
         self._masters = masters
         self._fleet = fleet
+        self._draining = draining
         self._explainer = explainer
         self._load = load
         self._hashed: tuple[int, bytes] = (-1, b"")
@@ -123,6 +131,11 @@ class Admin:
         (applications,) = _U32.unpack(answer.subject)
         return pb.ForgetReply(applications=applications, shuffles=answer.value)
 
+    async def drain_workers(self, request: pb.DrainWorkersRequest) -> pb.DrainWorkersReply:
+        """Have workers take nothing new and hand on what is open there, or take that back."""
+        workers = await self._draining.set(request.workers, request.cancel)
+        return pb.DrainWorkersReply(workers=map(self._worker, workers))
+
     def _look(self) -> tuple[RaftStatus, Tables]:
         return self._leader.node.status(), self._leader.node.local(lambda machine: machine.capture())
 
@@ -150,10 +163,11 @@ class Admin:
             rack=worker.rack,
             data_address=worker.data_address,
             http_address=worker.http_address,
-            state="alive" if worker.alive else "lost",
+            state=_state(worker),
             place=place_of(worker, self._fleet.policy.racks.default),
             last_seen_ms=max(silent, 0) // _NS_PER_MS,
             version=worker.version,
+            drain=self._draining.progress(worker),
         )
         if report is not None and report.incarnation == worker.incarnation:
             info.directories.extend(report.heartbeat.directories)
@@ -202,3 +216,9 @@ class Admin:
         if left <= 0:
             return f"{leases}, expired {-left // 1000} s ago; deleted after the grace"
         return f"{leases}, the last ends in {left // 1000} s unless renewed"
+
+
+def _state(worker: Worker) -> str:
+    if not worker.alive:
+        return "lost"
+    return "draining" if worker.draining_ms else "alive"

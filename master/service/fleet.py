@@ -202,25 +202,29 @@ class Fleet:
         self._look()
         now = self._leader.now_ns()
         spared = self._flapping.look(now) | self._quarantine.tick(now, fresh_draw())
+        taking = self.taking(kind, ack)
+        first = [one for one in taking if one.worker not in spared]
+        second = [one for one in taking if one.worker in spared]
+        lost = self._stabiliser.reserve
+        if lost:
+            places = self.places_now()
+            workers = self._leader.peek(lambda state: [each for one in lost if (each := state.workers.get(one))])
+            second += [Member(each.id, each.host, places[each.id]) for each in workers if not each.alive]
+        return Candidates(first, second, {one.worker: disks for one, disks in taking.items()})
+
+    def taking(self, kind: int, ack: int) -> dict[Member, Sequence[Disk]]:
+        """Return the living workers that take data of such a shuffle and do not drain, with the disks that do."""
         places = self.places_now()
-        first: list[Member] = []
-        second: list[Member] = []
-        disks: dict[int, Sequence[Disk]] = {}
+        found: dict[Member, Sequence[Disk]] = {}
         for worker, beat in self._beats():
             if worker.draining_ms:
                 continue
-            taking = None if beat is None else [each for each in beat.directories if takes(each, kind, ack)]
+            here = None if beat is None else [each for each in beat.directories if takes(each, kind, ack)]
             # A new leader has not heard everybody yet; a worker refuses what it cannot take.
-            if taking is not None and not taking:
-                continue
-            member = Member(worker.id, worker.host, places[worker.id])
-            (second if worker.id in spared else first).append(member)
-            disks[worker.id] = [Disk(each.free_bytes, each.flush_us, each.fetch_us) for each in taking or ()]
-        lost = self._stabiliser.reserve
-        if lost:
-            workers = self._leader.peek(lambda state: [each for one in lost if (each := state.workers.get(one))])
-            second += [Member(each.id, each.host, places[each.id]) for each in workers if not each.alive]
-        return Candidates(first, second, disks)
+            if here is None or here:
+                member = Member(worker.id, worker.host, places[worker.id])
+                found[member] = [Disk(each.free_bytes, each.flush_us, each.fetch_us) for each in here or ()]
+        return found
 
     def _left_out(self, kind: int, ack: int) -> Iterator[tuple[Worker, str]]:
         """Yield the workers that are no candidates, with the reason."""
@@ -289,7 +293,10 @@ class Fleet:
 
     def no_room(self) -> str:
         """Say which limits living workers met, where none is a candidate; "" if none is alive."""
-        heard = [(worker.name, _told(beat)) for worker, beat in self._beats()]
+        living = list(self._beats())
+        heard = [(worker.name, _told(beat)) for worker, beat in living if not worker.draining_ms]
+        if living and not heard:
+            return "no worker takes data: all that are alive drain; start one, or cancel with `holdfast drain --cancel`"
         return no_room(heard) if heard else ""
 
     def _beats(self) -> Iterator[tuple[Worker, pb.HeartbeatRequest | None]]:
@@ -316,11 +323,6 @@ class Fleet:
         places = places_of(workers, default)
         on_default = sum(place == default for place in places.values())
         yield "workers_on_default_rack", "Living workers of which nobody knows where they are", on_default
-        yield (
-            "workers_draining",
-            "Living workers that take nothing new",
-            sum(bool(each.draining_ms) for each in workers),
-        )
         if self._leader.serving:
             now = self._leader.now_ns()
             yield "workers_flapping", "Workers that start again and again", len(self._flapping.look(now))

@@ -32,6 +32,7 @@ from holdfast.common.errors import (
 from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
+from holdfast.master.core.drains import Drains
 from holdfast.master.core.liveness import Liveness, Timing
 from holdfast.master.core.records import Answer, Application
 from holdfast.master.core.state import State
@@ -72,6 +73,8 @@ class Leader:
         self.reports: dict[int, Report] = {}
         #: who holds how much, as those heartbeats say
         self.usage = Usage()
+        #: what is placed on draining workers, as this leadership last looked
+        self.drains = Drains()
         #: told whenever this master begins to lead, or ends; in the event loop
         self.listeners: list[Callable[[bool], None]] = []
         #: set when a worker was lost, is back, or registered
@@ -113,6 +116,7 @@ class Leader:
             self.liveness.lead(self.now_ns())
             self.reports.clear()
             self.usage = Usage()
+            self.drains = Drains()
             self._tick = asyncio.get_running_loop().create_task(self._run())
             self._tick.add_done_callback(self.watch)
         else:

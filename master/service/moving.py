@@ -1,9 +1,11 @@
-"""Moves open epochs away from workers that are lost or have started again, so that clients who find out only read.
+"""Moves open epochs away from workers that are lost, have started again or drain: clients who find out only read.
 
 Rules
 * Looked for when this master begins to lead, when workers were lost or are back, and when one registered: what is wrong
   is read from the state, so it does not matter who noticed it first, nor how far the leader before had come.
 * All epochs of all shuffles go together, in as few commands as their bound allows. What is being committed stays.
+* While a worker drains and open partitions are placed on it, it is looked at again and again; what is left there is
+  kept for those who ask (draining.py). The epochs that it had, it seals by itself as soon as it hears that it drains.
 * What a worker had open before its latest start is then sealed there, in the background and in slices: unsealed files
   cannot be moved to another tier, and a small worker that is killed again and again would fill up with them. Which
   epochs those are is read from the state, so a new leader has them sealed again, and workers repeat their answers.
@@ -16,14 +18,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from holdfast.common.errors import HoldfastError
-from holdfast.common.ids import NO_WORKER
+from holdfast.common.ids import NO_WORKER, ShuffleKey
 from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.bounds import MOVES_PER_COMMAND_MAX
+from holdfast.master.core.drains import held
 from holdfast.master.core.epochs import restarted
 from holdfast.master.core.moves import Move, pack_moves
 from holdfast.master.core.records import KIND_REDUCE, Shuffle, Worker
@@ -59,6 +64,8 @@ class Mover:
         self._moved = asyncio.Event()
         #: by worker the start, as a place in the log, up to which all was handed on to be sealed
         self._sealed: dict[int, int] = {}
+        #: shuffles of which nothing was placed on these draining workers, as their record was
+        self._clear: dict[ShuffleKey, tuple[Shuffle, frozenset[int]]] = {}
         self.counts = MoveCounts()
         leader.listeners.append(self._led)
 
@@ -68,6 +75,7 @@ class Mover:
         self._tasks.clear()
         if leads:
             self._sealed.clear()
+            self._clear = {}
             self._leader.workers_changed.set()
             for work in (self._run(), self._run_seals()):
                 self._tasks.append(asyncio.get_running_loop().create_task(work))
@@ -111,6 +119,34 @@ class Mover:
     async def _move(self) -> bool:
         """Move everything that has to; return whether nothing is left that could be moved later."""
         workers, suspects = self._leader.peek(_suspects)
+        done = await self._move_all(workers, suspects)
+        draining = [each for each in workers.values() if each.alive and each.draining_ms]
+        if draining:
+            return not await self._look(draining) and done
+        self._clear = {}
+        return done
+
+    async def _look(self, draining: Sequence[Worker]) -> bool:
+        """Take note of what is placed on draining workers now; return whether anything is."""
+        numbers = frozenset(each.id for each in draining)
+        epochs: Counter[int] = Counter()
+        shuffles: Counter[int] = Counter()
+        clear: dict[ShuffleKey, tuple[Shuffle, frozenset[int]]] = {}
+        for shuffle in self._leader.peek(lambda state: _open_since(state, state.index)):
+            known = self._clear.get(shuffle.key, (None, frozenset[int]()))
+            if known[0] is not shuffle or not numbers <= known[1]:  # records never change: what was clear is still
+                newest = await self._locations.newest(shuffle)
+                found = await off_loop(len(newest), partial(held, newest, numbers))
+                epochs += found
+                shuffles.update(found.keys())
+                if found:
+                    continue
+            clear[shuffle.key] = shuffle, numbers
+        self._clear = clear
+        self._leader.drains.looked(draining, epochs, shuffles)
+        return bool(epochs)
+
+    async def _move_all(self, workers: Mapping[int, Worker], suspects: Sequence[Shuffle]) -> bool:
         grace = self._fleet.in_grace()
         candidates = {ack: self._fleet.candidates(KIND_REDUCE, ack) for ack in {each.ack for each in suspects}}
         done = not grace  # when it is over they move, or are back
@@ -148,7 +184,7 @@ class Mover:
 
 def _suspects(state: State) -> tuple[dict[int, Worker], list[Shuffle]]:
     """Return all workers, and the open shuffles some of whose epochs may have to move."""
-    alive = all(worker.alive for worker in state.workers.values())
+    alive = all(worker.alive and not worker.draining_ms for worker in state.workers.values())
     last_start = max((worker.started_index for worker in state.workers.values()), default=0)
     return dict(state.workers), _open_since(state, last_start if alive else state.index)
 
@@ -166,13 +202,13 @@ def _moves(
     newest: Sequence[PlacedEpoch], workers: Mapping[int, Worker], grace: Collection[int], replacing: Replacing
 ) -> list[Move]:
     """Return new places for the partitions of a shuffle that stand on a worker that is lost, and has been for longer
-    than its grace, or has started since."""
+    than its grace, that drains, or that has started since."""
 
     def bad(number: int, index: int) -> bool:
         worker = workers.get(number)
         if number == NO_WORKER or (worker is not None and not worker.alive and number in grace):
             return False
-        return worker is None or not worker.alive or restarted(worker, index)
+        return worker is None or not worker.alive or worker.draining_ms > 0 or restarted(worker, index)
 
     moving = [
         (each, leaves)

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 
 from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.limits import APPLICATIONS_TOLD_MAX, SHUFFLES_TOLD_MAX
+from holdfast.common.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.bounds import DIRECTORIES_MAX
-from holdfast.master.core.records import Directory, Worker
+from holdfast.master.core.records import KIND_REDUCE, Directory, Worker
 from holdfast.master.core.state import State
+from holdfast.master.service.draining import Draining
 from holdfast.master.service.fleet import Fleet
 from holdfast.master.service.leader import Leader, Report, key_of
 from holdfast.master.service.quotas import Quotas
@@ -32,6 +34,7 @@ class Registry:
         self._leader = leader
         self._fleet = fleet
         self.quotas = Quotas(leader)
+        self.draining = Draining(leader, lambda: fleet.taking(KIND_REDUCE, Ack.WRITTEN))
 
     async def register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         """Take note of a worker's start; return its number."""
@@ -90,8 +93,12 @@ class Registry:
         if worker is None:
             return pb.HeartbeatReply(reregister=True, raft_index=index)
         self._leader.liveness.heard_worker(self._leader.now_ns(), worker.id, worker.incarnation)
+        leaving = request.leaving
         self._heed(request)
-        return pb.HeartbeatReply(raft_index=index)
+        if leaving:
+            worker = await self.draining.leaving(worker)
+        draining, clear = self.draining.told(worker)
+        return pb.HeartbeatReply(raft_index=index, draining=draining, clear=clear)
 
     def _heed(self, beat: pb.HeartbeatRequest) -> None:
         self.quotas.heard(beat.worker, beat.applications)

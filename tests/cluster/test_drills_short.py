@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from holdfast.client.cli.drill import Drill, run_drill
-from holdfast.client.cli.drills import leader, masters, push, slow_disk, worker
+from holdfast.client.cli.drills import leader, masters, push, rolling, slow_disk, worker
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack
 
@@ -30,6 +30,20 @@ def test_drill_finds_no_broken_promise(tmp_path, name: str, drill: Drill, count:
     assert report.failures == []
     assert report.kills >= count
     assert report.good
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_g1_every_worker_is_restarted_in_order_under_load(tmp_path, copies: int):
+    """Each worker is drained, ended and started again while maps push, masters commit and readers read: it ends by
+    itself when nothing is open there, nothing is lost, and nothing runs again."""
+    drill = partial(rolling.drill, copies=copies)
+    report = run_drill(f"rolling --copies {copies}", drill, 1, 1, tmp_path, workers=rolling.workers(copies))
+    assert report.failures == []
+    assert report.good
+    assert report.counts["restarts"] == rolling.workers(copies)
+    assert report.counts["moves"] > 0, "no partition was open where a worker was restarted"
+    wanted = {"no partition is lost", "no map runs again", "every record read once", "workers end when that is safe"}
+    assert wanted <= report.checks.keys()
 
 
 def test_clients_of_a_slow_disk_are_bounded_and_none_starves(tmp_path):

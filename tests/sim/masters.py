@@ -131,7 +131,8 @@ class SimMaster:
         reviver = Reviver(self.leader, fleet, locations, self.sealing)
         self.mover = Mover(self.leader, fleet, locations, self.sealing)
         shuffles = Shuffles(self.leader, masters, registry, fleet, locations, self.sealing, reviver)
-        admin = Admin(self.leader, masters, fleet, Explainer(self.leader, fleet, locations), lambda: self._config)
+        explainer = Explainer(self.leader, fleet, locations)
+        admin = Admin(self.leader, masters, fleet, registry.draining, explainer, lambda: self._config)
         self._services = {"Shuffles": shuffles, "Registry": registry, "Admin": admin}
         node.catch_up()
 

@@ -6,6 +6,7 @@ request and answer instead of a stream under credit (stream_service.py).
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 from collections.abc import Callable, Iterable
@@ -20,6 +21,7 @@ from holdfast.common.messages import Role
 from holdfast.common.reduce_messages import ChunksOpen, Push, Seal
 from holdfast.worker.core.reduce import Limits
 from holdfast.worker.server.counters import Counters
+from holdfast.worker.server.departure import Departure
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.push_service import PushService
 from holdfast.worker.server.registration import Registration
@@ -129,9 +131,12 @@ class SimWorker:
                 forget=self.pushes.forget,
                 sealed_only=self.pushes.reduce.sealed_only,
                 pushes=self.pushes,
+                drain=self.pushes.drain,
+                writing=0,
             )
             place = Place(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
-            self._loop.create_task(Registration(store, self.standing, counters, server, place).run(""))
+            departure = Departure(server, self.standing, 0, asyncio.Event())
+            self._loop.create_task(Registration(store, self.standing, counters, server, place, departure).run(""))
             self._loop.create_task(self._tick())
         finally:
             here.reset(token)

@@ -47,6 +47,19 @@ def test_queries_do_not_notice_kills(tmp_path: Path, killed: Killed, copies: int
     assert report.checks["no stage runs again"] > 12
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("copies", [1, 2])
+def test_g1_queries_do_not_notice_a_rolling_restart(tmp_path: Path, copies: int) -> None:
+    """Every worker is ended in order and started again while queries run: equal answers, no stage runs a second time,
+    no fetch fails, and each worker ends because nothing is open there."""
+    count = spark.workers(Killed.ROLLING, copies)
+    report = drilled(Killed.ROLLING, count, copies, 3.0, tmp_path)
+    assert report.kills == 0
+    assert report.counts["restarts"] == count
+    assert report.checks["workers end when that is safe"] == count
+    assert report.checks["no stage runs again"] > 12
+
+
 TASK = (
     '{{"Event":"SparkListenerTaskEnd","Stage ID":{stage},"Task Type":"{kind}",'
     '"Task End Reason":{{"Reason":"{reason}"}},"Task Info":{{"Index":{index},"Finish Time":{ends}}}}}'

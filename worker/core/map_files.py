@@ -20,6 +20,7 @@ from holdfast.common.errors import Status
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.limits import PARTITIONS_MAX
 from holdfast.common.messages import Ack, FileTotals, MapOpen
+from holdfast.worker.core.turned_away import TurnedAway
 
 #: Files being written at a time; each costs a descriptor and its region index in memory.
 OPEN_FILES_MAX = 4_096
@@ -155,6 +156,13 @@ class Accepting:
 
 
 @dataclass(frozen=True, slots=True)
+class Draining:
+    """Whether this worker drains: files that are being written go on, new ones go to the next worker of their ring."""
+
+    yes: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 
@@ -173,6 +181,7 @@ Event = (
     | ShuffleForgotten
     | Began
     | Accepting
+    | Draining
     | Tick
 )
 
@@ -259,10 +268,12 @@ class MapFiles:
 
     incarnation: Incarnation
     accepting: Accepting = Accepting(yes=False, why_not="this worker is starting")
+    draining: bool = False
     _files: dict[MapFileKey, _File] = field(default_factory=dict)
     #: files that have an owner, by connection and handle
     _handles: dict[ConnectionId, dict[int, _File]] = field(default_factory=dict)
     _forgotten: dict[ShuffleKey, None] = field(default_factory=dict)
+    _turned_away: TurnedAway = field(default_factory=TurnedAway)
     _next_handle: int = 1
     #: Seal effects that have not ended
     seals: int = 0
@@ -297,6 +308,10 @@ class MapFiles:
                 return [effect for file in list(self._files.values()) for effect in self._drop(file)]
             case Accepting():
                 self.accepting = event
+            case Draining():
+                self.draining = event.yes
+                if not event.yes:
+                    self._turned_away.forget()
             case _:
                 assert_never(event)
         return []
@@ -310,6 +325,11 @@ class MapFiles:
     def count(self) -> int:
         """Files that have a record."""
         return len(self._files)
+
+    @property
+    def writing(self) -> int:
+        """Files that are not sealed, and may be."""
+        return sum(file.life is not Life.FAILED for file in self._files.values())
 
     def check(self) -> None:
         """Re-derive everything redundant; an AssertionError is a bug."""
@@ -346,6 +366,8 @@ class MapFiles:
             return Refuse(
                 ticket, Status.BAD_REQUEST, f"{request.partitions} partitions; 1 to {PARTITIONS_MAX} are allowed"
             )
+        if self.draining and old is None and not self._turned_away.is_back(request.file):
+            return Refuse(ticket, Status.HARD_SPLIT, "this worker drains; the next one of the ring takes the file")
         if old is not None and old.life == Life.FAILED:
             return Refuse(ticket, Status.FAILED_COPY, f"{request.file} failed here before")
         if old is not None and old.life == Life.SEALING:

@@ -475,6 +475,17 @@ class Reduce:
         for state in self._open_states() if yes else ():
             state.become(Life.HARD)
 
+    def split_anywhere(self) -> list[EpochState]:
+        """Return all epochs that accept nothing more, and that nobody has sealed yet."""
+        every = (state for shuffle in self.shuffles.values() for state in shuffle.epochs.values())
+        return [state for state in every if state.life is Life.HARD]
+
+    @property
+    def writing(self) -> int:
+        """Epochs that are not sealed, and may be."""
+        every = (state for shuffle in self.shuffles.values() for state in shuffle.epochs.values())
+        return sum(state.life is not Life.FAILED for state in every)
+
     def _open_states(self) -> list[EpochState]:
         return [
             state

@@ -120,6 +120,16 @@ class DataServer:
         self.maps.accept(yes, why_not)
         self.pushes.accept(yes, why_not)
 
+    def drain(self, yes: bool) -> None:
+        """Serve, but take nothing new, or take it again."""
+        self.maps.drain(yes)
+        self.pushes.drain(yes)
+
+    @property
+    def writing(self) -> int:
+        """Epochs and map files that are not sealed, and seals that are not answered."""
+        return self.pushes.reduce.writing + self.maps.files.writing + self.maps.files.seals + self.seals.running
+
     def begin(self, incarnation: Incarnation) -> None:
         """This worker has a new incarnation."""
         self.maps.begin(incarnation)

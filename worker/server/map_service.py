@@ -28,6 +28,7 @@ from holdfast.worker.core.map_files import (
     ConnectionLost,
     Create,
     Done,
+    Draining,
     Drop,
     Effect,
     MapFiles,
@@ -124,6 +125,10 @@ class MapService:
     def accept(self, yes: bool, why_not: str = "") -> None:
         """Take new files, or refuse them."""
         self._act(self.files.step(Accepting(yes, why_not)))
+
+    def drain(self, yes: bool) -> None:
+        """Send new files to other workers, or take them again."""
+        self._act(self.files.step(Draining(yes)))
 
     async def wait_for_seals(self) -> None:
         """Return when no seal is on its way to the disk."""

@@ -1,7 +1,8 @@
 """A worker process from its directories on: data port, then HTTP and the masters, and its end.
 
 Rules: it serves sealed data before it has loaded what it needs to talk to the masters. One line of JSON on standard
-output says that it serves; logs go to standard error. SIGTERM ends it in order. Called by main.py.
+output says that it serves; logs go to standard error. SIGTERM ends it in order as soon as that is safe (departure.py),
+SIGINT at once. Called by main.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 
 from holdfast.common.config import Config, advertised
 from holdfast.common.errors import ConfigError, RetryError
@@ -26,6 +28,7 @@ from holdfast.common.net.log import set_up_logging
 from holdfast.worker.core.reduce import Limits
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
+from holdfast.worker.server.departure import Departure
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.http import serve_http
 from holdfast.worker.server.map_service import MapService
@@ -78,7 +81,7 @@ class Worker:
         """Serve until told to stop. Raises OSError if a port is taken, ConfigError if the masters never had this worker
         and refuse it."""
         config, store = self._config, self._store
-        _stop_at_signals(self._stop)
+        _stop_at_signals(self._stop.set, self._stop.set)
         counters, faults = Counters(), Faults.of(config.faults)
         standing = Standing(config.cluster.id, config.worker.name, store.incarnation)
         maps = MapService(store, standing, counters, faults)
@@ -95,6 +98,8 @@ class Worker:
         )
         seals = SealService(store, standing, counters, pushes.reduce)
         server = DataServer(standing, maps, StreamService(store, standing, counters, faults), pushes, seals)
+        departure = Departure(server, standing, config.worker.drain_timeout.ns, self._stop)
+        _stop_at_signals(departure.asked, departure.hurried)
         store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
         server.accept(kept.worker != NO_WORKER, "the masters do not know this worker yet")
         server.tick()
@@ -108,7 +113,7 @@ class Worker:
         status = Status(standing, store, counters, pool, frames, server, faults, place)
         self._monitor.start()
         store.watch_away(config.disk_check.interval.seconds)
-        beside = asyncio.create_task(self._beside(status, http))
+        beside = asyncio.create_task(self._beside(status, http, departure))
         stop_task = asyncio.create_task(self._stop.wait())
         await asyncio.wait({stop_task, beside}, return_when=asyncio.FIRST_COMPLETED)
         if not stop_task.done():
@@ -126,12 +131,12 @@ class Worker:
         self._refusal = refusal
         self._stop.set()
 
-    async def _beside(self, status: Status, http: socket.socket) -> None:
+    async def _beside(self, status: Status, http: socket.socket, departure: Departure) -> None:
         """What runs beside the data port: ticks, HTTP, registration. Ends only by an error or by being cancelled."""
         await asyncio.to_thread(importlib.import_module, "holdfast.worker.server.registration")
         from holdfast.worker.server.registration import Registration
 
-        registration = Registration(self._store, status.standing, status.counters, status.data, status.place)
+        registration = Registration(self._store, status.standing, status.counters, status.data, status.place, departure)
         registration.memory, registration.end = resident_bytes, self._end
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_tick(status, self._monitor))
@@ -151,11 +156,11 @@ def _calm_collector() -> None:
     gc.set_threshold(100_000, 20, 100)
 
 
-def _stop_at_signals(stop: asyncio.Event) -> None:
-    """Have SIGTERM and SIGINT set an event."""
+def _stop_at_signals(asked: Callable[[], None], hurried: Callable[[], None]) -> None:
+    """Have SIGTERM call the first, SIGINT the second."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGTERM, asked)
+    loop.add_signal_handler(signal.SIGINT, hurried)
 
 
 def _place(config: Config, data_port: int, http_port: int) -> Place:

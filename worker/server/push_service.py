@@ -370,6 +370,8 @@ class PushService:
         for account in (self.credits, self.replica_credits):
             self._grant(account.tick(now_ns))
         self._look_at_rooms()
+        if self.reduce.draining:  # those that could not be sealed before, too
+            self.seal_split(self.reduce.split_anywhere())
         self._store.reduce.tick()
 
     def _look_at_rooms(self) -> None:
@@ -409,8 +411,10 @@ class PushService:
         self.reduce.closed_because = "" if yes else why_not or "this worker does not accept pushes"
 
     def drain(self, yes: bool) -> None:
-        """Split everything open and take no new epochs, or go back to normal."""
+        """Split everything open, seal it and take no new epochs, or go back to normal."""
         self.reduce.drain(yes)
+        if yes:
+            self.seal_split(self.reduce.split_anywhere())
 
 
 def _check_sizes(request: Push, size: int) -> None:

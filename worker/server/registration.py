@@ -9,6 +9,7 @@ as one task.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,6 +25,7 @@ from holdfast.worker.core.forgetting import batches, judge
 from holdfast.worker.core.usage import by_application
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
+from holdfast.worker.server.departure import LEAVING_BEAT_SECONDS, Departure
 from holdfast.worker.server.standing import KeptStanding, Place, Standing, directory_paths
 from holdfast.worker.storage.store import Store
 
@@ -47,8 +49,17 @@ FOR_GOOD = frozenset({Status.WORKER_CONFLICT, Status.BAD_REQUEST, Status.WRONG_C
 class Registration:
     """Registers, beats and forgets."""
 
-    def __init__(self, store: Store, standing: Standing, counters: Counters, server: DataServer, place: Place) -> None:
+    def __init__(
+        self,
+        store: Store,
+        standing: Standing,
+        counters: Counters,
+        server: DataServer,
+        place: Place,
+        departure: Departure,
+    ) -> None:
         self._store = store
+        self._departure = departure
         self._standing = standing
         self._counters = counters
         self._server = server
@@ -204,19 +215,31 @@ class Registration:
         """Register, then beat until the masters want us to register again."""
         await self._register(client)
         while True:
-            await asyncio.sleep(self._heartbeat_seconds)
+            await self._until_next_beat()
             if not await self._beat(client):
                 return 0.0
 
+    async def _until_next_beat(self) -> None:
+        """Wait for as long as the masters want, less where this worker leaves, not at all if something has changed."""
+        often = self._departure.leaving
+        seconds = min(self._heartbeat_seconds, LEAVING_BEAT_SECONDS) if often else self._heartbeat_seconds
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._departure.hurry.wait()
+        self._departure.hurry.clear()
+
     async def _beat(self, client: ControlClient) -> bool:
         """Send one heartbeat; False if the masters do not know this incarnation."""
+        request = self._heartbeat()
         try:
-            reply = await client.call("Registry/Heartbeat", self._heartbeat(), deadline_s=REGISTER_SECONDS)
+            reply = await client.call("Registry/Heartbeat", request, deadline_s=REGISTER_SECONDS)
         except HoldfastError as error:
             if error.status in (Status.UNKNOWN_WORKER, Status.STALE_INCARNATION, Status.INCARNATION_TOO_LOW):
                 return False
             raise
         self._standing.saw(RaftIndex(reply.raft_index))
+        if not reply.reregister:
+            self._departure.told(draining=reply.draining, clear=reply.clear, as_leaving=request.leaving)
         return not reply.reregister
 
     def _heartbeat(self) -> pb.HeartbeatRequest:
@@ -227,9 +250,16 @@ class Registration:
             memory_bytes=self.memory(),
             files=self._store.files,
             counters=self._counters.as_dict(),
+            leaving=self._departure.leaving,
+            emptying=self._emptying(),
             applications=self._applications(),
             dfs=self._dfs(),
         )
+
+    def _emptying(self) -> pb.Emptying | None:
+        if not self._departure.draining:
+            return None
+        return pb.Emptying(writing=self._server.writing, shuffles=len(self._store.shuffles()))
 
     # Forgetting.
 

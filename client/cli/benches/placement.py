@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Mapping
 
 from holdfast.client.bench_control import measure_control
 from holdfast.client.cli.benches.commands import longest_turn
@@ -30,7 +31,7 @@ _AT_ONCE = 32
 #: Of commands beside snapshots.
 _SECONDS = 10.0
 #: For the masters of this section: nobody sends heartbeats for the workers, and snapshots come often.
-SETTINGS = {"lease": {"worker": "1h"}, "raft": {"snapshot_entries": 2_000}}
+SETTINGS: Mapping[str, Mapping[str, object]] = {"lease": {"worker": "1h"}, "raft": {"snapshot_entries": 2_000}}
 
 
 def placement(cluster: LocalCluster) -> list[Figure]:

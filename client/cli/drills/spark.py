@@ -3,7 +3,8 @@
 REUSE: each round reads a shuffled RDD and a shuffled DataFrame, and reads them again; then the worker is killed with -9
 and started again, and they are read once more; the same with all masters, and with masters and workers together. No map
 may run again. The others run queries in turn while a process is killed every so often: the LEADER of the masters, a
-WORKER, or one of the EXECUTORS, each of which comes back. Every answer must be the undisturbed one, no stage may run a
+WORKER, or one of the EXECUTORS, each of which comes back; ROLLING kills nobody, the workers are ended in order and
+started again, one after the other. Every answer must be the undisturbed one, no stage may run a
 second time, no fetch may fail. What ran is told by Spark's own listener, by way of the event log.
 """
 
@@ -21,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from holdfast.client.cli.drills import servers, spark_queries
+from holdfast.client.cli.drills import rolling, servers, spark_queries
 from holdfast.client.cli.drills.report import DrillError, Report
 from holdfast.client.cli.drills.spark_driver import SparkProcess, spark
 from holdfast.client.cli.drills.spark_events import Ran
@@ -49,11 +50,12 @@ class Killed(StrEnum):
     REUSE = "reuse"
     LEADER = "leader"
     WORKER = "worker"
+    ROLLING = "rolling"
     EXECUTORS = "executors"
 
 
 #: Seconds from one kill to the next.
-EVERY = {Killed.REUSE: 0.0, Killed.LEADER: 5.0, Killed.WORKER: 10.0, Killed.EXECUTORS: 5.0}
+EVERY = {Killed.REUSE: 0.0, Killed.LEADER: 5.0, Killed.WORKER: 10.0, Killed.ROLLING: 5.0, Killed.EXECUTORS: 5.0}
 _MASTERS = {Killed.EXECUTORS: "local-cluster[2,1,1024]"}
 _LOCAL = "local[2,4]"  # a task may fail, or one failure would be all that is seen of a fault
 
@@ -214,7 +216,12 @@ async def _queries(
     for name, query in [*queries.items()] * (1 + _UNDISTURBED):
         await run.ask(name, sql=query.sql, ordered=query.ordered)
     run.check_moved(before, await run.moved())
-    kill = {Killed.LEADER: _kill_leader, Killed.WORKER: _kill_worker, Killed.EXECUTORS: _kill_executor}[killed]
+    kill = {
+        Killed.LEADER: _kill_leader,
+        Killed.WORKER: _kill_worker,
+        Killed.ROLLING: _restart_worker,
+        Killed.EXECUTORS: _kill_executor,
+    }[killed]
     killing = asyncio.create_task(_kill_again(run, rng, step, every, kill))
     try:
         for name, query in cycle(queries.items()):
@@ -253,6 +260,13 @@ async def _kill_worker(run: _Run, rng: random.Random) -> None:
     await servers.start([worker])
     with run.report.until("the masters do not accept the worker"):
         await servers.registered(worker, _BACK_SECONDS_MAX)
+
+
+async def _restart_worker(run: _Run, _: random.Random) -> None:
+    """Restart the next one in order."""
+    worker = run.cluster.workers[len(run.kills) % len(run.cluster.workers)]
+    run.kills.append(time.time())
+    await rolling.restart(worker, run.report)
 
 
 async def _kill_executor(run: _Run, rng: random.Random) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from holdfast.client.core import route
 from holdfast.common.errors import Status
 from holdfast.common.ids import (
     AttemptId,
@@ -16,9 +17,11 @@ from holdfast.common.ids import (
     MapId,
     ShuffleId,
     ShuffleKey,
+    WorkerId,
 )
+from holdfast.common.layouts import MapAssignment
 from holdfast.common.messages import Ack, FileTotals, MapOpen
-from holdfast.worker.core import map_files
+from holdfast.worker.core import map_files, turned_away
 from holdfast.worker.core.map_files import (
     HANDLES_MAX,
     LEGAL,
@@ -32,6 +35,7 @@ from holdfast.worker.core.map_files import (
     ConnectionLost,
     Create,
     Done,
+    Draining,
     Drop,
     Effect,
     Event,
@@ -245,6 +249,57 @@ def test_what_is_forgotten_is_bounded(monkeypatch: pytest.MonkeyPatch, files: Ma
     steps(files, ShuffleForgotten(SHUFFLE), ShuffleForgotten(OTHER))
     assert isinstance(steps(files, opening(key(1)))[0], Create)
     assert refusals(steps(files, opening(key(1, shuffle=OTHER)))) == [Status.UNKNOWN_SHUFFLE]
+
+
+def test_row_36_a_draining_worker_ends_what_it_began_and_sends_new_maps_on(files: MapFiles) -> None:
+    """A file that is being written goes on, also when its writer opens it again; a new one hears HARD_SPLIT, by which
+    its writer goes to the next worker; afterwards all is as before."""
+    steps(files, opening(key(1)), Draining(True))
+    assert steps(files, PushAsked(1, "p", 1)) == [Append("p", key(1), Ack.WRITTEN)]
+    assert isinstance(steps(files, opening(key(1)))[0], Create)
+    assert isinstance(steps(files, SealAsked("s", key(1), TOTALS))[0], Seal)
+    assert files.writing == 1
+    assert refusals(steps(files, opening(key(2)))) == [Status.HARD_SPLIT]
+    assert route.move_for(Status.HARD_SPLIT) is route.Move.NEXT
+    steps(files, SealEnded(key(1), sealed=True))
+    assert files.writing == 0
+    assert isinstance(steps(files, Draining(False), opening(key(2)))[0], Create)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("others", [True, False])
+def test_row_36_a_map_finds_a_place_whoever_of_its_ring_drains(workers: int, copies: int, others: bool) -> None:
+    """A writer that goes round the ring ends on those that do not drain, where they are enough for its copies; else the
+    draining ones take it, and it has asked nobody more than twice in vain."""
+    if copies > workers:
+        return
+    assignment = MapAssignment(tuple(WorkerId(number) for number in range(workers)), copies)
+    ring = [MapFiles(MINE, Accepting(True)) for _ in range(workers)]
+    for number in range(workers):
+        steps(ring[number], Draining(not others or number == 0))
+    for map_id in range(workers):
+        for epoch in range(workers + copies + 1):
+            places = route.places(assignment, MapId(map_id), Epoch(epoch))
+            answers = [steps(ring[place], opening(key(map_id, epoch=epoch)))[0] for place in places]
+            if all(isinstance(answer, Create) for answer in answers):
+                break
+        else:
+            raise AssertionError(f"map {map_id} found no place")
+        enough = others and workers > copies
+        assert not (enough and 0 in places), (map_id, places)
+
+
+def test_attempts_that_were_turned_away_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest is forgotten and turned away once more; nothing is remembered when the drain is over."""
+    monkeypatch.setattr(turned_away, "ATTEMPTS_MAX", 2)
+    turned = turned_away.TurnedAway()
+    assert not any(turned.is_back(key(map_id)) for map_id in range(3))
+    assert len(turned) == 2
+    assert turned.is_back(key(2, epoch=2))
+    assert not turned.is_back(key(0, epoch=2))
+    turned.forget()
+    assert not turned.is_back(key(2, epoch=2))
 
 
 def test_the_table_of_lives_is_closed() -> None:

@@ -1,0 +1,123 @@
+"""What keeps draining workers from being restarted or removed, and which workers a person means.
+
+Rules: pure; kept in the leader's memory, so that a new leader knows it after it has looked once and heard every worker.
+A worker may be restarted when no open partition is placed on it and nothing is being written there; it may be removed
+when it keeps nothing besides (docs/adr/0022-drain.md). What nobody has said yet keeps it where it is. Called by
+master/service/draining.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from holdfast.common.errors import HoldfastError, Status, error_for
+from holdfast.common.ids import NO_WORKER
+from holdfast.common.sizes import counted
+from holdfast.master.core.commands import WorkerRef
+from holdfast.master.core.records import Worker
+from holdfast.master.core.seals import PlacedEpoch
+
+#: Workers that a refusal names.
+_NAMED_MAX = 20
+
+
+class Placed(NamedTuple):
+    """Open partitions on one worker: how many, of how many shuffles."""
+
+    epochs: int = 0
+    shuffles: int = 0
+
+
+class Kept(NamedTuple):
+    """What a draining worker says that it has: unsealed epochs and files, shuffles of which it keeps anything."""
+
+    writing: int
+    shuffles: int
+
+
+class Verdict(NamedTuple):
+    """Whether a worker may be restarted, and removed; what is missing for the next of the two, "" where nothing is."""
+
+    restart: bool
+    removal: bool
+    waits: str
+
+
+class Drains:
+    """What is placed on the draining workers, as the leader last looked."""
+
+    def __init__(self) -> None:
+        self._placed: dict[WorkerRef, Placed] = {}
+
+    def looked(self, draining: Iterable[Worker], epochs: Counter[int], shuffles: Counter[int]) -> None:
+        """Take what was found of all workers that drain, by number."""
+        self._placed = {ref_of(each): Placed(epochs[each.id], shuffles[each.id]) for each in draining}
+
+    def placed(self, worker: Worker) -> Placed | None:
+        """Return what is placed on this start of a worker; None if nobody has looked since it began to drain."""
+        return self._placed.get(ref_of(worker)) if worker.draining_ms else None
+
+    def forget(self, worker: Worker) -> None:
+        """What was seen of it counts no more."""
+        self._placed.pop(ref_of(worker), None)
+
+
+def ref_of(worker: Worker) -> WorkerRef:
+    """Name a start of a worker."""
+    return WorkerRef(worker.id, worker.incarnation)
+
+
+def held(newest: Iterable[PlacedEpoch], workers: frozenset[int]) -> Counter[int]:
+    """Count the epochs that have a copy on each of these workers."""
+    found: Counter[int] = Counter()
+    for each in newest:
+        for worker in {each.primary, each.replica} - {NO_WORKER}:
+            if worker in workers:
+                found[worker] += 1
+    return found
+
+
+def judge(placed: Placed | None, kept: Kept | None, others: bool) -> Verdict:
+    """Say how far a drain is; `others` says whether another worker takes data."""
+    waits = ""
+    if not others:
+        waits = "no other worker takes data, so nothing can be handed on: start one, or cancel the drain"
+    elif placed is None:
+        waits = "the leading master has not looked yet"
+    elif placed.epochs:
+        partitions = counted(placed.epochs, "open partition")
+        waits = f"{partitions} of {counted(placed.shuffles, 'shuffle')} take their batches there"
+    elif kept is None:
+        waits = "the worker has not heard of it yet"
+    elif kept.writing:
+        waits = f"epochs and map files that are not sealed there: {kept.writing}"
+    if waits:
+        return Verdict(restart=False, removal=False, waits=waits)
+    assert kept is not None
+    if kept.shuffles:
+        return Verdict(True, False, f"it keeps data of {counted(kept.shuffles, 'shuffle')}")
+    return Verdict(True, True, "")
+
+
+def named(workers: Sequence[Worker], texts: Sequence[str]) -> list[Worker]:
+    """Return the workers meant by names, or by numbers where no worker has that name; each once.
+
+    Raises HoldfastError (UNKNOWN_WORKER) with those that there are.
+    """
+    by_name = {each.name: each for each in workers}
+    by_number = {str(each.id): each for each in workers}
+    found: dict[int, Worker] = {}
+    for text in texts:
+        worker = by_name.get(text) or by_number.get(text)
+        if worker is None:
+            raise _unknown(text, sorted(by_name))
+        found[worker.id] = worker
+    return list(found.values())
+
+
+def _unknown(text: str, names: Sequence[str]) -> HoldfastError:
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    there = f"there are {', '.join(names[:_NAMED_MAX])}{more}" if names else "none is known"
+    return error_for(Status.UNKNOWN_WORKER, f'there is no worker "{text[:255]}"; {there}')

@@ -1,0 +1,127 @@
+"""`holdfast drain` as people and scripts meet it."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.client import Session
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.common.proto import holdfast_pb2 as pb
+from tests.cli.test_commands import COMMAND, SECONDS_MAX, document, run
+from tests.support.reduce_client import MAPS, fill
+from tests.support.waiting import wait_until
+
+QUICK = {"lease": {"heartbeat": "100ms", "worker": "2s", "tick": "100ms"}}
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One master and three workers that hear at once what is wanted of them."""
+    with local_cluster(masters=1, workers=3, dir=tmp_path_factory.mktemp("cli"), settings=QUICK) as started:
+        yield started
+
+
+@pytest.fixture
+def cluster(trio: LocalCluster) -> Iterator[LocalCluster]:
+    """The same, with nobody draining behind a test."""
+    yield trio
+    for worker in trio.workers:
+        if not worker.running:
+            worker.start()
+    trio.wait_ready()
+    document(run("drain", *[worker.name for worker in trio.workers], "--cancel", "--json", masters=trio.endpoints))
+
+
+def keeping(session: Session) -> list[pb.WorkerInfo]:
+    """The workers that have told the masters of sealed files, once there are some."""
+    return wait_until(lambda: [each for each in session.workers() if each.files], "the masters to hear of files")
+
+
+def test_a_worker_is_drained_for_a_restart(cluster: LocalCluster) -> None:
+    """It exits with 0 when nothing is open there, and says what it still keeps; `status` and `workers` call that no
+    problem; cancelled, all is as before."""
+    with Session(cluster.endpoints, app="cli") as session:
+        fill(session)
+        told = document(run("drain", "w1", "--json", masters=cluster.endpoints))
+        assert (told["safe"], told["for"], told["cancelled"]) == (True, "restart", False)
+        (worker,) = told["workers"]
+        assert (worker["name"], worker["state"]) == ("w1", "draining")
+        assert (worker["drain"]["epochs"], worker["drain"]["writing"]) == (0, 0)
+        assert worker["drain"]["restart"] is True
+        assert document(run("status", "--json", masters=cluster.endpoints))["healthy"] is True
+        listed = document(run("workers", "--json", masters=cluster.endpoints))["workers"]
+        assert {each["name"]: each["state"] for each in listed} == {"w1": "draining", "w2": "alive", "w3": "alive"}
+        people = run("drain", "w1", masters=cluster.endpoints)
+        assert people.returncode == 0, people.stderr
+        assert "safe: stop it with SIGTERM" in people.stdout
+        cancelled = document(run("drain", "w1", "--cancel", "--json", masters=cluster.endpoints))
+        assert [(each["state"], each["drain"]) for each in cancelled["workers"]] == [("alive", None)]
+
+
+def test_progress_is_told_until_a_worker_may_be_removed(cluster: LocalCluster) -> None:
+    """For a removal it waits for what the worker keeps, says so on standard error, and ends when that is gone."""
+    with Session(cluster.endpoints, app="cli") as session:
+        shuffle, _ = fill(session, MAPS)
+        number = keeping(session)[0].worker
+        command = [*COMMAND, "drain", str(number), "--for", "removal", "--json", "--masters", cluster.endpoints]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            assert running.stderr is not None
+            assert any("keeps data of 1 shuffle" in line for line in running.stderr)
+            assert running.poll() is None
+            shuffle.unregister()
+            out, _ = running.communicate(timeout=SECONDS_MAX)
+        assert running.returncode == 0
+        (worker,) = json.loads(out)["workers"]
+        assert (worker["worker"], worker["drain"]["removal"], worker["drain"]["waits"]) == (number, True, "")
+
+
+def test_no_wait_says_how_it_stands(cluster: LocalCluster) -> None:
+    """With --no-wait it begins and leaves with 0, safe or not."""
+    told = document(run("drain", "w2", "w3", "--no-wait", "--json", masters=cluster.endpoints))
+    assert [(each["name"], each["state"]) for each in told["workers"]] == [("w2", "draining"), ("w3", "draining")]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "sentence"),
+    [
+        (["w9"], 1, "there are w1, w2, w3"),
+        (["w1", "w2", "w3"], 1, "no other worker would be left"),
+        ([], 2, "WORKER"),
+        (["w1", "--for", "fun"], 2, "fun"),
+        (["w1", "--cancel", "--no-wait"], 2, "--no-wait"),
+    ],
+)
+def test_what_cannot_be_drained_is_told(cluster: LocalCluster, words: list[str], status: int, sentence: str) -> None:
+    """Unknown and last workers are bad news, wrong words are usage; a sentence says why, a document too."""
+    done = run("drain", *words, masters=cluster.endpoints)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert sentence in done.stderr
+    assert sentence in document(run("drain", *words, "--json", masters=cluster.endpoints), status)["error"]
+
+
+def test_waiting_ends_when_the_worker_is_gone_or_cancelled(cluster: LocalCluster) -> None:
+    """A worker that is lost, or whose drain somebody cancels, is bad news for whoever waits for it."""
+    with Session(cluster.endpoints, app="cli") as session:
+        fill(session)
+        name = keeping(session)[0].name
+        for trouble, sentence in (("cancel", "somebody cancelled"), ("kill", f"{name} is lost")):
+            command = [*COMMAND, "drain", name, "--for", "removal", "--masters", cluster.endpoints]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+                assert running.stderr is not None
+                assert running.stderr.readline()
+                if trouble == "cancel":
+                    document(run("drain", name, "--cancel", "--json", masters=cluster.endpoints))
+                else:
+                    next(worker for worker in cluster.workers if worker.name == name).kill()
+                _, told = running.communicate(timeout=SECONDS_MAX)
+            assert running.returncode == 1
+            assert sentence in told
+
+
+def test_no_leader_is_told() -> None:
+    """Without masters it says whom it asked, and leaves with 1."""
+    done = run("drain", "w1", masters="127.0.0.1:1")
+    assert done.returncode == 1
+    assert "127.0.0.1:1" in done.stderr

@@ -1,0 +1,93 @@
+"""What keeps a draining worker from being restarted or removed, and whom a person means."""
+
+from collections import Counter
+
+import pytest
+
+from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.ids import NO_WORKER
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.drains import Drains, Kept, Placed, held, judge, named
+from holdfast.master.core.records import Worker
+from holdfast.master.core.seals import PlacedEpoch
+from tests.unit.master.build import Log, worker
+
+CLEAR, DONE = Placed(0, 0), Kept(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("placed", "kept", "others", "restart", "removal", "waits"),
+    [
+        (CLEAR, DONE, True, True, True, ""),
+        (CLEAR, Kept(0, 1), True, True, False, "keeps data of 1 shuffle"),
+        (CLEAR, Kept(2, 1), True, False, False, "not sealed there: 2"),
+        (CLEAR, None, True, False, False, "has not heard"),
+        (Placed(1, 1), DONE, True, False, False, "1 open partition of 1 shuffle "),
+        (Placed(7, 2), DONE, True, False, False, "7 open partitions of 2 shuffles"),
+        (None, DONE, True, False, False, "has not looked"),
+        (CLEAR, DONE, False, False, False, "no other worker"),
+        (Placed(7, 2), None, False, False, False, "no other worker"),
+    ],
+)
+def test_row_36_when_a_worker_may_go(
+    placed: Placed | None, kept: Kept | None, others: bool, restart: bool, removal: bool, waits: str
+) -> None:
+    """It may be restarted when nothing is open, removed when it keeps nothing either; else the first reason is told,
+    and what nobody has said yet is one."""
+    verdict = judge(placed, kept, others)
+    assert (verdict.restart, verdict.removal) == (restart, removal)
+    assert waits in verdict.waits
+    assert bool(verdict.waits) == (not removal)
+
+
+def test_copies_on_draining_workers_are_counted() -> None:
+    """An epoch counts on each draining worker that has a copy of it, once."""
+    newest = [
+        PlacedEpoch(0, 0, 1, 2, 5),
+        PlacedEpoch(1, 3, 2, NO_WORKER, 9),
+        PlacedEpoch(2, 0, 3, 1, 5),
+        PlacedEpoch(3, 0, 3, NO_WORKER, 5),
+    ]
+    assert held(newest, frozenset({1, 2})) == {1: 2, 2: 2}
+    assert held(newest, frozenset({4})) == {}
+
+
+def registered() -> tuple[Log, dict[str, Worker]]:
+    """Three workers; the second one is called 3, the third 12."""
+    log = Log()
+    for number, name in ((1, "w1"), (2, "3"), (3, "12")):
+        log.do(worker(number, name=name))
+    return log, {each.name: each for each in log.state.workers.values()}
+
+
+def test_people_name_workers_by_name_or_by_number() -> None:
+    """A name comes first, then a number; each worker once, in the order asked; an unknown one is told with those there
+    are."""
+    _, workers = registered()
+    there = list(workers.values())
+    assert [each.id for each in named(there, ["12", "w1", "1"])] == [3, 1]
+    assert [each.id for each in named(there, ["3", "2"])] == [2], "a worker called 3, and number 2, which is the same"
+    with pytest.raises(HoldfastError, match='no worker "w9"; there are 12, 3, w1') as unknown:
+        named(there, ["w1", "w9"])
+    assert unknown.value.status is Status.UNKNOWN_WORKER
+    with pytest.raises(HoldfastError, match="none is known"):
+        named([], ["w1"])
+
+
+def test_what_was_seen_is_of_one_start_that_drains() -> None:
+    """Placed epochs are known of a start that drains and was looked at, and of no other."""
+    log, workers = registered()
+    drains = Drains()
+    assert drains.placed(workers["w1"]) is None
+    log.do(cmd.SetWorkersDraining(True, (cmd.WorkerRef(1, 1),)))
+    draining = log.state.workers[1]
+    assert drains.placed(draining) is None
+    drains.looked([draining], Counter({1: 4}), Counter({1: 2}))
+    assert drains.placed(draining) == Placed(4, 2)
+    assert drains.placed(workers["w1"]) is None, "the record of before it drained"
+    drains.forget(draining)
+    assert drains.placed(draining) is None
+    drains.looked([draining], Counter(), Counter())
+    assert drains.placed(draining) == Placed(0, 0)
+    log.do(worker(1, incarnation=2))
+    assert drains.placed(log.state.workers[1]) is None
