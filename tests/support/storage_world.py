@@ -255,7 +255,8 @@ class StoryWorld:
         mover = self.store.mover
         while mover.busy:
             mover._take_next()
-        problems = [one.problem for one in mover._ended if one.problem and not one.full]
+        # What is deleted meanwhile need not arrive.
+        problems = [one.problem for one in mover._ended if one.problem and not one.full and not one.dropped]
         self.now += 10.0
         self.store.tiering._take_ended()
         return problems
