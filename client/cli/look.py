@@ -188,7 +188,7 @@ _DFS_KEYS = ("url", "state", "problem", "problem_ms", "bytes", "files", "put_us"
 
 
 def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
-    texts = ("name", "host", "rack", "data_address", "http_address", "state", "version")
+    texts = ("name", "host", "rack", "place", "data_address", "http_address", "state", "version")
     numbers = ("worker", "incarnation", "last_seen_ms", "memory_bytes", "files")
     return {
         **{key: getattr(worker, key) for key in (*numbers, *texts)},
@@ -205,13 +205,13 @@ def drain_of(worker: pb.WorkerInfo) -> dict[str, Any] | None:
 
 
 def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
-    columns = ("#id", "name", "host", "address", "state", "#starts", "#seen", "#files", "#used", "#free")
+    columns = ("#id", "name", "host", "place", "address", "state", "#starts", "#seen", "#files", "#used", "#free")
     screen.print(
         table(
             columns,
             [
                 (
-                    *(one[key] for key in ("worker", "name", "host", "data_address", "state", "incarnation")),
+                    *(one[key] for key in ("worker", "name", "host", "place", "data_address", "state", "incarnation")),
                     f"{in_seconds(one['last_seen_ms'] / 1000)} ago",
                     one["files"],
                     in_bytes(sum(disk["used_bytes"] for disk in one["directories"])),

@@ -248,7 +248,7 @@ class Story(StoryChecks):
         self.world.disk.full = target.root if target is not None else rng.choice(self.world.roots)
 
     def _forget_beside(self, rng: random.Random) -> None:
-        """Forget the shuffle of the file that is on its way, in a thread as the worker does; it waits for the move, unless
+        """Forget the shuffle of the file on its way, in a thread as the worker does; it waits for the move, unless
         that goes to the DFS and is not recorded yet: then nothing of it is where the deletion looks."""
         running = self.world.store.mover._running
         assert running is not None
