@@ -25,6 +25,7 @@ from holdfast.common.dfs.names import (
     parse_instance,
     parse_shuffle,
     shuffle_folder,
+    stored_name,
     worker_folder,
 )
 from holdfast.common.dfs.store import Counts, DfsStore
@@ -36,12 +37,12 @@ from holdfast.worker.core.seats import Seats
 from holdfast.worker.storage.away_health import DfsHealth, DfsWatch
 from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.footers import read_stored_footer
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.layout import Kind
 from holdfast.worker.storage.loans import LentHandle, Loans
-from holdfast.worker.storage.records import TRAILER
 from holdfast.worker.storage.reduce_layout import DataKey, parse_name, sealed_name
-from holdfast.worker.storage.reduce_records import DataRecord, data_footer_bytes, decode_data_footer
+from holdfast.worker.storage.reduce_records import DataRecord
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +159,8 @@ class Away:
 
     def name_of(self, key: DataKey, token: bytes) -> str:
         """The name of a file in the store."""
-        return f"{file_name(self._cluster_id, key.shuffle, self._worker_uid, sealed_name(key))}.{token.hex()}"
+        folder = worker_folder(self._cluster_id, key.shuffle, self._worker_uid)
+        return stored_name(folder, sealed_name(key), token)
 
     def put(self, record: DataRecord, path: Path) -> bytes:
         """Bring a sealed file there, complete and checked when this returns; return the token that its name ends in.
@@ -226,11 +228,8 @@ class Away:
     def footer(self, key: DataKey, token: bytes, size: int) -> DataRecord:
         """The record that a file of this length carries of itself. Raises CorruptError, FileNotFoundError, DfsError."""
         name = self.name_of(key, token)
-        if size < TRAILER.size:
-            raise CorruptError(f"{name} has {size} bytes, less than a footer")
-        length = data_footer_bytes(self.store.read(name, size - TRAILER.size, TRAILER.size), size)
         try:
-            return decode_data_footer(self.store.read(name, size - length, length), key, size)
+            return read_stored_footer(self.store, name, key, size)
         except CorruptError as error:
             raise CorruptError(f"{name}: {error}") from None
 
