@@ -237,7 +237,8 @@ class TiersSection:
     lrfu_attenuation: float = setting(2.0, "lrfu: a read fades by attenuation ^ -step with each later one; 2 or more.")
     high_watermark: Ratio = setting(Ratio(0.95), "A tier used to this share moves its coldest files down.")
     low_watermark: Ratio = setting(
-        Ratio(0.7), "Where that ends. What faster tiers keep free is kept free as well, since theirs comes down."
+        Ratio(0.7),
+        "Where that ends; lower by what faster tiers keep free, if that leaves it below the high one (storage.md).",
     )
     free_ahead: Size = size("0", "What is freed beyond a request that has to free something; 0: no more than needed.")
     align: bool = setting(False, "Swap hot files below with cold ones above. Off: shuffle data is mostly read once.")

@@ -76,8 +76,8 @@ def test_verify_finds_files_that_are_gone_from_the_dfs(moved: DfsWorld) -> None:
 
 
 def test_verify_finds_every_flipped_byte_on_the_dfs(moved: DfsWorld) -> None:
-    """In data, in the footer, at the very end (but for the head of 64 bytes, which nothing reads once a partition file is
-    sealed); a file that was cut is damage as well."""
+    """In data, in the footer, at the very end (but for the head of 64 bytes, which nothing reads once it is sealed); a
+    file that was cut is damage as well."""
     (path, other) = moved.on_dfs()
     whole = path.read_bytes()
     for at in (*range(0, len(whole), max(1, len(whole) // 40)), len(whole) - 1):
