@@ -36,8 +36,8 @@ def verify_directory(path: str, progress: Progress | None = None, config: Config
     """Check a directory; `progress(done bytes, all bytes)` is called after every file. With the configuration of its
     worker its files on the DFS are checked as well; else they are only counted.
 
-    Raises ConfigError if it is in use, is not a storage directory, or if the configuration is that of another cluster or
-    DFS; OSError if it cannot be read at all, DfsError if the DFS cannot.
+    Raises ConfigError if it is in use, is not a storage directory, or if the configuration is that of another cluster
+    or DFS; OSError if it cannot be read at all, DfsError if the DFS cannot.
     """
     offline = open_offline(path)
     store = open_away(offline, config) if config is not None else None
