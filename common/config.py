@@ -266,8 +266,6 @@ class TiersSection:
     def _check_watermarks(self) -> None:
         if not 0 < self.low_watermark < self.high_watermark:
             raise ConfigError("low_watermark must be above 0 and below high_watermark, where moving begins")
-        if self.high_watermark + self.low_watermark <= 1:
-            raise ConfigError("high_watermark and low_watermark must be above 1 together, or no tier ever begins")
         if self.promote and self.promote_quota > self.high_watermark:
             raise ConfigError("promote_quota must be at most high_watermark, or what was moved up is moved down again")
 

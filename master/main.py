@@ -31,6 +31,7 @@ from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import RaftError, RaftNode, RaftSettings
 from holdfast.master.service.admin import Admin
 from holdfast.master.service.dfs_cleaning import DfsCleaner
+from holdfast.master.service.dfs_missing import DfsMissing
 from holdfast.master.service.grpc import serve_grpc
 from holdfast.master.service.handlers import Handlers
 from holdfast.master.service.leader import Leader
@@ -129,6 +130,7 @@ class Server:
         self._reviver = Reviver(self._leader, registry, locations, self._sealing)
         self._mover = Mover(self._leader, registry, locations, self._sealing)
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
+        self._missing = DfsMissing(self._leader) if store is None else None
         self._metrics = Metrics(self._gauges)
         self._handlers = Handlers(
             {
@@ -161,8 +163,9 @@ class Server:
             await self._stopping.wait()
             await self._hand_over()
         finally:
-            if self._cleaner is not None:
-                self._cleaner.close()
+            for watch in (self._cleaner, self._missing):
+                if watch is not None:
+                    watch.close()
             await grpc.stop(0.5)
             await self._http.stop()
             self._node.stop()

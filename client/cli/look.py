@@ -63,15 +63,16 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         document |= {name: getattr(first, name) for name in ("workers", "workers_alive", "applications", "shuffles")}
         if first.workers_alive < first.workers:
             problems.append(f"{first.workers - first.workers_alive} of {counted(first.workers, 'worker')}: lost")
-        problems += await _storage_problems(client)
+        problems += await _storage_problems(client, masters)
     else:
         problems.append("no master leads")
     problems += _differences(masters)
     return document | {"problems": problems, "healthy": not problems}
 
 
-async def _storage_problems(client: ControlClient) -> list[str]:
-    """A sentence for each directory, of the first of them, and for each DFS that living workers cannot use."""
+async def _storage_problems(client: ControlClient, masters: list[dict[str, Any]]) -> list[str]:
+    """A sentence for each directory, of the first of them, for each DFS that living workers cannot use, and for masters
+    that would clean another one, or none."""
     try:
         request = pb.ListWorkersRequest()
         reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=_MASTER_SECONDS_MAX)
@@ -88,7 +89,20 @@ async def _storage_problems(client: ControlClient) -> list[str]:
     for worker in living:
         if worker.HasField("dfs") and worker.dfs.problem:
             failing.setdefault(worker.dfs.url, []).append(worker)
-    return found + [_dfs_problem(url, those, len(living)) for url, those in failing.items()]
+    found += [_dfs_problem(url, those, len(living)) for url, those in failing.items()]
+    used = {worker.dfs.url for worker in living if worker.HasField("dfs")}
+    return found + _uncleaned(used, [one for one in masters if one["reachable"]])
+
+
+def _uncleaned(used: set[str], masters: list[dict[str, Any]]) -> list[str]:
+    """A sentence if masters have another `[dfs] url` than workers, or none: whichever leads is to remove what dead
+    workers left, and cannot there."""
+    wrong = [f"{one['name']} has {one['dfs_url'] or 'none'}" for one in masters if used - {one["dfs_url"]}]
+    told = (
+        f"workers have the [dfs] url {', '.join(sorted(used))}, of the masters {', '.join(wrong)}: what dead workers"
+        " leave there is not removed; set the same [dfs] on all masters"
+    )
+    return [told] if wrong else []
 
 
 def _dfs_problem(url: str, failing: list[pb.WorkerInfo], living: int) -> str:
@@ -130,6 +144,7 @@ def _master(address: str, answer: pb.StatusReply | HoldfastError) -> dict[str, A
         "state_hash": answer.state_hash.hex(),
         "faults": list(answer.faults),
         "version": answer.version,
+        "dfs_url": answer.dfs_url,
     }
 
 

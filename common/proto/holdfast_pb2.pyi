@@ -496,7 +496,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("cluster_id", "name", "role", "term", "leader_http", "commit_index", "applied_index", "snapshot_index", "log_entries", "state_hash", "workers", "workers_alive", "applications", "shuffles", "masters", "faults", "version")
+    __slots__ = ("cluster_id", "name", "role", "term", "leader_http", "commit_index", "applied_index", "snapshot_index", "log_entries", "state_hash", "workers", "workers_alive", "applications", "shuffles", "masters", "faults", "version", "dfs_url")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -514,6 +514,7 @@ class StatusReply(_message.Message):
     MASTERS_FIELD_NUMBER: _ClassVar[int]
     FAULTS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    DFS_URL_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     name: str
     role: str
@@ -531,7 +532,8 @@ class StatusReply(_message.Message):
     masters: _containers.RepeatedCompositeFieldContainer[MasterInfo]
     faults: _containers.RepeatedScalarFieldContainer[str]
     version: str
-    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_http: _Optional[str] = ..., commit_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., snapshot_index: _Optional[int] = ..., log_entries: _Optional[int] = ..., state_hash: _Optional[bytes] = ..., workers: _Optional[int] = ..., workers_alive: _Optional[int] = ..., applications: _Optional[int] = ..., shuffles: _Optional[int] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., faults: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ...) -> None: ...
+    dfs_url: str
+    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_http: _Optional[str] = ..., commit_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., snapshot_index: _Optional[int] = ..., log_entries: _Optional[int] = ..., state_hash: _Optional[bytes] = ..., workers: _Optional[int] = ..., workers_alive: _Optional[int] = ..., applications: _Optional[int] = ..., shuffles: _Optional[int] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., faults: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., dfs_url: _Optional[str] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
     __slots__ = ()

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import struct
 
+from holdfast.common.dfs.urls import parse_url
 from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.version import VERSION
@@ -59,6 +60,7 @@ class Admin:
             masters=self._masters.infos(status, self._leader.serving),
             faults=self._faults(),
             version=VERSION,
+            dfs_url=str(parse_url(config.dfs.url)) if config.dfs.url else "",
         )
 
     async def list_workers(self, request: pb.ListWorkersRequest) -> pb.ListWorkersReply:

@@ -95,10 +95,6 @@ def test_values_and_units():
         ("[tiers]\nlow_watermark = 0.95", "[tiers] low_watermark must be above 0 and below high_watermark"),
         ("[tiers]\nlow_watermark = 0.0", "[tiers] low_watermark must be above 0"),
         ("[tiers]\nhigh_watermark = 1.01", "tiers.high_watermark wants a number from 0.0 to 1.0"),
-        (
-            "[tiers]\nhigh_watermark = 0.6\nlow_watermark = 0.4",
-            "[tiers] high_watermark and low_watermark must be above 1 together",
-        ),
         ("[tiers]\npromote = true\npromote_quota = 0.96", "[tiers] promote_quota must be at most high_watermark"),
         ("[tiers]\nrange = 0", "[tiers] range must be 1 or more"),
         ('[tiers]\nbackoff = "all"', 'tiers.backoff wants one of "any", "directory", not "all"'),
