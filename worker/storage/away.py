@@ -49,6 +49,11 @@ _log = logging.getLogger(__name__)
 #: Chunks of all readers that are in memory or on their way, but for what a fetch is just at that nobody wants now.
 FETCHED_BYTES_MAX = 16 * CHUNK_BYTES
 FETCH_THREADS = 4
+#: What is logged where the store does not let go of a dropped shuffle.
+LEFT = (
+    "files stay on the DFS for now: they are tried again when this worker deletes something else, and else the leading"
+    " master removes them, after [dfs] clean_every and clean_grace (5 and 10 minutes unless set)"
+)
 
 
 class Fetched:
@@ -202,7 +207,7 @@ class Away:
                 self.store.remove_folder(worker_folder(self._cluster_id, shuffle, self._worker_uid))
                 self.store.remove_if_empty(shuffle_folder(self._cluster_id, shuffle))
             except (OSError, HoldfastError) as error:
-                _log.warning("files stay on the DFS for now", extra={"shuffle": str(shuffle), "why": str(error)})
+                _log.warning(LEFT, extra={"shuffle": str(shuffle), "why": str(error)})
                 return
             with self._guard:
                 self._touched.discard(shuffle)

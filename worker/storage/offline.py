@@ -126,7 +126,7 @@ def _read_small(offline: Offline) -> None:
         offline.problems.append((names.STARTS, str(error)))
     try:
         offline.dfs = read_note(offline.root)
-    except OSError as error:
+    except (ConfigError, OSError) as error:
         offline.problems.append((names.DFS, str(error)))
 
 
