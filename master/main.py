@@ -145,7 +145,7 @@ class Server:
             {
                 "Shuffles": Shuffles(self._leader, self._masters, registry, locations, self._sealing, self._reviver),
                 "Registry": registry,
-                "Admin": Admin(self._leader, self._masters),
+                "Admin": Admin(self._leader, self._masters, registry.quotas),
             },
             self._metrics,
         )

@@ -280,9 +280,13 @@ def shuffles(instance: str, limit: int, masters: str, as_json: bool) -> None:
     show(document, as_json, lambda screen: _draw_shuffles(found, reply.total, screen))
 
 
+#: What quotas count.
+_HELD = ("bytes", "files")
+
+
 def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
     keys = ("application", "user", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why")
-    held = ("application_bytes", "application_files")
+    held = [f"{of}_{what}{end}" for of in ("application", "user") for what in _HELD for end in ("", "_limit")]
     return {
         "instance": shuffle.key.instance.hex(),
         "shuffle": shuffle.key.shuffle,
@@ -292,16 +296,26 @@ def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
     }
 
 
+def _held(shuffle: dict[str, Any], of: str) -> str:
+    """What an application or a user holds, and may hold."""
+    size, size_limit, files, files_limit = [shuffle[f"{of}_{what}{end}"] for what in _HELD for end in ("", "_limit")]
+    sizes = in_bytes(size) + (f" of {in_bytes(size_limit)}" if size_limit else "")
+    return f"{sizes} in {f'{files} of {files_limit} files' if files_limit else counted(files, 'file')}"
+
+
 def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> None:
     keys = ("application", "user", "instance", "#shuffle", "#generation", "state", "#maps", "#partitions", "#bytes")
+    users = any(one[f"user_{what}_limit"] for one in found for what in _HELD)
+    of_whom = ("application", "user") if users else ("application",)
     rows = []
     for one in found:
         shown = one | {"instance": one["instance"][:8], "bytes": in_bytes(one["bytes"])}
-        held = f"{in_bytes(one['application_bytes'])} in {counted(one['application_files'], 'file')}"
-        rows.append([*(shown[key.lstrip("#")] for key in keys), held, one["why"]])
-    screen.print(table((*keys, "#application holds", "why"), rows))
+        held = [_held(one, of) for of in of_whom]
+        rows.append([*(shown[key.lstrip("#")] for key in keys), *held, one["why"]])
+    screen.print(table((*keys, *(f"#{of} holds" for of in of_whom), "why"), rows))
     if found:
-        screen.print("application holds: on all workers, second copies counted; quotas are judged by it")
+        allows = escape("on all workers, second copies counted, of what [quota] allows")
+        screen.print(f"{' and '.join(of_whom)} holds: {allows}")
     if total > len(found):
         screen.print(f"{len(found)} of {total} shown; --limit shows more")
 

@@ -595,7 +595,7 @@ class ListShufflesRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ShuffleInfo(_message.Message):
-    __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why", "epochs", "moves", "lost", "application_bytes", "application_files")
+    __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why", "epochs", "moves", "lost", "application_bytes", "application_files", "application_bytes_limit", "application_files_limit", "user_bytes", "user_files", "user_bytes_limit", "user_files_limit")
     KEY_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -612,6 +612,12 @@ class ShuffleInfo(_message.Message):
     LOST_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_BYTES_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FILES_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_BYTES_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FILES_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    USER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    USER_FILES_FIELD_NUMBER: _ClassVar[int]
+    USER_BYTES_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    USER_FILES_LIMIT_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     application: str
     user: str
@@ -628,7 +634,13 @@ class ShuffleInfo(_message.Message):
     lost: int
     application_bytes: int
     application_files: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., application: _Optional[str] = ..., user: _Optional[str] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., why: _Optional[str] = ..., epochs: _Optional[int] = ..., moves: _Optional[int] = ..., lost: _Optional[int] = ..., application_bytes: _Optional[int] = ..., application_files: _Optional[int] = ...) -> None: ...
+    application_bytes_limit: int
+    application_files_limit: int
+    user_bytes: int
+    user_files: int
+    user_bytes_limit: int
+    user_files_limit: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., application: _Optional[str] = ..., user: _Optional[str] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., why: _Optional[str] = ..., epochs: _Optional[int] = ..., moves: _Optional[int] = ..., lost: _Optional[int] = ..., application_bytes: _Optional[int] = ..., application_files: _Optional[int] = ..., application_bytes_limit: _Optional[int] = ..., application_files_limit: _Optional[int] = ..., user_bytes: _Optional[int] = ..., user_files: _Optional[int] = ..., user_bytes_limit: _Optional[int] = ..., user_files_limit: _Optional[int] = ...) -> None: ...
 
 class ListShufflesReply(_message.Message):
     __slots__ = ("shuffles", "total")

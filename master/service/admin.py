@@ -14,10 +14,12 @@ from holdfast.master.core import commands as cmd
 from holdfast.master.core.moves import moved_count
 from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
 from holdfast.master.core.state import Below, State, Tables
+from holdfast.master.core.usage import Held
 from holdfast.master.machine import snapshot
 from holdfast.master.raft import RaftStatus
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.masters import Masters
+from holdfast.master.service.quotas import Quotas
 
 _LIMIT_DEFAULT, _LIMIT_MAX = 1_000, 10_000
 _U32 = struct.Struct("<I")
@@ -29,8 +31,9 @@ _LOOKS = 5
 class Admin:
     """Handlers of the service Admin."""
 
-    def __init__(self, leader: Leader, masters: Masters) -> None:
+    def __init__(self, leader: Leader, masters: Masters, quotas: Quotas) -> None:
         self._leader = leader
+        self._quotas = quotas
         self._masters = masters
         self._hashed: tuple[int, bytes] = (-1, b"")
 
@@ -72,7 +75,7 @@ class Admin:
         """Return shuffles of one application or of all, at most `limit`, and how many there are."""
         limit = min(request.limit or _LIMIT_DEFAULT, _LIMIT_MAX)
 
-        def read(state: State) -> tuple[list[Shuffle], int, dict[bytes, Application]]:
+        def read(state: State) -> tuple[list[Shuffle], int, dict[bytes, Application], dict[bytes, str]]:
             if request.instance:
                 below = state.below.get(request.instance, Below())
                 found = list(itertools.islice(below.shuffles.values(), limit))
@@ -80,10 +83,13 @@ class Admin:
             else:
                 found = list(itertools.islice(state.every_shuffle(), limit))
                 total = state.shuffle_count
-            return found, total, {each.key.instance: state.applications[each.key.instance] for each in found}
+            users = {each.instance: each.user for each in state.applications.values()} if counted else {}
+            return found, total, {each.key.instance: state.applications[each.key.instance] for each in found}, users
 
-        shuffles, total, applications = await self._leader.confirmed(read)
-        infos = [self._shuffle(shuffle, applications[shuffle.key.instance]) for shuffle in shuffles]
+        counted = self._quotas.counts_users
+        shuffles, total, applications, users = await self._leader.confirmed(read)
+        by_user = self._by_user(users)
+        infos = [self._shuffle(shuffle, applications[shuffle.key.instance], by_user) for shuffle in shuffles]
         return pb.ListShufflesReply(shuffles=infos, total=total)
 
     async def forget(self, request: pb.ForgetRequest) -> pb.ForgetReply:
@@ -140,9 +146,17 @@ class Admin:
             )
         return info
 
-    def _shuffle(self, shuffle: Shuffle, application: Application) -> pb.ShuffleInfo:
+    def _by_user(self, users: dict[bytes, str]) -> dict[str, Held]:
+        """What all applications of each user hold together, as quotas judge it; `users` by instance."""
+        by_user: dict[str, Held] = {}
+        for instance, user in users.items():
+            by_user[user] = by_user.get(user, Held()).plus(self._leader.usage.of(instance))
+        return by_user
+
+    def _shuffle(self, shuffle: Shuffle, application: Application, by_user: dict[str, Held]) -> pb.ShuffleInfo:
         key, moves = shuffle.key, moved_count(shuffle.moves)
-        held = self._leader.usage.of(key.instance)
+        held, limits = self._leader.usage.of(key.instance), self._quotas.of_application()
+        of_user, user_limits = by_user.get(application.user, Held()), self._quotas.of_user(application.user)
         return pb.ShuffleInfo(
             key=pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation),
             application=application.name,
@@ -160,6 +174,12 @@ class Admin:
             lost=shuffle.lost,
             application_bytes=held.size_bytes,
             application_files=held.files,
+            application_bytes_limit=limits.size_bytes,
+            application_files_limit=limits.files,
+            user_bytes=of_user.size_bytes,
+            user_files=of_user.files,
+            user_bytes_limit=user_limits.size_bytes,
+            user_files_limit=user_limits.files,
         )
 
     def _why(self, application: Application) -> str:

@@ -128,7 +128,11 @@ class SimMaster:
         reviver = Reviver(self.leader, registry, locations, self.sealing)
         self.mover = Mover(self.leader, registry, locations, self.sealing)
         shuffles = Shuffles(self.leader, masters, registry, locations, self.sealing, reviver)
-        self._services = {"Shuffles": shuffles, "Registry": registry, "Admin": Admin(self.leader, masters)}
+        self._services = {
+            "Shuffles": shuffles,
+            "Registry": registry,
+            "Admin": Admin(self.leader, masters, registry.quotas),
+        }
         node.catch_up()
 
     def _failed(self, error: BaseException) -> None:

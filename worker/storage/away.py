@@ -51,8 +51,8 @@ FETCHED_BYTES_MAX = 16 * CHUNK_BYTES
 FETCH_THREADS = 4
 #: What is logged where the store does not let go of a dropped shuffle.
 LEFT = (
-    "files stay on the DFS for now: they are tried again when this worker deletes something else, and else the leading"
-    " master removes them, after [dfs] clean_every and clean_grace (5 and 10 minutes unless set)"
+    "files stay on the DFS for now: they are tried again every 10 s while this worker has other shuffles, and else the"
+    " leading master removes them, after [dfs] clean_every and clean_grace (5 and 10 minutes unless set)"
 )
 
 

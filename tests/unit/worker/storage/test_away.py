@@ -217,7 +217,7 @@ def test_files_of_a_deleted_shuffle_are_not_kept_open(tmp_path: Path, removed_he
 
 
 def test_files_that_the_dfs_does_not_let_go_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Who removes them, and when, is logged; this worker does when it next deletes something."""
+    """Who removes them, and when, is logged; this worker does with the next look for dropped shuffles."""
     world = DfsWorld(tmp_path)
     world.move_all()
     world.url.rename(tmp_path / "away")
