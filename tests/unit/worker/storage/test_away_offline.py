@@ -110,7 +110,8 @@ def test_inspect_tells_what_is_on_the_dfs(moved: DfsWorld) -> None:
     names = {str(path.relative_to(moved.url)): path.stat().st_size for path in moved.on_dfs()}
     assert {one.path: one.file_bytes for one in shuffle.data_files} == names
     assert {one.path for one in shuffle.epochs} == set(names)
-    assert all(one.dfs for one in (*shuffle.epochs, *shuffle.data_files))
+    assert all(one.dfs for one in shuffle.epochs)
+    assert all(one.dfs for one in shuffle.data_files)
     assert (report.dfs_files, report.dfs_bytes) == (2, sum(names.values()))
     assert report.dfs_url == f"file://{moved.url}"
     assert report.problems == []
