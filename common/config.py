@@ -37,6 +37,8 @@ ENVIRONMENT_PREFIX = "HOLDFAST"
 _MIB = 1 << 20
 #: A push log and the index leave room for little else in less.
 CAPACITY_BYTES_LEAST = 16 * _MIB
+#: How many masters a cluster may have.
+PEERS = (1, 3)
 #: Errors of a directory that a worker counts at most.
 ERRORS_MAX = 1_000
 
@@ -71,13 +73,23 @@ class MasterSection:
     )
     http_port: Port = setting(Port(7070), "HTTP: what endpoints name. 0 lets the system choose.")
     grpc_port: Port = setting(Port(7071), "gRPC; clients learn it over HTTP. 0 lets the system choose.")
-    directory: str = setting("", "Directory for the journal and the snapshots. Needed.")
+    directory: str = setting("", "Directory for the journal and the snapshots, absolute. Needed.")
     peers: tuple[Peer, ...] = setting((), "All masters of the cluster, this one included. One or three; needed.")
 
     def __post_init__(self) -> None:
         names = [peer.name for peer in self.peers]
         if len(set(names)) < len(names):
             raise ConfigError(f"names a peer twice: {', '.join(sorted(names))}")
+        if len(names) not in (0, *PEERS):
+            raise ConfigError(
+                f"has {len(names)} peers, and wants one or three: two bear no failure more than one, and five are not"
+                " tried"
+            )
+        if self.directory and not self.directory.startswith("/"):
+            raise ConfigError(
+                f"directory must be absolute, as in /var/lib/holdfast/m1, not {settings.shown(self.directory)}: "
+                "a master may be started from anywhere, and would begin anew there"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +184,9 @@ class WorkerSection:
 class DfsSection:
     """The store of the DFS tier: the same on workers, which put sealed files there, and on masters, which clean it."""
 
-    url: str = setting("", "/path, s3://bucket/prefix or hdfs://host:port/path. Empty: there is no DFS tier.")
+    url: str = setting(
+        "", "/path (none of worker.directories), s3://bucket/prefix or hdfs://host:port/path. Empty: no DFS tier."
+    )
     endpoint: str = setting("", "S3: where it is served, as in http://host:9000. Empty: AWS_ENDPOINT_URL, or Amazon's.")
     region: str = setting("", "S3: the region. Empty: as the AWS environment says.")
     access_key: str = setting("", "S3: id of the key. Empty: credentials as AWS tools find them (AWS_… and so on).")
@@ -240,7 +254,8 @@ class TiersSection:
     lrfu_attenuation: float = setting(2.0, "lrfu: a read fades by attenuation ^ -step with each later one; 2 or more.")
     high_watermark: Ratio = setting(Ratio(0.95), "A tier used to this share moves its coldest files down.")
     low_watermark: Ratio = setting(
-        Ratio(0.7), "Where that ends. What faster tiers keep free is kept free as well, since theirs comes down."
+        Ratio(0.7),
+        "Where that ends; lower by what faster tiers keep free, if that leaves it below the high one (storage.md).",
     )
     free_ahead: Size = size("0", "What is freed beyond a request that has to free something; 0: no more than needed.")
     align: bool = setting(False, "Swap hot files below with cold ones above. Off: shuffle data is mostly read once.")
@@ -268,8 +283,6 @@ class TiersSection:
     def _check_watermarks(self) -> None:
         if not 0 < self.low_watermark < self.high_watermark:
             raise ConfigError("low_watermark must be above 0 and below high_watermark, where moving begins")
-        if self.high_watermark + self.low_watermark <= 1:
-            raise ConfigError("high_watermark and low_watermark must be above 1 together, or no tier ever begins")
         if self.promote and self.promote_quota > self.high_watermark:
             raise ConfigError("promote_quota must be at most high_watermark, or what was moved up is moved down again")
 
@@ -475,6 +488,11 @@ def parse(text: str, environ: Mapping[str, str] | None = None, source: str = "co
     return settings.parse(Config, text, environ or {}, ENVIRONMENT_PREFIX, source)
 
 
+def place(text: str, environ: Mapping[str, str], source: str, section: str, key: str) -> str:
+    """Where a key of a text that `parse` takes is written, as its errors tell it: the line, or the variable."""
+    return settings.place(Config, text, environ, ENVIRONMENT_PREFIX, source, (section, key))
+
+
 def from_tables(tables: Mapping[str, object], source: str = "settings") -> Config:
     """Read sections given as mappings, such as the `settings` of a local cluster; values as they stand in TOML."""
     return settings.from_tables(Config, tables, source)
@@ -491,9 +509,22 @@ def require_master(config: Config) -> Peer:
     _need(config.master.peers, "master.peers", 'the masters, such as [{ name = "m1", raft = "…", http = "…" }]')
     for peer in config.master.peers:
         if peer.name == config.master.name:
+            _check_http(config.master, peer)
             return peer
     names = ", ".join(peer.name for peer in config.master.peers)
     raise ConfigError(f'master.name is "{config.master.name}", which is not among the peers: {names}')
+
+
+def _check_http(section: MasterSection, own: Peer) -> None:
+    """Raise ConfigError if clients would be sent to a port of this machine where nobody listens. Behind another name or
+    address anything may stand that leads here."""
+    host, _, port = str(own.http).rpartition(":")
+    here = host == "localhost" or host.startswith("127.") or host.strip("[]") in ("::1", section.bind)
+    if here and section.http_port and int(port) != section.http_port:
+        raise ConfigError(
+            f'master.http_port is {section.http_port}, and among the peers {own.name} has http = "{own.http}", where'
+            " clients are sent: give both the same port"
+        )
 
 
 def require_worker(config: Config) -> None:

@@ -110,6 +110,12 @@ def parse(kind: type[T], text: str, environ: Mapping[str, str], prefix: str, sou
     return value
 
 
+def place(kind: type[object], text: str, environ: Mapping[str, str], prefix: str, source: str, path: Path) -> str:
+    """Where a key of a text that `parse` takes is written, as its errors tell it."""
+    variables = _override(kind, tomllib.loads(text), environ, prefix, [])
+    return _place(path, _lines_of(text), variables, source)
+
+
 def from_tables(kind: type[T], tables: Mapping[str, object], source: str) -> T:
     """Read sections given as mappings, each value as it would stand in TOML. Raises ConfigError like `parse`."""
     problems: list[tuple[Path, str]] = []
@@ -361,7 +367,10 @@ def _override(
             if key not in hints:
                 problems.append((path, _unknown(key, (section,), hints)))
             elif isinstance(table, dict):
-                table[key] = _from_variable(hints[key], environ[variable], path, problems)
+                before = len(problems)
+                value = _from_variable(hints[key], environ[variable], path, problems)
+                if len(problems) == before:
+                    table[key] = value
     return variables
 
 

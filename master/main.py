@@ -28,9 +28,10 @@ from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.common.net.log import set_up_logging
 from holdfast.master.http import MasterHttp
 from holdfast.master.machine.machine import Machine
-from holdfast.master.raft import RaftError, RaftNode, RaftSettings
+from holdfast.master.raft import TAKEN, RaftError, RaftNode, RaftSettings, SettingsRefused
 from holdfast.master.service.admin import Admin
 from holdfast.master.service.dfs_cleaning import DfsCleaner
+from holdfast.master.service.dfs_missing import DfsMissing
 from holdfast.master.service.explaining import Explainer
 from holdfast.master.service.fleet import Fleet
 from holdfast.master.service.grpc import serve_grpc
@@ -64,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _refuse("start Python without -O; the masters' checks are assertions")
     try:
         config = _load(options.config)
-        own = configuration.require_master(config)
+        own = _own(config, options.config)
         secret = _secret(config)
         store = DfsStore(config.dfs, config.cluster.id) if config.dfs.url else None
     except ConfigError as error:
@@ -74,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     gc.set_threshold(*_COLLECT)
     try:
         asyncio.run(_run(config, own, secret, store, lambda: _load(options.config)))
-    except ConfigError as error:
+    except (ConfigError, SettingsRefused) as error:
         return _refuse(str(error))
     except (RaftError, OSError) as error:
         log.error("cannot serve", extra={"why": str(error)})
@@ -83,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _refuse(why: str) -> int:
-    sys.stderr.write(f"holdfast master: {why}\n")
+    sys.stderr.writelines(f"holdfast master: {line}\n" for line in why.splitlines())
     return 2
 
 
@@ -93,6 +94,13 @@ def _load(path: Path) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the configuration {path}: {error}") from error
     return configuration.parse(text, os.environ, str(path))
+
+
+def _own(config: Config, path: Path) -> configuration.Peer:
+    try:
+        return configuration.require_master(config)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def _secret(config: Config) -> bytes:
@@ -142,6 +150,7 @@ class Server:
         self._reviver = Reviver(self._leader, fleet, locations, self._sealing)
         self._mover = Mover(self._leader, fleet, locations, self._sealing)
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
+        self._missing = DfsMissing(self._leader) if store is None else None
         self._metrics = Metrics(self._gauges)
         self._handlers = Handlers(
             {
@@ -152,8 +161,8 @@ class Server:
                 "Admin": Admin(
                     self._leader,
                     self._masters,
+                    registry,
                     fleet,
-                    registry.draining,
                     Explainer(self._leader, fleet, locations),
                     load,
                 ),
@@ -171,20 +180,25 @@ class Server:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Serve until told to stop. Raises what broke."""
+        """Serve until told to stop. Raises ConfigError if a port is taken, and what broke."""
         bind = self._config.master.bind
         host = configuration.advertised(bind, self._config.master.address, socket.gethostname())
-        grpc, grpc_port = await serve_grpc(self._handlers, f"{bind}:{self._config.master.grpc_port}")
+        try:
+            http_port = await self._http.start(bind, self._config.master.http_port)
+            grpc, grpc_port = await serve_grpc(self._handlers, f"{bind}:{self._config.master.grpc_port}")
+        except OSError as error:
+            raise ConfigError(f"{error}: {TAKEN}") from error
         self._masters.grpc = f"{host}:{grpc_port}"
-        self._masters.http = f"{host}:{await self._http.start(bind, self._config.master.http_port)}"
+        self._masters.http = f"{host}:{http_port}"
         self._node.start()
         self._say_ready()
         try:
             await self._stopping.wait()
             await self._hand_over()
         finally:
-            if self._cleaner is not None:
-                self._cleaner.close()
+            for watch in (self._cleaner, self._missing):
+                if watch is not None:
+                    watch.close()
             await grpc.stop(0.5)
             await self._http.stop()
             self._node.stop()

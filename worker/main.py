@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.common.config import Config, parse, require_worker
+from holdfast.common.config import Config, parse, place, require_worker
+from holdfast.common.dfs.urls import Kind, parse_url
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.worker.core.health import Limits
@@ -32,18 +33,22 @@ def main(arguments: list[str] | None = None) -> None:
     path: Path = parser.parse_args(arguments).config
     raise_descriptor_limit()
     try:
-        config = parse(path.read_text(encoding="utf-8"), environ=os.environ, source=str(path))
+        text = path.read_text(encoding="utf-8")
+        config = parse(text, environ=os.environ, source=str(path))
         require_worker(config)
-        pending = prepare(_store_settings(config))
+        source = place(text, os.environ, str(path), "worker", "directories")
+        pending = prepare(_store_settings(config, source))
         from holdfast.worker.server.process import run
 
         run(config, pending)
     except (ConfigError, OSError) as error:
-        sys.stderr.write(f"holdfast worker: {error}\n")
+        sys.stderr.writelines(f"holdfast worker: {line}\n" for line in str(error).splitlines())
         sys.exit(2)
 
 
-def _store_settings(config: Config) -> StoreSettings:
+def _store_settings(config: Config, source: str) -> StoreSettings:
+    """`source` is where worker.directories is written."""
+    dfs = parse_url(config.dfs.url) if config.dfs.url else None
     directories = tuple(
         DirectorySettings(path=found.path, tier=found.tier, capacity_bytes=int(found.capacity))
         for found in config.worker.directories
@@ -62,13 +67,14 @@ def _store_settings(config: Config) -> StoreSettings:
         health=health,
         average_ns=checks.average_window.ns,
         tiers=config.tiers,
+        dfs_folder=dfs.path if dfs is not None and dfs.kind is Kind.LOCAL else "",
+        source=source,
         open_away=partial(_open_away, config) if config.dfs.url else None,
     )
 
 
 def _open_away(config: Config, uid: bytes) -> Away:
     from holdfast.common.dfs.store import DfsStore
-    from holdfast.common.dfs.urls import parse_url
     from holdfast.worker.storage.away import Away
 
     return Away(

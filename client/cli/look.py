@@ -65,15 +65,16 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         document |= {name: getattr(first, name) for name in ("workers", "workers_alive", "applications", "shuffles")}
         if first.workers_alive < first.workers:
             problems.append(f"{first.workers - first.workers_alive} of {counted(first.workers, 'worker')}: lost")
-        problems += await _storage_problems(client)
+        problems += await _storage_problems(client, masters)
     else:
         problems.append("no master leads")
     problems += _differences(masters)
     return document | {"problems": problems, "healthy": not problems}
 
 
-async def _storage_problems(client: ControlClient) -> list[str]:
-    """A sentence for each directory, of the first of them, and for each DFS that living workers cannot use."""
+async def _storage_problems(client: ControlClient, masters: list[dict[str, Any]]) -> list[str]:
+    """A sentence for each directory, of the first of them, for each DFS that living workers cannot use, and for masters
+    that would clean another one, or none."""
     try:
         request = pb.ListWorkersRequest()
         reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=_MASTER_SECONDS_MAX)
@@ -90,7 +91,20 @@ async def _storage_problems(client: ControlClient) -> list[str]:
     for worker in living:
         if worker.HasField("dfs") and worker.dfs.problem:
             failing.setdefault(worker.dfs.url, []).append(worker)
-    return found + [_dfs_problem(url, those, len(living)) for url, those in failing.items()]
+    found += [_dfs_problem(url, those, len(living)) for url, those in failing.items()]
+    used = {worker.dfs.url for worker in living if worker.HasField("dfs")}
+    return found + _uncleaned(used, [one for one in masters if one["reachable"]])
+
+
+def _uncleaned(used: set[str], masters: list[dict[str, Any]]) -> list[str]:
+    """A sentence if masters have another `[dfs] url` than workers, or none: whichever leads is to remove what dead
+    workers left, and cannot there."""
+    wrong = [f"{one['name']} has {one['dfs_url'] or 'none'}" for one in masters if used - {one["dfs_url"]}]
+    told = (
+        f"workers have the [dfs] url {', '.join(sorted(used))}, of the masters {', '.join(wrong)}: what dead workers"
+        " leave there is not removed; set the same [dfs] on all masters"
+    )
+    return [told] if wrong else []
 
 
 def _dfs_problem(url: str, failing: list[pb.WorkerInfo], living: int) -> str:
@@ -135,6 +149,7 @@ def _master(address: str, answer: pb.StatusReply | HoldfastError) -> dict[str, A
         "state_hash": answer.state_hash.hex(),
         "faults": list(answer.faults),
         "version": answer.version,
+        "dfs_url": answer.dfs_url,
     }
 
 
@@ -281,9 +296,13 @@ def shuffles(instance: str, limit: int, masters: str, as_json: bool) -> None:
     show(document, as_json, lambda screen: _draw_shuffles(found, reply.total, screen))
 
 
+#: What quotas count.
+_HELD = ("bytes", "files")
+
+
 def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
     keys = ("application", "user", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why")
-    held = ("application_bytes", "application_files")
+    held = [f"{of}_{what}{end}" for of in ("application", "user") for what in _HELD for end in ("", "_limit")]
     return {
         "instance": shuffle.key.instance.hex(),
         "shuffle": shuffle.key.shuffle,
@@ -293,16 +312,26 @@ def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
     }
 
 
+def _held(shuffle: dict[str, Any], of: str) -> str:
+    """What an application or a user holds, and may hold."""
+    size, size_limit, files, files_limit = [shuffle[f"{of}_{what}{end}"] for what in _HELD for end in ("", "_limit")]
+    sizes = in_bytes(size) + (f" of {in_bytes(size_limit)}" if size_limit else "")
+    return f"{sizes} in {f'{files} of {files_limit} files' if files_limit else counted(files, 'file')}"
+
+
 def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> None:
     keys = ("application", "user", "instance", "#shuffle", "#generation", "state", "#maps", "#partitions", "#bytes")
+    users = any(one[f"user_{what}_limit"] for one in found for what in _HELD)
+    of_whom = ("application", "user") if users else ("application",)
     rows = []
     for one in found:
         shown = one | {"instance": one["instance"][:8], "bytes": in_bytes(one["bytes"])}
-        held = f"{in_bytes(one['application_bytes'])} in {counted(one['application_files'], 'file')}"
-        rows.append([*(shown[key.lstrip("#")] for key in keys), held, one["why"]])
-    screen.print(table((*keys, "#application holds", "why"), rows))
+        held = [_held(one, of) for of in of_whom]
+        rows.append([*(shown[key.lstrip("#")] for key in keys), *held, one["why"]])
+    screen.print(table((*keys, *(f"#{of} holds" for of in of_whom), "why"), rows))
     if found:
-        screen.print("application holds: on all workers, second copies counted; quotas are judged by it")
+        allows = escape("on all workers, second copies counted, of what [quota] allows")
+        screen.print(f"{' and '.join(of_whom)} holds: {allows}")
     if total > len(found):
         screen.print(f"{len(found)} of {total} shown; --limit shows more")
 

@@ -6,12 +6,14 @@ The only commands that import the worker, and only its storage library.
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.client.cli.output import console, json_option, show, table
+from holdfast.common.config import Config, parse
 from holdfast.common.errors import ConfigError
 from holdfast.common.sizes import in_bytes
 
@@ -40,13 +42,21 @@ def inspect(directory: Path, files: bool, as_json: bool) -> int:
 
 @click.command()
 @_directory
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="The worker's TOML file: check the files on its DFS as well.",
+)
 @json_option
-def verify(directory: Path, as_json: bool) -> int:
+def verify(directory: Path, file: Path | None, as_json: bool) -> int:
     """Check every byte of the storage directory DIR of a stopped worker. Exit 1 if something is damaged.
 
-    A finding is DAMAGE in bytes that something refers to, HARMLESS in bytes that nothing refers to.
+    A finding is DAMAGE in bytes that something refers to, HARMLESS in bytes that nothing refers to. Files that were
+    moved from DIR to the DFS are only looked at with --config; without it they are counted, and the last line says so.
     """
     _need(directory)
+    config = _config(file) if file is not None else None
     from rich.progress import Progress
 
     from holdfast.worker.storage.verify import verify_directory
@@ -54,7 +64,9 @@ def verify(directory: Path, as_json: bool) -> int:
     screen = console(stderr=True)
     with Progress(console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(f"verify {directory}", total=None)
-        report = verify_directory(str(directory), lambda done, total: bar.update(task, completed=done, total=total))
+        report = verify_directory(
+            str(directory), lambda done, total: bar.update(task, completed=done, total=total), config
+        )
     document = _plain(report)
     document["good"] = not any(finding["severity"] == "DAMAGE" for finding in document["findings"])
     show(document, as_json, lambda screen: _draw_verify(document, screen))
@@ -64,6 +76,13 @@ def verify(directory: Path, as_json: bool) -> int:
 def _need(directory: Path) -> None:
     if not directory.is_dir():
         raise ConfigError(f"there is no directory {directory}: give one of the worker's storage directories")
+
+
+def _config(file: Path) -> Config:
+    try:
+        return parse(file.read_text(encoding="utf-8"), environ=os.environ, source=str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}: give --config the worker's TOML file") from None
 
 
 def _plain(value: Any) -> Any:
@@ -87,6 +106,13 @@ def _draw_fields(document: dict[str, Any], screen: Console) -> None:
             screen.print(f"{key.removesuffix('_bytes').replace('_', ' '):<17} {shown}")
 
 
+def _without_dfs(document: dict[str, Any]) -> dict[str, Any]:
+    """Without the lines on a DFS that nothing of the directory is on."""
+    if document["dfs_files"]:
+        return document
+    return {key: value for key, value in document.items() if not key.startswith("dfs_")}
+
+
 #: What --files lists of every shuffle, and which columns: files of MAP, epochs and sealed files of REDUCE partitions.
 _LISTS = {
     "files": (
@@ -101,17 +127,18 @@ _LISTS = {
         "ack",
         "problem",
     ),
-    "epochs": ("path", "state", "#partition", "#epoch", "#batches", "#size_bytes", "ack"),
-    "data_files": ("path", "kind", "#file_bytes", "indexed", "problem"),
+    "epochs": ("path", "state", "dfs", "#partition", "#epoch", "#batches", "#size_bytes", "ack"),
+    "data_files": ("path", "kind", "dfs", "#file_bytes", "indexed", "problem"),
 }
 
 
 def _shuffle_row(shuffle: dict[str, Any]) -> tuple[object, ...]:
-    """One shuffle: its MAP files, its REDUCE epochs by state, and what all of it takes on the disk."""
+    """One shuffle: its MAP files, its REDUCE epochs by state, what all of it takes on the disk, and on the DFS."""
     files, epochs, data_files = shuffle["files"], shuffle["epochs"], shuffle["data_files"]
     sealed = sum(one["state"] == "sealed" for one in files)
     states = [one["state"] for one in epochs]
-    stored = sum(one["file_bytes"] for one in (*files, *data_files))
+    away = sum(one["file_bytes"] for one in data_files if one["dfs"])
+    stored = sum(one["file_bytes"] for one in (*files, *data_files)) - away
     stored += sum(one["size_bytes"] for one in epochs if one["state"] == "open")
     return (
         f"{shuffle['instance']}/{shuffle['shuffle']}.{shuffle['generation']}",
@@ -123,11 +150,12 @@ def _shuffle_row(shuffle: dict[str, Any]) -> tuple[object, ...]:
         sum(one["kind"] == "pack" for one in data_files),
         sum(one["batches"] for one in (*files, *epochs)),
         in_bytes(stored),
+        in_bytes(away) if away else "",
     )
 
 
 def _draw_inspect(document: dict[str, Any], files: bool, screen: Console) -> None:
-    _draw_fields(document, screen)
+    _draw_fields(_without_dfs(document), screen)
     columns = (
         "shuffle",
         "#map files",
@@ -138,6 +166,7 @@ def _draw_inspect(document: dict[str, Any], files: bool, screen: Console) -> Non
         "#packs",
         "#batches",
         "#bytes",
+        "#on the DFS",
     )
     screen.print(table(columns, [_shuffle_row(shuffle) for shuffle in document["shuffles"]]))
     if files:
@@ -153,11 +182,24 @@ def _draw_inspect(document: dict[str, Any], files: bool, screen: Console) -> Non
 
 
 def _draw_verify(document: dict[str, Any], screen: Console) -> None:
-    _draw_fields({key: value for key, value in document.items() if key != "good"}, screen)
+    _draw_fields(_without_dfs({key: value for key, value in document.items() if key != "good"}), screen)
     for finding in document["findings"]:
         colour = "red" if finding["severity"] == "DAMAGE" else "yellow"
         numbers = [f"{key} {finding[key]}" for key in ("region", "partition", "offset") if finding[key] is not None]
         place = ", ".join([finding["path"], *numbers])
         screen.print(f"[bold {colour}]{finding['severity']}[/] {place}: {finding['message']}", soft_wrap=True)
-    good = "[bold green]good[/]: every byte that something refers to is as it was written"
-    screen.print(good if document["good"] else "[bold red]damaged[/]")
+    screen.print(_verdict(document), soft_wrap=True)
+
+
+def _verdict(document: dict[str, Any]) -> str:
+    """The last line: what was seen, and what was not looked at."""
+    unchecked = document["dfs_unchecked"]
+    rest = (
+        f"{unchecked} files on the DFS ({document['dfs_epochs']} epochs, {in_bytes(document['dfs_bytes'])}) were not"
+        " looked at: give --config FILE, that of the worker, to check them too"
+    )
+    if not document["good"]:
+        return f"[bold red]damaged[/]{f'; {rest}' if unchecked else ''}"
+    if unchecked:
+        return f"[bold yellow]good as far as was looked[/]: every byte in the directory is as it was written; {rest}"
+    return "[bold green]good[/]: every byte that something refers to is as it was written"

@@ -436,7 +436,8 @@ class Fetch(Generic[K]):
 
     def _cannot_read(self, worker: WorkerId, waited_ns: int) -> HoldfastError:
         name, cause = next((self._name(file), file.cause) for file in self._files.values() if worker in file.copies)
-        text = f"{name} is not lost, but worker {worker} could not read it for {waited_ns // 10**9} s: {cause}"
+        waited = f"for {waited_ns // 10**9} s (DISK_FAILED)"
+        text = f"{name} is not lost, but worker {worker} could not read it {waited}: {cause}"
         return GiveUpError(text, status=Status.DISK_FAILED)
 
     def _out_of_reach(self, worker: WorkerId, waited_ns: int) -> HoldfastError:

@@ -111,7 +111,8 @@ class Revivals:
         waits = self._asked or self._pausing
         if self._hungry and self._starved_ns >= self._grace_ns and not waits:
             why = self._room or f"{self.cause}. See `holdfast workers`."
-            return f"waited {self._starved_ns / 1e9:.0f} s for room for {len(self._refused)} partitions. {why}"
+            waited = f"waited {self._starved_ns / 1e9:.0f} s for room for {len(self._refused)} partitions. {why}"
+            return f"{waited} (NO_ROOM; how long is waited: no_room_grace of the session)"
         rounds, partition = max(((self._rounds.get(each, 0), each) for each in self._refused), default=(0, None))
         if partition is None or rounds < self._revives_max or self._asked:
             return ""

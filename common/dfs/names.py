@@ -79,6 +79,11 @@ def file_name(cluster: str, key: ShuffleKey, worker: bytes, file: str) -> str:
     return f"{worker_folder(cluster, key, worker)}/{file}"
 
 
+def stored_name(folder: str, file: str, token: bytes) -> str:
+    """The name under which a file of this worker folder is stored."""
+    return f"{folder}/{file}.{token.hex()}"
+
+
 def parse(name: str) -> ObjectName | None:
     """Take apart the name of a stored file; None for what is no whole file of ours."""
     parts = name.split("/")

@@ -117,7 +117,7 @@ class DfsStore:
         Whoever knows of files in the store passes False: a store without marker is then a wrong one, or not mounted.
         """
         name = names.marker(self._cluster)
-        if self._attempt(f"look for {name}", lambda: self._info(name)) is not None:
+        if self._is_marked():
             return
         if not may_create:
             raise self.not_ours()
@@ -144,9 +144,14 @@ class DfsStore:
     def _look_for_marker(self) -> bool:
         if self._filesystem.get_file_info(self._at(names.marker(self._cluster))).is_file:
             return True
-        if self._url.kind is Kind.LOCAL:
-            os.stat(self._url.base)  # one that is not mounted is no new one
+        base = self._url.base
+        if self._url.kind is Kind.LOCAL and not os.path.isdir(base):  # one that is not mounted is no new one
+            raise FileNotFoundError(f"the folder {base} is not there: not mounted, or moved")
         return False
+
+    def _is_marked(self) -> bool:
+        """The same, tried again while that may help; whoever asks, the words are the same."""
+        return self._attempt("look for the marker", lambda: self._call(self._look_for_marker))
 
     def not_ours(self) -> DfsError:
         """The error of a store without marker."""
@@ -351,8 +356,7 @@ class DfsStore:
 
     def _check_ours(self) -> None:
         """Raise DfsError unless the marker is there: nothing was found, and that must mean something."""
-        marker = names.marker(self._cluster)
-        if self._attempt(f"look for {marker}", lambda: self._info(marker)) is None:
+        if not self._is_marked():
             raise self.not_ours()
 
     def _closed_error(self) -> DfsError:

@@ -51,7 +51,7 @@ class DfsUrl:
 _WANTED = "wants /path, file:///path, s3://bucket/prefix or hdfs://host:port/path"
 _URL = re.compile(r"([a-z0-9]+)://([^/?#]*)((?:/[^?#]*)?)")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,62}")
-_HARMLESS = re.compile(r"([A-Za-z0-9]+://)?[^@?#:]*(:\d{1,5})?(/[^@?#:]*)?")
+_HARMLESS = re.compile(r"(?:[A-Za-z0-9]+://|(?:s3a?|hdfs|file):/?)?[^@?#:]*(:\d{1,5})?(/[^@?#:]*)?")
 _HOST = re.compile(r"[A-Za-z0-9._-]+(:\d{1,5})?")
 
 

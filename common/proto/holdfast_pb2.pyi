@@ -516,7 +516,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("cluster_id", "name", "role", "term", "leader_http", "commit_index", "applied_index", "snapshot_index", "log_entries", "state_hash", "workers", "workers_alive", "applications", "shuffles", "masters", "faults", "version")
+    __slots__ = ("cluster_id", "name", "role", "term", "leader_http", "commit_index", "applied_index", "snapshot_index", "log_entries", "state_hash", "workers", "workers_alive", "applications", "shuffles", "masters", "faults", "version", "dfs_url")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -534,6 +534,7 @@ class StatusReply(_message.Message):
     MASTERS_FIELD_NUMBER: _ClassVar[int]
     FAULTS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    DFS_URL_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     name: str
     role: str
@@ -551,7 +552,8 @@ class StatusReply(_message.Message):
     masters: _containers.RepeatedCompositeFieldContainer[MasterInfo]
     faults: _containers.RepeatedScalarFieldContainer[str]
     version: str
-    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_http: _Optional[str] = ..., commit_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., snapshot_index: _Optional[int] = ..., log_entries: _Optional[int] = ..., state_hash: _Optional[bytes] = ..., workers: _Optional[int] = ..., workers_alive: _Optional[int] = ..., applications: _Optional[int] = ..., shuffles: _Optional[int] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., faults: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ...) -> None: ...
+    dfs_url: str
+    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_http: _Optional[str] = ..., commit_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., snapshot_index: _Optional[int] = ..., log_entries: _Optional[int] = ..., state_hash: _Optional[bytes] = ..., workers: _Optional[int] = ..., workers_alive: _Optional[int] = ..., applications: _Optional[int] = ..., shuffles: _Optional[int] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., faults: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., dfs_url: _Optional[str] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
     __slots__ = ()
@@ -651,7 +653,7 @@ class ListShufflesRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ShuffleInfo(_message.Message):
-    __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why", "epochs", "moves", "lost", "application_bytes", "application_files")
+    __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why", "epochs", "moves", "lost", "application_bytes", "application_files", "application_bytes_limit", "application_files_limit", "user_bytes", "user_files", "user_bytes_limit", "user_files_limit")
     KEY_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -668,6 +670,12 @@ class ShuffleInfo(_message.Message):
     LOST_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_BYTES_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FILES_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_BYTES_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FILES_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    USER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    USER_FILES_FIELD_NUMBER: _ClassVar[int]
+    USER_BYTES_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    USER_FILES_LIMIT_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     application: str
     user: str
@@ -684,7 +692,13 @@ class ShuffleInfo(_message.Message):
     lost: int
     application_bytes: int
     application_files: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., application: _Optional[str] = ..., user: _Optional[str] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., why: _Optional[str] = ..., epochs: _Optional[int] = ..., moves: _Optional[int] = ..., lost: _Optional[int] = ..., application_bytes: _Optional[int] = ..., application_files: _Optional[int] = ...) -> None: ...
+    application_bytes_limit: int
+    application_files_limit: int
+    user_bytes: int
+    user_files: int
+    user_bytes_limit: int
+    user_files_limit: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., application: _Optional[str] = ..., user: _Optional[str] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., why: _Optional[str] = ..., epochs: _Optional[int] = ..., moves: _Optional[int] = ..., lost: _Optional[int] = ..., application_bytes: _Optional[int] = ..., application_files: _Optional[int] = ..., application_bytes_limit: _Optional[int] = ..., application_files_limit: _Optional[int] = ..., user_bytes: _Optional[int] = ..., user_files: _Optional[int] = ..., user_bytes_limit: _Optional[int] = ..., user_files_limit: _Optional[int] = ...) -> None: ...
 
 class ListShufflesReply(_message.Message):
     __slots__ = ("shuffles", "total")

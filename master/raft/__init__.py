@@ -2,6 +2,7 @@
 
 from holdfast.master.raft.codec import MAX_COMMAND_BYTES
 from holdfast.master.raft.errors import (
+    TAKEN,
     CommandTooLarge,
     NodeStopped,
     NotLeader,
@@ -16,6 +17,7 @@ from holdfast.master.raft.node import PeerStatus, RaftNode, RaftSettings, RaftSt
 
 __all__ = [
     "MAX_COMMAND_BYTES",
+    "TAKEN",
     "Applied",
     "CommandTooLarge",
     "NodeStopped",

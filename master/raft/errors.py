@@ -46,6 +46,10 @@ class NodeStopped(RaftError):
     """The node was stopped before the command was proposed or the read was run."""
 
 
+#: What to do where an address cannot be listened at.
+TAKEN = "stop what listens there (one that was told to stop takes some seconds), or set another port"
+
+
 class SettingsRefused(RaftError):
     """The settings contradict themselves or the directory; the message says which and how to mend it."""
 

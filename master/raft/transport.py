@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Protocol
 
 from holdfast.master.raft.codec import MAX_MESSAGE_BYTES
-from holdfast.master.raft.errors import PeerRefused, RaftError, SettingsRefused, WireError
+from holdfast.master.raft.errors import TAKEN, PeerRefused, RaftError, SettingsRefused, WireError
 from holdfast.master.raft.handshake import (
     MAC_BYTES,
     MAX_HANDSHAKE_BYTES,
@@ -172,7 +172,7 @@ class Transport:
             listener.bind((host, port))
         except OSError as error:
             listener.close()
-            raise SettingsRefused(f"cannot listen on {address}: {error}") from error
+            raise SettingsRefused(f"cannot listen on {address}: {error}: {TAKEN}") from error
         listener.listen(MAX_STRANGERS)
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ, listener)

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 
 from holdfast.common.config import Config
+from holdfast.common.dfs.urls import parse_url
 from holdfast.common.errors import ConfigError, ProtocolError, Status
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.version import VERSION
@@ -15,13 +16,14 @@ from holdfast.master.core import commands as cmd
 from holdfast.master.core.moves import moved_count
 from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
 from holdfast.master.core.state import Below, State, Tables
+from holdfast.master.core.usage import Held
 from holdfast.master.machine import snapshot
 from holdfast.master.raft import RaftStatus
-from holdfast.master.service.draining import Draining
 from holdfast.master.service.explaining import Explainer
 from holdfast.master.service.fleet import Fleet, place_of
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.masters import Masters
+from holdfast.master.service.registry import Registry
 
 _LIMIT_DEFAULT, _LIMIT_MAX = 1_000, 10_000
 _U32 = struct.Struct("<I")
@@ -37,16 +39,17 @@ class Admin:
         self,
         leader: Leader,
         masters: Masters,
+        registry: Registry,
         fleet: Fleet,
-        draining: Draining,
         explainer: Explainer,
         load: Callable[[], Config],
     ) -> None:
         """`load` reads the configuration again; it may raise ConfigError."""
         self._leader = leader
+        self._quotas = registry.quotas
         self._masters = masters
         self._fleet = fleet
-        self._draining = draining
+        self._draining = registry.draining
         self._explainer = explainer
         self._load = load
         self._hashed: tuple[int, bytes] = (-1, b"")
@@ -77,6 +80,7 @@ class Admin:
             masters=self._masters.infos(status, self._leader.serving),
             faults=self._faults(),
             version=VERSION,
+            dfs_url=str(parse_url(config.dfs.url)) if config.dfs.url else "",
         )
 
     async def list_workers(self, request: pb.ListWorkersRequest) -> pb.ListWorkersReply:
@@ -108,7 +112,7 @@ class Admin:
         """Return shuffles of one application or of all, at most `limit`, and how many there are."""
         limit = min(request.limit or _LIMIT_DEFAULT, _LIMIT_MAX)
 
-        def read(state: State) -> tuple[list[Shuffle], int, dict[bytes, Application]]:
+        def read(state: State) -> tuple[list[Shuffle], int, dict[bytes, Application], dict[bytes, str]]:
             if request.instance:
                 below = state.below.get(request.instance, Below())
                 found = list(itertools.islice(below.shuffles.values(), limit))
@@ -116,10 +120,13 @@ class Admin:
             else:
                 found = list(itertools.islice(state.every_shuffle(), limit))
                 total = state.shuffle_count
-            return found, total, {each.key.instance: state.applications[each.key.instance] for each in found}
+            users = {each.instance: each.user for each in state.applications.values()} if counted else {}
+            return found, total, {each.key.instance: state.applications[each.key.instance] for each in found}, users
 
-        shuffles, total, applications = await self._leader.confirmed(read)
-        infos = [self._shuffle(shuffle, applications[shuffle.key.instance]) for shuffle in shuffles]
+        counted = self._quotas.counts_users
+        shuffles, total, applications, users = await self._leader.confirmed(read)
+        by_user = self._by_user(users)
+        infos = [self._shuffle(shuffle, applications[shuffle.key.instance], by_user) for shuffle in shuffles]
         return pb.ListShufflesReply(shuffles=infos, total=total)
 
     async def forget(self, request: pb.ForgetRequest) -> pb.ForgetReply:
@@ -183,9 +190,17 @@ class Admin:
             )
         return info
 
-    def _shuffle(self, shuffle: Shuffle, application: Application) -> pb.ShuffleInfo:
+    def _by_user(self, users: dict[bytes, str]) -> dict[str, Held]:
+        """What all applications of each user hold together, as quotas judge it; `users` by instance."""
+        by_user: dict[str, Held] = {}
+        for instance, user in users.items():
+            by_user[user] = by_user.get(user, Held()).plus(self._leader.usage.of(instance))
+        return by_user
+
+    def _shuffle(self, shuffle: Shuffle, application: Application, by_user: dict[str, Held]) -> pb.ShuffleInfo:
         key, moves = shuffle.key, moved_count(shuffle.moves)
-        held = self._leader.usage.of(key.instance)
+        held, limits = self._leader.usage.of(key.instance), self._quotas.of_application()
+        of_user, user_limits = by_user.get(application.user, Held()), self._quotas.of_user(application.user)
         return pb.ShuffleInfo(
             key=pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation),
             application=application.name,
@@ -203,6 +218,12 @@ class Admin:
             lost=shuffle.lost,
             application_bytes=held.size_bytes,
             application_files=held.files,
+            application_bytes_limit=limits.size_bytes,
+            application_files_limit=limits.files,
+            user_bytes=of_user.size_bytes,
+            user_files=of_user.files,
+            user_bytes_limit=user_limits.size_bytes,
+            user_files_limit=user_limits.files,
         )
 
     def _why(self, application: Application) -> str:

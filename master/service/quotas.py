@@ -7,6 +7,7 @@ Registry hears the workers.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from holdfast.common.errors import QuotaExceededError
@@ -16,6 +17,12 @@ from holdfast.master.core.records import Application
 from holdfast.master.core.state import State
 from holdfast.master.core.usage import Held, Limits, Owned, Row, exceeded
 from holdfast.master.service.leader import Leader
+
+log = logging.getLogger(__name__)
+
+#: Refusals of an application are logged so often at most; of so many applications it is remembered.
+TELL_NS = 60 * 10**9
+TOLD_MAX = 1_000
 
 
 class Quotas:
@@ -29,6 +36,21 @@ class Quotas:
         self._users = {each.user: Limits(each.bytes, each.files) for each in quota.users}
         #: shuffles refused since this master started; read by its metrics
         self.refused = 0
+        #: when refusals of an application were logged last
+        self._told: dict[bytes, int] = {}
+
+    def of_application(self) -> Limits:
+        """What each application may hold."""
+        return self._application
+
+    def of_user(self, user: str) -> Limits:
+        """What all applications of a user may hold together."""
+        return self._users.get(user, self._user)
+
+    @property
+    def counts_users(self) -> bool:
+        """Whether any user has a limit."""
+        return any(self._user) or bool(self._users)
 
     def heard(self, worker: int, applications: Iterable[pb.ApplicationHeld]) -> None:
         """Take in what a worker tells of who holds how much there."""
@@ -36,7 +58,7 @@ class Quotas:
 
     def check(self, key: ShuffleKey) -> None:
         """Raise QuotaExceededError if the shuffle is new, and its application or user has what it may have."""
-        if not (any(self._application) or any(self._user) or self._users):
+        if not (any(self._application) or self.counts_users):
             return
         application, owned, gone = self._leader.peek(lambda state: self._look(state, key))
         for worker in gone:
@@ -49,12 +71,23 @@ class Quotas:
             self._application,
             application.user,
             owned,
-            self._users.get(application.user, self._user),
+            self.of_user(application.user),
             application.user in self._users,
         )
         if why:
             self.refused += 1
+            self._tell(application, why)
             raise QuotaExceededError(why)
+
+    def _tell(self, application: Application, why: str) -> None:
+        """Log it: of each application once a minute, since who is refused may ask again at once."""
+        now = self._leader.now_ns()
+        if now - self._told.get(application.instance, -TELL_NS) < TELL_NS:
+            return
+        if len(self._told) >= TOLD_MAX:
+            self._told.clear()
+        self._told[application.instance] = now
+        log.warning("a shuffle is refused", extra={"instance": application.instance.hex(), "why": why})
 
     def _look(self, state: State, key: ShuffleKey) -> tuple[Application | None, list[Owned], list[int]]:
         """Return the application if the shuffle is new, what its user owns, and who was heard and is lost now."""

@@ -1,5 +1,6 @@
 """What people see of the DFS tier: what lies there, and why it cannot be used. Real servers and the real commands."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from holdfast.client import NoRoomError, ReduceShuffle, Session
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.direct import worker_status
 from holdfast.client.status import PushStatus
+from holdfast.common import config as configuration
 from holdfast.common.limits import MIB
 from tests.cluster.reduce_peers import metric
 from tests.support.reduce_client import push, records_of
@@ -138,3 +140,26 @@ def test_a_wrong_url_is_noticed_before_anything_is_stored(tmp_path: Path) -> Non
             shuffle = session.register_reduce_shuffle(PARTITIONS)
             shuffle.commit(push_maps(shuffle, 1))
         assert not (tmp_path / "missing").exists()
+
+
+def test_a_master_without_the_dfs_of_the_workers_is_told(tmp_path: Path) -> None:
+    """Started again without `[dfs]` it warns in its log, and `status` names it; with it all is well again."""
+    (tmp_path / "dfs").mkdir()
+    with cluster_with(tmp_path, tmp_path / "dfs") as cluster:
+        (master,) = cluster.masters
+        before = master.config.read_text()
+        wait_until(lambda: by_worker(cluster)["state"] == "well", "a look at the store")
+        wait_until(lambda: holdfast(cluster, "status").returncode == 0, "all to be well")
+        master.stop()
+        without = dataclasses.replace(configuration.parse(before), dfs=configuration.DfsSection())
+        master.config.write_text(configuration.render(without))
+        master.start()
+        wait_until(lambda: "this master has no [dfs] url" in master.log.read_text(), "a heartbeat")
+        done = holdfast(cluster, "status")
+        assert done.returncode == 1
+        told = " ".join(done.stdout.split())
+        assert f"workers have the [dfs] url file://{tmp_path}/dfs, of the masters m1 has none" in told
+        master.stop()
+        master.config.write_text(before)
+        master.start()
+        wait_until(lambda: holdfast(cluster, "status").returncode == 0, "all to be well")

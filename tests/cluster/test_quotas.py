@@ -2,13 +2,16 @@
 
 import asyncio
 import getpass
+import json
 import random
+import subprocess
+import sys
 
 import pytest
 
 from holdfast.client import QuotaExceededError, ReduceShuffle, Session
 from holdfast.client.cluster import LocalCluster
-from holdfast.common.limits import KIB
+from holdfast.common.limits import KIB, MIB
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from tests.cluster.reduce_peers import metric
@@ -40,7 +43,7 @@ def fill(session: Session, size_kib: int) -> ReduceShuffle:
     return shuffle
 
 
-def told(session: Session) -> pb.ShuffleInfo:
+def told_of(session: Session) -> pb.ShuffleInfo:
     """What the masters list of the first shuffle of an application."""
 
     async def ask() -> pb.ListShufflesReply:
@@ -54,7 +57,7 @@ def told(session: Session) -> pb.ShuffleInfo:
 
 def wait_for_heartbeats(session: Session, size_kib: int) -> None:
     """Wait until the leader has heard from all workers that the application holds so much."""
-    wait_until(lambda: told(session).application_bytes >= size_kib * KIB, "the heartbeats that tell it")
+    wait_until(lambda: told_of(session).application_bytes >= size_kib * KIB, "the heartbeats that tell it")
 
 
 def refusal(session: Session) -> str:
@@ -81,6 +84,10 @@ def test_row_42_an_application_that_holds_too_much_gets_no_new_shuffle(shared: L
         assert told.startswith('application "greedy" holds 3.')
         assert f"of 3.0 MiB that an application may have, largest: shuffle {large.key.shuffle} with 2.9 MiB" in told
         assert metric(shared, "holdfast_master_quota_refusals") > 0
+        lines = [line for line in shared.leader().log.read_text().splitlines() if "a shuffle is refused" in line]
+        assert len(lines) == 1, "however often it asks within a minute"
+        assert session.instance.hex() in lines[0]
+        assert "of 3.0 MiB that an application may have" in lines[0]
         other.register_reduce_shuffle(2)
         session.register_reduce_shuffle(2, 1, shuffle_id=large.key.shuffle, generation=1)
         assert sum(1 for _ in large.reader(range(2))) == 60
@@ -116,6 +123,18 @@ def test_row_42_a_user_with_too_much_is_told_the_largest_application(shared: Loc
             assert told.startswith('user "ann" holds 4.4 MiB of 4.0 MiB that this user may have, in 2 applications')
             assert f'largest: application "nightly" ({nightly.instance.hex()[:8]}) with 2.4 MiB' in told
         load.register_reduce_shuffle(2)
+        info = told_of(load)
+        assert (info.application_bytes_limit, info.application_files_limit) == (3 * MIB, 0)
+        assert (info.user_bytes_limit, info.user_files_limit) == (1 << 30, 1000)
+        assert info.user_bytes == info.application_bytes + told_of(merge).application_bytes
+        command = [sys.executable, "-P", "-m", "holdfast.client.cli.main", "shuffles", "--masters", shared.endpoints]
+        listed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+        assert "application and user holds: on all workers, second copies counted, of what [quota] allows" in listed
+        for cell in ("2.4 MiB of", "4.4 MiB of"):
+            assert cell in listed, "what does not fit into a cell goes on below"
+        one = json.loads(subprocess.run([*command, "--json"], check=True, capture_output=True, timeout=60).stdout)
+        limits = {each["user"]: (each["user_bytes_limit"], each["user_files_limit"]) for each in one["shuffles"]}
+        assert limits == {"ann": (4 * MIB, 0), "etl": (1 << 30, 1000)}
 
 
 @pytest.mark.parametrize("user", [None, "somebody"])
@@ -124,6 +143,6 @@ def test_an_application_has_a_user(shared: LocalCluster, user: str | None) -> No
     with Session(shared.endpoints, app="owned", user=user) as session:
         fill(session, 500)
         wait_for_heartbeats(session, 500)
-        info = told(session)
+        info = told_of(session)
         assert info.user == (user or getpass.getuser())
         assert info.application_files == 2

@@ -25,6 +25,7 @@ from holdfast.common.dfs.names import (
     parse_instance,
     parse_shuffle,
     shuffle_folder,
+    stored_name,
     worker_folder,
 )
 from holdfast.common.dfs.store import Counts, DfsStore
@@ -36,18 +37,23 @@ from holdfast.worker.core.seats import Seats
 from holdfast.worker.storage.away_health import DfsHealth, DfsWatch
 from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.footers import read_stored_footer
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.layout import Kind
 from holdfast.worker.storage.loans import LentHandle, Loans
-from holdfast.worker.storage.records import TRAILER
 from holdfast.worker.storage.reduce_layout import DataKey, parse_name, sealed_name
-from holdfast.worker.storage.reduce_records import DataRecord, data_footer_bytes, decode_data_footer
+from holdfast.worker.storage.reduce_records import DataRecord
 
 _log = logging.getLogger(__name__)
 
 #: Chunks of all readers that are in memory or on their way, but for what a fetch is just at that nobody wants now.
 FETCHED_BYTES_MAX = 16 * CHUNK_BYTES
 FETCH_THREADS = 4
+#: What is logged where the store does not let go of a dropped shuffle.
+LEFT = (
+    "files stay on the DFS for now: they are tried again every 10 s while this worker has other shuffles, and else the"
+    " leading master removes them, after [dfs] clean_every and clean_grace (5 and 10 minutes unless set)"
+)
 
 
 class Fetched:
@@ -158,7 +164,8 @@ class Away:
 
     def name_of(self, key: DataKey, token: bytes) -> str:
         """The name of a file in the store."""
-        return f"{file_name(self._cluster_id, key.shuffle, self._worker_uid, sealed_name(key))}.{token.hex()}"
+        folder = worker_folder(self._cluster_id, key.shuffle, self._worker_uid)
+        return stored_name(folder, sealed_name(key), token)
 
     def put(self, record: DataRecord, path: Path) -> bytes:
         """Bring a sealed file there, complete and checked when this returns; return the token that its name ends in.
@@ -200,7 +207,7 @@ class Away:
                 self.store.remove_folder(worker_folder(self._cluster_id, shuffle, self._worker_uid))
                 self.store.remove_if_empty(shuffle_folder(self._cluster_id, shuffle))
             except (OSError, HoldfastError) as error:
-                _log.warning("files stay on the DFS for now", extra={"shuffle": str(shuffle), "why": str(error)})
+                _log.warning(LEFT, extra={"shuffle": str(shuffle), "why": str(error)})
                 return
             with self._guard:
                 self._touched.discard(shuffle)
@@ -226,11 +233,8 @@ class Away:
     def footer(self, key: DataKey, token: bytes, size: int) -> DataRecord:
         """The record that a file of this length carries of itself. Raises CorruptError, FileNotFoundError, DfsError."""
         name = self.name_of(key, token)
-        if size < TRAILER.size:
-            raise CorruptError(f"{name} has {size} bytes, less than a footer")
-        length = data_footer_bytes(self.store.read(name, size - TRAILER.size, TRAILER.size), size)
         try:
-            return decode_data_footer(self.store.read(name, size - length, length), key, size)
+            return read_stored_footer(self.store, name, key, size)
         except CorruptError as error:
             raise CorruptError(f"{name}: {error}") from None
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.common.checksum import crc32c
-from holdfast.common.errors import CorruptError
+from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.worker.storage import names
 from holdfast.worker.storage.disk import Disk
 
@@ -50,11 +50,16 @@ class DfsNote(NamedTuple):
 
 def read_note(root: Path) -> DfsNote | None:
     """What a directory says; None if it says nothing. One that is damaged says that everything has to be searched.
-    Raises OSError."""
+    Raises OSError, and ConfigError if it is no file."""
     try:
         return DfsNote.decode((root / names.DFS).read_bytes())
     except FileNotFoundError:
         return None
+    except IsADirectoryError:
+        raise ConfigError(
+            f"{root / names.DFS} is a folder, and Holdfast keeps a file of that name in each of worker.directories:"
+            " move it elsewhere; if it is the DFS, give [dfs] url a folder outside of them"
+        ) from None
     except CorruptError:
         return DfsNote("", True)
 

@@ -36,6 +36,13 @@ class VerifyReport:
     log_segments: int = 0
     batches: int = 0
     size_bytes: int = 0
+    #: files on the DFS that the index refers to, and how many of these were not looked at
+    dfs_files: int = 0
+    dfs_epochs: int = 0
+    dfs_bytes: int = 0
+    dfs_unchecked: int = 0
+    #: which DFS it is; "" if no file was ever brought to one
+    dfs_url: str = ""
     findings: list[Finding] = field(default_factory=list)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import MapFileKey
@@ -11,6 +12,9 @@ from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.records import TRAILER, FileRecord, check_record, decode_footer, footer_bytes
 from holdfast.worker.storage.reduce_layout import DataKey
 from holdfast.worker.storage.reduce_records import DataRecord, data_footer_bytes, decode_data_footer
+
+if TYPE_CHECKING:
+    from holdfast.common.dfs.store import DfsStore
 
 
 def read_footer(path: Path, key: MapFileKey, file_bytes: int | None = None) -> FileRecord:
@@ -32,6 +36,14 @@ def read_data_footer(path: Path, key: DataKey, file_bytes: int | None = None) ->
     handle, size, trailer = _open(path, file_bytes)
     length = data_footer_bytes(trailer, size)
     return decode_data_footer(os.pread(handle.fd, length, size - length), key, size)
+
+
+def read_stored_footer(store: DfsStore, name: str, key: DataKey, size: int) -> DataRecord:
+    """The same of one on the DFS that has `size` bytes. Raises CorruptError, FileNotFoundError, DfsError."""
+    if size < TRAILER.size:
+        raise CorruptError(f"{size} bytes are less than a footer")
+    length = data_footer_bytes(store.read(name, size - TRAILER.size, TRAILER.size), size)
+    return decode_data_footer(store.read(name, size - length, length), key, size)
 
 
 def _open(path: Path, file_bytes: int | None) -> tuple[Handle, int, bytes]:

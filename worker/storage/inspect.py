@@ -14,7 +14,7 @@ from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.log_recovery import scan_log
 from holdfast.worker.storage.offline import Offline, open_offline
 from holdfast.worker.storage.records import FileRecord, RegionFlag
-from holdfast.worker.storage.reduce_layout import EpochKey, sealed_path
+from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_path
 from holdfast.worker.storage.reduce_recovery import find_left
 
 
@@ -67,7 +67,7 @@ class EpochReport:
     Of the latter only `size_bytes` is known: of its file, or of its batches in the push log where it has none yet.
     """
 
-    path: str  #: of the file that has it, which may have others; "" if none has
+    path: str  #: of the file that has it, which may have others; its name on the DFS if `dfs`; "" if none has
     state: str  #: sealed, open, failed, lost or unknown
     partition: int
     epoch: int
@@ -77,17 +77,19 @@ class EpochReport:
     crc_sum: int = 0
     ack: str = ""
     incarnation: int = 0
+    dfs: bool = False  #: its file is on the DFS
 
 
 @dataclass(frozen=True, slots=True)
 class DataFileReport:
-    """One sealed file of REDUCE partitions."""
+    """One sealed file of REDUCE partitions. Of one on the DFS only what the index says is known: nobody looks there."""
 
     path: str
     kind: str  #: partition (one epoch) or pack (many)
     file_bytes: int
     indexed: bool
     problem: str = ""
+    dfs: bool = False  #: it is on the DFS, and `path` is its name there
 
 
 @dataclass(slots=True)
@@ -120,6 +122,10 @@ class DirectoryReport:
     #: paths below the directory that have no name of ours
     unknown: list[str]
     problems: list[str]
+    #: what the index has on the DFS, and which DFS that is
+    dfs_files: int = 0
+    dfs_bytes: int = 0
+    dfs_url: str = ""
 
 
 def inspect_directory(path: str, *, regions: bool = True) -> DirectoryReport:
@@ -159,6 +165,9 @@ def inspect_directory(path: str, *, regions: bool = True) -> DirectoryReport:
         shuffles=[shuffles[key] for key in sorted(shuffles)],
         unknown=unknown,
         problems=problems,
+        dfs_files=len(offline.away),
+        dfs_bytes=sum(size for size, _ in offline.away.values()),
+        dfs_url=offline.dfs_url,
     )
 
 
@@ -167,7 +176,7 @@ def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None
     for key, record in sorted(offline.epochs.items()):
         _shuffle(shuffles, key.shuffle).epochs.append(
             EpochReport(
-                path=sealed_path(record.place(key)) if record.status == Status.OK else "",
+                path=_path(offline, record.place(key)) if record.status == Status.OK else "",
                 state=_STATES.get(record.status, record.status.name.lower()),
                 partition=key.partition,
                 epoch=key.epoch,
@@ -177,6 +186,7 @@ def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None
                 crc_sum=record.crc_sum,
                 ack=record.ack.name,
                 incarnation=record.incarnation,
+                dfs=record.status == Status.OK and _is_away(offline, record.place(key)),
             )
         )
     unsealed: dict[EpochKey, Path] = {}
@@ -206,6 +216,21 @@ def _data_files(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> 
         problem = "" if key in found else "the index has it, the disk does not"
         report = DataFileReport(sealed_path(key), kind, size, key in offline.data_files, problem)
         _shuffle(shuffles, key.shuffle).data_files.append(report)
+
+    for key, (size, _) in sorted(offline.away.items(), key=lambda item: str(item[0])):
+        if _is_away(offline, key):
+            kind = "partition" if isinstance(key, EpochKey) else "pack"
+            report = DataFileReport(offline.away_name(key), kind, size, indexed=True, dfs=True)
+            _shuffle(shuffles, key.shuffle).data_files.append(report)
+
+
+def _is_away(offline: Offline, key: DataKey) -> bool:
+    """Whether the file is on the DFS, and not here: killed in the middle of a move it may be in both places."""
+    return key in offline.away and key not in offline.data_files
+
+
+def _path(offline: Offline, key: DataKey) -> str:
+    return offline.away_name(key) if _is_away(offline, key) else sealed_path(key)
 
 
 def _size(path: Path) -> int:

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.common.dfs.names import stored_name, worker_folder
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import MapFileKey
 from holdfast.common.net.locks import HeldError, acquire
 from holdfast.worker.storage import layout, names
+from holdfast.worker.storage.away_note import DfsNote, read_note
 from holdfast.worker.storage.check import IndexReport, check_file
 from holdfast.worker.storage.footers import read_footer
 from holdfast.worker.storage.handles import Handle
@@ -21,7 +23,7 @@ from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import Index, Reader
 from holdfast.worker.storage.pages import IndexDamagedError
 from holdfast.worker.storage.records import FileRecord, check_record, encode_key, split_chunks
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, ReduceName, parse_reduce
+from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, ReduceName, parse_reduce, sealed_name
 from holdfast.worker.storage.reduce_records import EpochRecord
 
 
@@ -41,6 +43,10 @@ class Offline:
     #: the same of REDUCE partitions: every recorded epoch, and the length of every sealed file
     epochs: dict[EpochKey, EpochRecord] = field(default_factory=dict)
     data_files: dict[DataKey, int] = field(default_factory=dict)
+    #: files on the DFS whose epochs are recorded here: length and token
+    away: dict[DataKey, tuple[int, bytes]] = field(default_factory=dict)
+    #: which DFS that is
+    dfs: DfsNote | None = None
     #: push logs that must be there, by incarnation, with their boots
     logs: dict[int, bytes | None] = field(default_factory=dict)
 
@@ -72,6 +78,17 @@ class Offline:
             folders.sort()
             for name in sorted(files):
                 yield str((Path(folder) / name).relative_to(self.root))
+
+    @property
+    def dfs_url(self) -> str:
+        """Which DFS has files of this directory; "" if none is known to."""
+        return self.dfs.url if self.dfs is not None else ""
+
+    def away_name(self, key: DataKey) -> str:
+        """The name of a file in the store. The index that knows of it was read, and so is the identity."""
+        assert self.identity is not None, "an index that was read carries the identity"
+        folder = worker_folder(self.identity.cluster_id, key.shuffle, self.identity.worker_uid)
+        return stored_name(folder, sealed_name(key), self.away[key][1])
 
     def record(self, key: MapFileKey, path: Path) -> FileRecord:
         """What is known of a sealed file: the index's word, else the footer's. Raises CorruptError or OSError."""
@@ -107,6 +124,10 @@ def _read_small(offline: Offline) -> None:
         offline.starts = Starts.decode((offline.root / names.STARTS).read_bytes())
     except (CorruptError, OSError) as error:
         offline.problems.append((names.STARTS, str(error)))
+    try:
+        offline.dfs = read_note(offline.root)
+    except (ConfigError, OSError) as error:
+        offline.problems.append((names.DFS, str(error)))
 
 
 def _read_index(offline: Offline) -> None:
@@ -117,7 +138,7 @@ def _read_index(offline: Offline) -> None:
     except (CorruptError, OSError) as error:
         offline.report = None
         offline.indexed, offline.epochs, offline.data_files = {}, {}, {}
-        offline.logs = {}
+        offline.away, offline.logs = {}, {}
         offline.problems.append((names.INDEX_DATA, str(error)))
 
 
@@ -135,7 +156,10 @@ def _read_records(offline: Offline) -> None:
             for key, _ in reader.files():
                 offline.indexed[key] = full_record(reader, key)
             offline.data_files.update(reader.data_files())
+            offline.away.update((key, (size, token)) for key, size, token in reader.away_files())
             offline.logs.update(reader.logs())
+            if offline.away and offline.identity is None:
+                raise IndexDamagedError("the index does not say whose it is")
             for epoch in reader.epochs():
                 record = reader.epoch(epoch)
                 if record is not None:

@@ -29,9 +29,12 @@ _MEMORY_DEVICES = ("/dev/ram", "/dev/zram")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
-def refuse_shared(paths: Sequence[str]) -> None:
-    """Raise ConfigError if two of the paths are one directory, or one lies within another. Nothing is made."""
+def refuse_shared(paths: Sequence[str], dfs: str = "") -> None:
+    """Raise ConfigError if two of the paths are one directory, or one lies within another, or in the folder of the DFS,
+    where that is a local one (`dfs`), or the other way round. Nothing is made."""
     real = [os.path.realpath(path) for path in paths]
+    for number, path in enumerate(real if dfs else ()):
+        _refuse_dfs(f"worker.directories[{number}].path {paths[number]}", path, dfs)
     for second in range(len(paths)):
         for first in range(second):
             if real[first] == real[second] or _same(real[first], real[second]):
@@ -40,11 +43,33 @@ def refuse_shared(paths: Sequence[str]) -> None:
                     f"{paths[first]} and worker.directories[{second}].path {paths[second]}): take one of them out"
                 )
             for inner, outer in ((second, first), (first, second)):
-                if real[inner].startswith(os.path.join(real[outer], "")):
+                if _lies_in(real[inner], real[outer]):
                     raise ConfigError(
                         f"worker.directories[{inner}].path {paths[inner]} lies within worker.directories[{outer}].path "
                         f"{paths[outer]}: each directory needs a place of its own, so move one of them beside the other"
                     )
+
+
+def _lies_in(inner: str, outer: str) -> bool:
+    return inner.startswith(os.path.join(outer, ""))
+
+
+def _refuse_dfs(told: str, path: str, dfs: str) -> None:
+    """The DFS is what lies below the directories of all workers: in one of them it would fill what it is to make room
+    in, and a directory in it would be taken for a part of the store."""
+    store = os.path.realpath(dfs)
+    where = ""
+    if path == store or _same(path, store):
+        where = "is"
+    elif _lies_in(store, path):
+        where = "holds"
+    elif _lies_in(path, store):
+        where = "lies in"
+    if where:
+        raise ConfigError(
+            f"{told} {where} the folder of [dfs] url, {dfs}: the DFS needs a place of its own, which all workers and"
+            " masters reach, so name another folder there"
+        )
 
 
 def _same(first: str, second: str) -> bool:

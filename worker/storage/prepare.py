@@ -55,6 +55,10 @@ class StoreSettings:
     segment_bytes: int = 64 << 20
     #: which directory a new epoch begins in, and which files move between tiers
     tiers: TiersSection = field(default_factory=TiersSection)
+    #: the folder of the DFS, where that is a local one; else ""
+    dfs_folder: str = ""
+    #: where worker.directories is written, as errors tell it; "" if that is not known
+    source: str = ""
     #: makes the worker's part of the DFS, by its uid; None without one
     open_away: Callable[[bytes], Away] | None = None
     #: room kept free in each directory, so that seals and the index never lack it; a tenth of it if that is less
@@ -96,8 +100,11 @@ class Pending:
 
 def prepare(settings: StoreSettings, disk: Disk | None = None) -> Pending:
     """Lock the directories (made if missing) and start the checks. Raises ConfigError."""
-    refuse_shared([directory.path for directory in settings.directories])
-    locks = [_lock(number, directory.path) for number, directory in enumerate(settings.directories)]
+    try:
+        refuse_shared([directory.path for directory in settings.directories], settings.dfs_folder)
+        locks = [_lock(number, directory.path) for number, directory in enumerate(settings.directories)]
+    except ConfigError as error:
+        raise ConfigError(f"{settings.source}: {error}" if settings.source else str(error)) from error
     started = [_start(directory, lock) for directory, lock in zip(settings.directories, locks, strict=True)]
     return Pending(settings, started, disk)
 

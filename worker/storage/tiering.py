@@ -243,7 +243,7 @@ class Tiering:
         if wanted <= most:
             return self._marks
         capacity, used = sum(one.capacity_bytes for one in tier), sum(one.used_bytes for one in tier)
-        return hurried(self._marks, capacity, used, capacity - used + wanted - most)
+        return hurried(self._marks, capacity, used, sum(one.free_bytes for one in tier) + wanted - most)
 
     def _upkeep(self) -> tuple[PlannedMove[DataKey], ...]:
         """What makes hot files lie above cold ones, where that was asked for: between directories only."""
@@ -266,14 +266,15 @@ class Tiering:
         return promote(view, task.pair, hottest, quota, self._settings.range, busy)
 
     def _usable(self) -> StoreView:
-        """The directories without what is kept for seals and indexes, and the DFS."""
+        """The directories without what is kept for seals and indexes, and the DFS. What is used of one may be more than
+        its capacity, if that was made smaller: less than nothing is unused then."""
         views = [
             DirectoryView(
                 number=one.number,
                 tier=one.tier,
                 medium=one.medium,
                 capacity_bytes=max(0, one.capacity_bytes - one.reserved_bytes),
-                unused_bytes=one.free_bytes,
+                unused_bytes=one.unused_bytes - one.reserved_bytes,
             )
             for one in self._view.directories
         ]
@@ -325,11 +326,11 @@ class Tiering:
 def _shortfalls(
     view: StoreView, marks: Sequence[Marks], moves: Sequence[PlannedMove[DataKey]]
 ) -> Iterator[tuple[int, int]]:
-    """For directories of tiers that are past their mark: how much is missing after these moves."""
+    """For directories of what is past its mark: how much is missing after these moves."""
     for found in overfull(view, marks):
-        tier = view.tiers[found.position]
-        if tier is view.tiers[-1]:
+        if found.position == len(view.tiers) - 1:
             continue  # there is nowhere to go
+        tier = found.within(view)
         inside = {one.number for one in tier}
         leaving = sum(move.size_bytes for move in moves if move.source in inside and move.target not in inside)
         missing = found.keep_unused_bytes - sum(one.unused_bytes for one in tier) - leaving

@@ -2,7 +2,8 @@
 
 Read-only, for a directory that no worker uses. Two severities: DAMAGE is in bytes that something refers to, and names
 file, region, partition and offset; HARMLESS is in bytes that nothing refers to. Free and slack bytes of LMDB have no
-checksum, so a change there cannot be seen; they are named as what they are, and no answer depends on them.
+checksum, so a change there cannot be seen; they are named as what they are, and no answer depends on them. Files on the
+DFS are checked if the store is known, and else counted as not looked at.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from holdfast.common.config import Config
+from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import CorruptError, HoldfastError
 from holdfast.common.ids import MapFileKey
 from holdfast.worker.storage import layout, names
@@ -18,7 +21,9 @@ from holdfast.worker.storage.footers import read_footer
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.offline import Offline, open_offline
 from holdfast.worker.storage.records import FileRecord, encode_footer
+from holdfast.worker.storage.reduce_layout import DataKey
 from holdfast.worker.storage.scan import Seeds, scan_run
+from holdfast.worker.storage.verify_away import open_away, verify_away
 from holdfast.worker.storage.verify_reduce import verify_reduce
 
 __all__ = ["Finding", "Severity", "VerifyReport", "verify_directory"]
@@ -27,19 +32,28 @@ Progress = Callable[[int, int], None]
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
-def verify_directory(path: str, progress: Progress | None = None) -> VerifyReport:
-    """Check a directory; `progress(done bytes, all bytes)` is called after every file.
+def verify_directory(path: str, progress: Progress | None = None, config: Config | None = None) -> VerifyReport:
+    """Check a directory; `progress(done bytes, all bytes)` is called after every file. With the configuration of its
+    worker its files on the DFS are checked as well; else they are only counted.
 
-    Raises ConfigError if it is in use or is not a storage directory, OSError if it cannot be read at all.
+    Raises ConfigError if it is in use, is not a storage directory, or if the configuration is that of another cluster
+    or DFS; OSError if it cannot be read at all, DfsError if the DFS cannot.
     """
-    verifier = _Verifier(open_offline(path), VerifyReport(path))
-    verifier.run(progress)
+    offline = open_offline(path)
+    store = open_away(offline, config) if config is not None else None
+    try:
+        verifier = _Verifier(offline, VerifyReport(path), store)
+        verifier.run(progress)
+    finally:
+        if store is not None:
+            store.close()
     return verifier.report
 
 
 class _Verifier:
-    def __init__(self, offline: Offline, report: VerifyReport) -> None:
+    def __init__(self, offline: Offline, report: VerifyReport, store: DfsStore | None) -> None:
         self._offline = offline
+        self._store = store
         self.report = report
 
     def _find(self, severity: Severity, path: str, message: str, **where: int | None) -> None:
@@ -53,11 +67,12 @@ class _Verifier:
         reduce_files = [below for below, _ in self._offline.reduce_files()]
         sizes = {below: self._size(below) for below in [*reduce_files, *[below for below, _ in present]]}
         self.report.files = len(sizes)
-        total, done = sum(sizes.values()), 0
+        away = {key: size if self._store is not None else 0 for key, (size, _) in self._offline.away.items()}
+        total, done = sum(sizes.values()) + sum(away.values()), 0
 
-        def step(below: str) -> None:
+        def step(which: str | DataKey) -> None:
             nonlocal done
-            done += sizes.get(below, 0)
+            done += sizes.get(which, 0) if isinstance(which, str) else away[which]
             if progress is not None:
                 progress(done, total)
 
@@ -70,6 +85,7 @@ class _Verifier:
             below = layout.sealed_path(key)
             if below not in on_disk:
                 self._find(Severity.DAMAGE, below, f"{key} is in the index, but the file is gone")
+        verify_away(self._offline, self.report, self._store, step)
 
     def _size(self, below: str) -> int:
         return (self._offline.root / below).lstat().st_size

@@ -19,7 +19,7 @@ from holdfast.worker.storage.layout import Kind
 from holdfast.worker.storage.log_recovery import map_file, scan_log
 from holdfast.worker.storage.offline import Offline
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, ReduceName, sealed_path
-from holdfast.worker.storage.reduce_records import DataRecord, EpochRecord, encode_data_footer
+from holdfast.worker.storage.reduce_records import ChunkRow, DataRecord, EpochRecord, encode_data_footer
 from holdfast.worker.storage.reduce_recovery import (
     Left,
     find_left,
@@ -28,6 +28,8 @@ from holdfast.worker.storage.reduce_recovery import (
 from holdfast.worker.storage.scan import Seeds
 
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
+#: Bytes of a file that end where the chunk ends, and at which offset of the file they begin.
+ReadChunk = Callable[[ChunkRow], tuple[memoryview, int]]
 
 
 def verify_reduce(offline: Offline, report: VerifyReport, step: Callable[[str], None]) -> None:
@@ -71,7 +73,7 @@ def _sealed(offline: Offline, report: VerifyReport, below: str, name: ReduceName
     report.sealed_files += 1
     data = map_file(path)
     for epoch, record in epochs:
-        _epoch(report, below, data, epoch, record)
+        check_epoch(report, below, epoch, record, lambda row: (data[: row.offset + row.length], 0))
 
 
 def _is_in(epoch: EpochKey, record: EpochRecord, key: DataKey) -> bool:
@@ -86,16 +88,18 @@ def _in_order(footer: DataRecord, known: dict[EpochKey, EpochRecord]) -> DataRec
     return DataRecord(footer.key, footer.file_bytes, (*found, *rest))
 
 
-def _epoch(report: VerifyReport, below: str, data: memoryview, key: EpochKey, record: EpochRecord) -> None:
-    """Check every batch of one sealed epoch."""
+def check_epoch(report: VerifyReport, below: str, key: EpochKey, record: EpochRecord, read: ReadChunk) -> None:
+    """Check every batch of one sealed epoch. What `read` raises beside CorruptError, this raises."""
     seed = Seeds(key.shuffle).of(key.partition)
     batches = crc_sum = 0
     whole = True
     for row in record.chunks:
         at, end = row.offset, row.offset + row.length
         try:
+            data, base = read(row)
             while at < end:
-                batch, at = parse_batch(data[:end], at, seed)
+                batch, behind = parse_batch(data, at - base, seed)
+                at = behind + base
                 batches += 1
                 crc_sum += batch.crc
                 if not row.map_min <= batch.map <= row.map_max:

@@ -235,6 +235,7 @@ def test_what_a_worker_cannot_read_now_is_not_lost() -> None:
         assert isinstance(end, Failed)
         assert (type(end.error), end.error.status) == (GiveUpError, Status.DISK_FAILED)
         assert "map 0 attempt 9 epoch 1 is not lost" in str(end.error)
+        assert "(DISK_FAILED)" in str(end.error)
         assert "DFS not mounted" in str(end.error)
 
 

@@ -8,6 +8,9 @@ from holdfast.common.errors import NoRoomError, Status
 from holdfast.common.ids import Incarnation, PartitionId, WorkerId
 from tests.unit.client.push_world import FULL, at, numbers, of, pushed, sent, session
 
+#: What every error that ends a wait for room says at its end.
+GRACE = "NO_ROOM; how long is waited: no_room_grace of the session"
+
 
 def starve(core: PushSession, effects: Sequence[object], seconds: float) -> tuple[list[object], float]:
     """Answer every Revive with "no room", until the attempt ends or the pauses come to so much; the last effects."""
@@ -29,7 +32,8 @@ def test_without_room_the_masters_are_asked_until_the_grace_is_over() -> None:
     effects, waited = starve(core, core.answered(frame.frame, [(0, Status.HARD_SPLIT)]), 1_000)
     (end,) = of(Failed, effects)
     assert isinstance(end.error, NoRoomError)
-    assert str(end.error) == f"shuffle s map 3 attempt 9: waited {waited:.0f} s for room for 1 partitions. {FULL}"
+    told = f"waited {waited:.0f} s for room for 1 partitions. {FULL} ({GRACE})"
+    assert str(end.error) == f"shuffle s map 3 attempt 9: {told}"
     assert 100 <= waited < 103
 
 
@@ -93,7 +97,7 @@ def test_a_worker_that_says_so_before_the_masters_know_costs_no_revives() -> Non
             (frame,) = sent(core, effects)
     (end,) = of(Failed, effects)
     why = "worker 1 said NO_ROOM. See `holdfast workers`."
-    told = f"waited {waited / 1e9:.0f} s for room for 1 partitions. {why}"
+    told = f"waited {waited / 1e9:.0f} s for room for 1 partitions. {why} ({GRACE})"
     assert str(end.error) == f"shuffle s map 3 attempt 9: {told}"
     assert 100 <= waited / 1e9 < 103
 

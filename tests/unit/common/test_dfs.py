@@ -80,6 +80,8 @@ def test_urls_that_are_refused(text, expected):
     ("text", "expected"),
     [
         ('url = "ftp://x/y"', "h.toml line 1: [dfs] url wants /path"),
+        ('url = "s3:/bucket"', 'or hdfs://host:port/path, not "s3:/bucket"'),
+        ('url = "hdfs:host/path"', 'not "hdfs:host/path"'),
         ('url = "/x"\nregion = "a"', "[dfs] has a url of a folder, to which endpoint, region"),
         ('url = "s3://bucket"\nendpoint = "host:1"', "endpoint wants http://host:port"),
         ('url = "s3://bucket"\nendpoint = "http://host:1/path"', 'without a path, not "http://host:1/path"'),

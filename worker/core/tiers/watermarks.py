@@ -1,11 +1,13 @@
 """Keeps room in every tier before anybody asks: past a high mark, the coldest files move down to a low mark.
 
 Rules: what a tier keeps free is its own share above the low mark and the shares of all faster tiers, since theirs comes
-down into it. Slower tiers make room first. A tier begins when its use reaches the high mark, and only if what it is to
-keep free is less than that mark: a tier smaller than what falls into it would empty itself. A tier with nothing below
-it keeps its files. Unlike the plan for a request, a demotion that cannot reach its goal goes as far as it can.
+down into it. Slower tiers make room first. A tier begins when its use reaches the high mark. One that is small beside
+the faster tiers, so that what it is to keep free is not below its high mark, keeps its own share free and no more: it
+would empty itself. A directory over its capacity begins by itself, whatever its tier has room for. A tier with nothing
+below it keeps its files. Unlike the plan for a request, a demotion that cannot reach its goal goes as far as it can.
 
-Source: the space reserver of Alluxio before 2.3. Pure. Called by upkeep's edge.
+Source: the space reserver of Alluxio before 2.3, in which such a small tier never begins, and which knows no directory
+over its capacity. Pure. Called by upkeep's edge.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 
 from holdfast.worker.core.tiers.draft import Draft
 from holdfast.worker.core.tiers.space import Mover
-from holdfast.worker.core.tiers.view import FileId, Move, Order, StoreView
+from holdfast.worker.core.tiers.view import DirectoryView, FileId, Move, Order, StoreView, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,16 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Overfull:
-    """A tier past its high mark; `position` is among the tiers of the view."""
+    """A tier past its high mark; `position` is among the tiers of the view. Or one directory over its capacity."""
 
     position: int
     keep_unused_bytes: int
+    #: the directory; None: all of the tier
+    number: int | None = None
+
+    def within(self, view: StoreView) -> Tier:
+        """The directories that are to make room."""
+        return tuple([one for one in view.tiers[self.position] if self.number in (None, one.number)])
 
 
 def hurried(mark: Marks, capacity_bytes: int, used_bytes: int, wanted_bytes: int) -> Marks:
@@ -50,31 +58,38 @@ def keep_unused(view: StoreView, marks: Sequence[Marks]) -> list[int]:
     """Bytes to keep unused in each tier of the view; `marks` has one entry for each. A tier without a bound adds 0."""
     kept, below_low = [], 0
     for tier, mark in zip(view.tiers, marks, strict=True):
-        capacity = sum(one.capacity_bytes for one in tier if one.is_bounded)
-        below_low += capacity - round(capacity * mark.low)
+        below_low += _own_share([one for one in tier if one.is_bounded], mark)
         kept.append(below_low)
     return kept
 
 
 def overfull(view: StoreView, marks: Sequence[Marks]) -> list[Overfull]:
-    """Tiers that are to make room, the slowest first."""
+    """Tiers and directories that are to make room: the slowest tier first, all of a tier before its directories."""
     found = []
-    for position, kept in enumerate(keep_unused(view, marks)):
-        tier = view.tiers[position]
-        high = round(sum(one.capacity_bytes for one in tier) * marks[position].high)
-        if all(one.is_bounded for one in tier) and high > kept and sum(one.used_bytes for one in tier) >= high:
-            found.append(Overfull(position, kept))
-    return found[::-1]
+    for position, kept in reversed(list(enumerate(keep_unused(view, marks)))):
+        tier, mark = view.tiers[position], marks[position]
+        high = round(sum(one.capacity_bytes for one in tier) * mark.high)
+        if all(one.is_bounded for one in tier) and sum(one.used_bytes for one in tier) >= high:
+            found.append(Overfull(position, kept if kept < high else _own_share(tier, mark)))
+        over = [one for one in tier if one.unused_bytes < 0] if len(tier) > 1 else []
+        found += [Overfull(position, _own_share([one], mark), one.number) for one in over]
+    return found
+
+
+def _own_share(tier: Sequence[DirectoryView], mark: Marks) -> int:
+    """What is above the low mark of these directories, without the shares of faster tiers."""
+    capacity = sum(one.capacity_bytes for one in tier)
+    return capacity - round(capacity * mark.low)
 
 
 def demotion(
     view: StoreView, marks: Sequence[Marks], coldest: Order[FileId], moves_max: int
 ) -> tuple[Move[FileId], ...]:
-    """Moves down that bring overfull tiers to their low marks, or as near as can be; about `moves_max` at most, the
+    """Moves down that bring what is overfull to its low mark, or as near as can be; about `moves_max` at most, the
     rest is for the next look. The moves are in order, each as good without those after it."""
     draft = Draft[FileId](view)
     for found in overfull(view, marks):
-        tier = view.tiers[found.position]
+        tier = found.within(view)
         if found.position == len(view.tiers) - 1:
             continue
         mover = Mover(draft, coldest)

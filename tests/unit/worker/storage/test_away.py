@@ -216,6 +216,23 @@ def test_files_of_a_deleted_shuffle_are_not_kept_open(tmp_path: Path, removed_he
     world.store.close()
 
 
+def test_files_that_the_dfs_does_not_let_go_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Who removes them, and when, is logged; this worker does with the next look for dropped shuffles."""
+    world = DfsWorld(tmp_path)
+    world.move_all()
+    world.url.rename(tmp_path / "away")
+    with caplog.at_level(logging.WARNING):
+        world.store.forget([SHUFFLE])
+    (record,) = [one for one in caplog.records if "files stay on the DFS" in one.message]
+    assert "the leading master removes them, after [dfs] clean_every and clean_grace" in record.message
+    assert "not mounted" in record.__dict__["why"]
+    (tmp_path / "away").rename(world.url)
+    assert len(world.on_dfs()) == 2
+    world.store.forget([])
+    assert world.on_dfs() == []
+    world.store.close()
+
+
 def _open_below(folder: Path) -> list[str]:
     """Files in a folder that this process has open."""
     found = []

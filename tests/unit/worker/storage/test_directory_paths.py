@@ -3,6 +3,8 @@
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,67 @@ def test_the_same_directory_by_another_spelling(tmp_path: Path, other: str) -> N
     assert told.startswith(f"worker.directories names {first} twice (as worker.directories[0].path {first} and ")
     assert f"worker.directories[1].path {second}): take one of them out" in told
     assert os.listdir(tmp_path) == ["link"]
+
+
+@pytest.mark.parametrize(
+    ("dfs", "told"),
+    [
+        ("{root}/ssd", "is"),
+        ("{root}/ssd/", "is"),
+        ("{root}/link", "is"),
+        ("{root}/ssd/data", "holds"),
+        ("{root}/ssd/dfs", "holds"),
+        ("{root}/link/store", "holds"),
+        ("{root}", "lies in"),
+    ],
+)
+def test_the_dfs_in_a_directory_or_around_it(tmp_path: Path, dfs: str, told: str) -> None:
+    """A local `[dfs] url` at, in or around a storage directory is refused by name, before anything is made."""
+    (tmp_path / "link").symlink_to(tmp_path / "ssd")
+    directories = (DirectorySettings(path=f"{tmp_path}/hdd"), DirectorySettings(path=f"{tmp_path}/ssd"))
+    folder = dfs.format(root=tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        prepare(settings(directories=directories, dfs_folder=folder))
+    number, path = (0, "hdd") if told == "lies in" else (1, "ssd")
+    start = f"worker.directories[{number}].path {tmp_path}/{path} {told} the folder of [dfs] url, {folder}: "
+    assert str(caught.value).startswith(start)
+    assert os.listdir(tmp_path) == ["link"]
+
+
+def test_a_dfs_beside_the_directories_is_taken(tmp_path: Path) -> None:
+    """Also where its name begins like that of one of them."""
+    prepare(settings(tmp_path / "ssd", dfs_folder=f"{tmp_path}/ssd-dfs")).open().close()
+
+
+def test_a_folder_where_the_note_on_the_dfs_goes(tmp_path: Path) -> None:
+    """A storage directory with a folder `dfs` is refused by name, with what to do; `inspect` tells it as well."""
+    open_store(tmp_path / "ssd").close()
+    (tmp_path / "ssd" / "dfs").mkdir()
+    assert any("is a folder" in problem for problem in inspect_directory(str(tmp_path / "ssd")).problems)
+    assert f"{tmp_path}/ssd/dfs is a folder, and Holdfast keeps a file of that name" in refusal(tmp_path / "ssd")
+
+
+def test_errors_on_directories_name_the_file_and_line(tmp_path: Path) -> None:
+    """Of the worker's configuration, as all other errors of it do; or the variable."""
+    path = tmp_path / "w.toml"
+    path.write_text(
+        f'[worker]\nname = "w"\nmasters = ["h:1"]\ndirectories = [\n  {{ path = "{tmp_path}/a" }},\n'
+        f'  {{ path = "{tmp_path}/a/b" }},\n]\n'
+    )
+
+    def told(**variables: str) -> str:
+        command = [sys.executable, "-P", "-m", "holdfast.worker", "--config", str(path)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **variables})
+        assert done.returncode == 2
+        return done.stderr
+
+    assert told().startswith(f"holdfast worker: {path} line 4: worker.directories[1].path {tmp_path}/a/b lies within")
+    variable = "HOLDFAST_WORKER_DIRECTORIES"
+    twice = told(**{variable: f'[{{ path = "{tmp_path}/b" }}, {{ path = "{tmp_path}/b" }}]'})
+    assert twice.startswith(f"holdfast worker: environment variable {variable}: worker.directories names")
+    both = told(HOLDFAST_WORKER_DATA_PORT="abc", HOLDFAST_WORKER_HTTP_PORT="70000").splitlines()
+    assert len(both) == 2, "one sentence for each mistake"
+    assert all(line.startswith("holdfast worker: environment variable HOLDFAST_WORKER_") for line in both)
 
 
 @pytest.mark.parametrize("inner_first", [False, True])

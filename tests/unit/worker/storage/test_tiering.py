@@ -1,5 +1,6 @@
 """Where epochs begin and which files move: the books of a worker's tiers over real directories."""
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -201,6 +202,27 @@ def test_files_that_were_there_at_the_start_move_too(worlds: list[World], tmp_pa
     world.restart()
     step(world)
     assert len(sealed_in(world, 1)) == 1
+
+
+def test_a_directory_that_was_made_smaller_drains(worlds: list[World], tmp_path: Path) -> None:
+    """Started again with less than what a disk holds: its files go down until it is at its low mark, though memory is
+    many times larger than it."""
+    world = World(tmp_path / "small", tiers=["MEMORY", "SSD", "HDD"], capacity_bytes=64 * MIB)
+    worlds.append(world)
+    world.core.choose = world.store.tiering.choose
+    writer = Writer(SHUFFLE)
+    for partition in range(10):
+        world.store.tiering.look([FULL, open_space(), FULL])
+        push_some(world, writer, partition, 3 * MIB)
+        world.seal([(partition, 0)], final=False)
+    assert len(sealed_in(world, 1)) == 10
+    memory, disk, slow = world.settings.directories
+    smaller = dataclasses.replace(disk, capacity_bytes=20 * MIB)
+    world.settings = dataclasses.replace(world.settings, directories=(memory, smaller, slow))
+    world.restart()
+    assert step(world) == []
+    assert 8 * MIB < sum(sealed_in(world, 1).values()) <= 18 * MIB * 0.7
+    assert len(sealed_in(world, 1)) + len(sealed_in(world, 2)) == 10
 
 
 def test_a_forgotten_shuffle_is_in_no_book(worlds: list[World], tmp_path: Path) -> None:

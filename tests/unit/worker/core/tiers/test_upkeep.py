@@ -70,11 +70,36 @@ def test_a_tier_begins_at_its_high_mark(unused: tuple[int, int, int], positions:
     assert [found.position for found in overfull(example(*unused), MARKS)] == positions
 
 
-def test_a_tier_smaller_than_what_falls_into_it_does_not_begin() -> None:
-    """Its high mark is not above what it would have to keep free: it would empty itself."""
-    view = store(directory(0, 0, 1000), directory(1, 1, 100, 0), dfs(2))
-    assert keep_unused(view, [Marks()] * 3)[1] == 330
-    assert overfull(view, [Marks()] * 3) == []
+def test_a_tier_smaller_than_what_falls_into_it_keeps_its_own_share() -> None:
+    """What it would have to keep free is not below its high mark: it drains by its own marks, and not to the bottom."""
+    marks = [Marks()] * 3
+    view = store(directory(0, 0, 1000), directory(1, 1, 100, 5), dfs(2))
+    assert keep_unused(view, marks)[1] == 330
+    assert overfull(view, marks) == [Overfull(1, 30)]
+    assert overfull(store(directory(0, 0, 1000), directory(1, 1, 100, 6), dfs(2)), marks) == []
+    barely = store(directory(0, 0, 216), directory(1, 1, 100, 5), dfs(2))
+    assert overfull(barely, marks) == [Overfull(1, 30)], "65 of faster tiers and 30 are 95, its high mark"
+    below = store(directory(0, 0, 213), directory(1, 1, 100, 5), dfs(2))
+    assert overfull(below, marks) == [Overfull(1, 94)]
+
+
+def test_a_tier_over_its_capacity_drains_to_its_low_mark() -> None:
+    """Its capacity was made smaller than what is in it: it goes down like any other, however large faster tiers are."""
+    view = store(directory(0, 0, 48), directory(1, 1, 20, -21), dfs(2))
+    files = [file(f"{number}", 1, 4) for number in range(10)]
+    moves = demotion(view, [Marks()] * 3, coldest(*files), 100)
+    replay(view, files, moves)
+    assert steps(moves) == [(f"{number}", 1, 2) for number in range(7)], "27 of 41 have to go until 6 are unused"
+
+
+def test_a_directory_over_its_capacity_drains_though_its_tier_has_room() -> None:
+    """Its own files go until it is at the low mark; those of its neighbour, colder as they are, stay."""
+    view = store(directory(0, 0, 100), directory(1, 1, 20, -10), directory(2, 1, 1000, 900), dfs(3))
+    files = (*[file(f"1{letter}", 2, 10) for letter in "abc"], *[file(f"2{letter}", 1, 6) for letter in "abcde"])
+    assert overfull(view, [Marks()] * 3) == [Overfull(1, 6, 1)]
+    moves = demotion(view, [Marks()] * 3, coldest(*files), 100)
+    replay(view, files, moves)
+    assert steps(moves) == [("2a", 1, 3), ("2b", 1, 3), ("2c", 1, 3)]
 
 
 def test_marks_are_in_order() -> None:

@@ -21,8 +21,9 @@ import org.slf4j.LoggerFactory;
  * @param strict whether a shuffle that cannot have all its copies is refused
  * @param copies how many are wanted
  * @param waitMs for how long workers are waited for
+ * @param setting the key that says so
  */
-record Registrations(boolean strict, int copies, int waitMs) {
+record Registrations(boolean strict, int copies, int waitMs, String setting) {
     private static final Logger LOG = LoggerFactory.getLogger(Registrations.class);
     private static final int POLL_MS = 250;
 
@@ -30,7 +31,8 @@ record Registrations(boolean strict, int copies, int waitMs) {
     static Registrations of(HoldfastConf conf) {
         int waitMs = conf.mayFallBack() ? conf.registerMs() : (int) Math.max(conf.registerMs(), conf.push().noRoomMs());
         boolean strict = conf.strictCopies() && conf.copies() > 1;
-        return new Registrations(strict, conf.copies(), strict ? conf.registerMs() : waitMs);
+        boolean grace = !strict && waitMs > conf.registerMs();
+        return new Registrations(strict, conf.copies(), strict ? conf.registerMs() : waitMs, grace ? "no_room.grace" : "register.timeout");
     }
 
     /**
@@ -58,7 +60,8 @@ record Registrations(boolean strict, int copies, int waitMs) {
                 }
             }
             if (System.nanoTime() > end) {
-                throw why;
+                String waited = " (NO_ROOM after " + waitMs / 1000 + " s; how long is waited: " + HoldfastConf.PREFIX + setting + ")";
+                throw new HoldfastException(why.status(), why.getMessage() + waited, why);
             }
             if (!said) {
                 LOG.warn("Shuffle {}: {}; waiting for at most {} s", key, why.getMessage(), waitMs / 1000);

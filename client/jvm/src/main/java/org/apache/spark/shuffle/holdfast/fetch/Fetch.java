@@ -481,7 +481,7 @@ final class Fetch {
         for (EpochFile file : files) {
             if (file.hasCopyOn(worker)) {
                 return new HoldfastException(Status.DISK_FAILED, where + ": " + file + " is not lost, but worker " + worker
-                        + " could not read it for " + waitedNs / 1_000_000_000 + " s: " + file.cause);
+                        + " could not read it for " + waitedNs / 1_000_000_000 + " s (DISK_FAILED): " + file.cause);
             }
         }
         throw new AssertionError("worker " + worker + " has a file that is out of reach");

@@ -125,7 +125,8 @@ final class Revivals {
         }
         if (hungry() && starvedNs >= noRoomNs && !pausing) {
             return "waited " + Math.round(starvedNs / 1e9) + " s for room for " + refused.size() + " partitions. "
-                    + (room.isEmpty() ? cause + ". See `holdfast workers`." : room);
+                    + (room.isEmpty() ? cause + ". See `holdfast workers`." : room)
+                    + " (NO_ROOM; how long is waited: spark.holdfast.no_room.grace)";
         }
         int most = 0;
         int partition = -1;

@@ -279,6 +279,7 @@ public final class FetchCoreMain {
             HoldfastException error = failure(core.workersKnown(Set.of(1), now + GRACE));
             Check.equal(error.status(), Status.DISK_FAILED);
             Check.contains(error.getMessage(), "is not lost");
+            Check.contains(error.getMessage(), "(DISK_FAILED)");
             Check.contains(error.getMessage(), "DFS not mounted");
         }
         EpochFile both = file(0, 1, 2);

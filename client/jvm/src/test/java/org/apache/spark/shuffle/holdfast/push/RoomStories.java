@@ -16,6 +16,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 /** What a session does while no worker has room, as stories: those of tests/unit/client/test_push_room.py. Told by {@link PushCoreMain}. */
 final class RoomStories {
     private static final String FULL = "no worker has room: worker w1: /data (SSD) 512.0 MiB used of 512.0 MiB";
+    /** What every error that ends a wait for room says at its end. */
+    private static final String GRACE = " (NO_ROOM; how long is waited: spark.holdfast.no_room.grace)";
     private static final long NS = 1_000_000_000L;
 
     private RoomStories() {}
@@ -56,7 +58,7 @@ final class RoomStories {
         Failed end = world.only(Failed.class);
         same(end.error().status(), Status.NO_ROOM);
         same(end.error().getMessage(), "shuffle s map 3 attempt 9: waited " + Math.round(waited)
-                + " s for room for 1 partitions. " + FULL);
+                + " s for room for 1 partitions. " + FULL + GRACE);
         that(waited >= 100 && waited < 103, "waited " + waited);
     }
 
@@ -116,7 +118,7 @@ final class RoomStories {
         }
         Failed end = world.only(Failed.class);
         same(end.error().getMessage(), "shuffle s map 3 attempt 9: waited " + Math.round(waited)
-                + " s for room for 1 partitions. worker 1 said NO_ROOM. See `holdfast workers`.");
+                + " s for room for 1 partitions. worker 1 said NO_ROOM. See `holdfast workers`." + GRACE);
         that(waited >= 100 && waited < 103, "waited " + waited);
     }
 
