@@ -193,6 +193,10 @@ def _run(
     return 0 if report.good else 1
 
 
+#: What is killed again and again is to go on taking data: that is what is rehearsed.
+_STEADY: Sections = {"placement": {"flap_starts": 1_000_000}}
+
+
 def run_drill(
     name: str,
     drill: Drill,
@@ -205,7 +209,7 @@ def run_drill(
     """Start a cluster of three masters and some workers, run the drill in it and return what it found."""
     report = Report(name, seed, count)
     with (
-        local_cluster(masters=3, workers=workers, dir=directory, settings=settings) as cluster,
+        local_cluster(masters=3, workers=workers, dir=directory, settings={**_STEADY, **(settings or {})}) as cluster,
         progress(f"drill {name}", count) as step,
     ):
         began = time.monotonic()

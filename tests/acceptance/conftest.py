@@ -10,17 +10,21 @@ from holdfast.client import Session
 from holdfast.client.cluster import LocalCluster, local_cluster
 from tests.acceptance.spark_world import Spark, World
 
+#: Tests kill the same worker again and again, and want it to have something.
+STEADY = {"placement": {"flap_starts": 1_000_000}}
 #: Lost workers are known soon, partitions split often, and what is dropped goes at once.
 QUICK = {
     "lease": {"worker": "3s", "heartbeat": "500ms", "deletion_grace": "100ms"},
     "worker": {"soft_split": "1MiB", "hard_split": "2MiB"},
+    **STEADY,
 }
 
 
 @pytest.fixture(scope="package")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three masters and three workers."""
-    with local_cluster(masters=3, workers=3, dir=tmp_path_factory.mktemp("acceptance") / "cluster") as started:
+    directory = tmp_path_factory.mktemp("acceptance") / "cluster"
+    with local_cluster(masters=3, workers=3, dir=directory, settings=STEADY) as started:
         yield started
 
 

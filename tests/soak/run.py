@@ -221,7 +221,8 @@ def soak(
 ) -> Report:
     """Start a cluster, soak it, and say what happened."""
     report = Report(records, seed)
-    settings = {"worker": {"address": SHOWN}}
+    # Killed every half minute, a worker is to go on taking data.
+    settings = {"worker": {"address": SHOWN}, "placement": {"flap_starts": 1_000_000}}
     with local_cluster(masters=3, workers=WORKERS, dir=directory, settings=settings) as cluster:
         addresses = [worker.address for worker in cluster.workers]
         proxy = Proxy(addresses, seed, rate=fault_rate, late_seconds=late_seconds, swallow=swallow)
