@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster import LocalCluster, Sections, local_cluster
 from tests.acceptance.spark_world import Spark, World
 
 #: Tests kill the same worker again and again, and want it to have something.
-STEADY = {"placement": {"flap_starts": 1_000_000}}
+STEADY: Sections = {"placement": {"flap_starts": 1_000_000}}
 #: Lost workers are known soon, partitions split often, and what is dropped goes at once.
-QUICK = {
+QUICK: Sections = {
     "lease": {"worker": "3s", "heartbeat": "500ms", "deletion_grace": "100ms"},
     "worker": {"soft_split": "1MiB", "hard_split": "2MiB"},
     **STEADY,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.client import PushStatus, ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster import LocalCluster, Sections, local_cluster
 from tests.soak.proxy import SHOWN, Proxy
 from tests.soak.records import Shape, Totals, expected
 from tests.soak.tasks import DiedError, Fate, push, read, run_in_child
@@ -222,7 +222,7 @@ def soak(
     """Start a cluster, soak it, and say what happened."""
     report = Report(records, seed)
     # Killed every half minute, a worker is to go on taking data.
-    settings = {"worker": {"address": SHOWN}, "placement": {"flap_starts": 1_000_000}}
+    settings: Sections = {"worker": {"address": SHOWN}, "placement": {"flap_starts": 1_000_000}}
     with local_cluster(masters=3, workers=WORKERS, dir=directory, settings=settings) as cluster:
         addresses = [worker.address for worker in cluster.workers]
         proxy = Proxy(addresses, seed, rate=fault_rate, late_seconds=late_seconds, swallow=swallow)
