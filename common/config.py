@@ -396,19 +396,31 @@ class PlacementSection:
             raise ConfigError(
                 'write_regions, refused_regions, durable_regions and local_region want policy = "regionaware"'
             )
+        if self.policy == "random" and self.enforce_racks:
+            raise ConfigError('enforce_racks wants policy = "rackaware" or "regionaware": random knows no racks')
+        self._check_regions()
         if self.durable_regions not in (0, 2):
             raise ConfigError("durable_regions must be 0 or 2: there are two copies at most")
-        if self.durable_regions and self.write_regions and len(set(self.write_regions)) < self.durable_regions:
-            raise ConfigError(
-                f"durable_regions = {self.durable_regions} wants as many write_regions, not {len(self.write_regions)}"
-            )
-        if self.local_region and self.local_region in self.refused_regions:
-            raise ConfigError(f"local_region {self.local_region} is one of refused_regions; take it out of one of them")
         head, *parts = self.default_place.split("/")
         if head or len(parts) != 2 or not all(parts):
             raise ConfigError("default_place wants a region and a rack, as in /default-region/default-rack")
         self._check_numbers()
         self._check_resolver()
+
+    def _check_regions(self) -> None:
+        named = (*self.write_regions, *self.refused_regions, *filter(None, [self.local_region]))
+        if wrong := [each for each in named if not each or "/" in each]:
+            raise ConfigError(f"a region is the first part of a place, without slashes, not {settings.shown(wrong[0])}")
+        left = set(self.write_regions) - set(self.refused_regions)
+        if self.write_regions and len(left) < max(1, self.durable_regions):
+            raise ConfigError(
+                f"{len(left)} of write_regions are not refused, and durable_regions = {self.durable_regions} wants"
+                f" {max(1, self.durable_regions)}: nothing could be placed"
+            )
+        if self.local_region and (
+            self.local_region in self.refused_regions or (self.write_regions and self.local_region not in left)
+        ):
+            raise ConfigError(f"local_region {self.local_region} takes nothing, by write_regions and refused_regions")
 
     def _check_numbers(self) -> None:
         if self.max_multiple < 0 or self.gradient < 0 or self.flush_weight < 0 or self.fetch_weight < 0:
@@ -417,8 +429,12 @@ class PlacementSection:
             raise ConfigError("disk_groups must be from 1 to 100")
         if self.flap_starts < 2 or not self.flap_window.ns:
             raise ConfigError("flap_starts must be at least 2, flap_window more than 0: starting once is no flapping")
-        if self.quarantine_errors < 0 or not self.quarantine_interval.ns or not self.refresh.ns:
-            raise ConfigError("quarantine_errors must be 0 or more, quarantine_interval and refresh more than 0")
+        if self.order == "loadaware" and not self.flush_weight and not self.fetch_weight:
+            raise ConfigError("flush_weight and fetch_weight are both 0: loadaware could not tell disks apart")
+        if not self.refresh.ns:
+            raise ConfigError("refresh must be more than 0")
+        if self.quarantine_errors < 0 or not self.quarantine_interval.ns:
+            raise ConfigError("quarantine_errors must be 0 or more, quarantine_interval more than 0")
         if self.script_hosts < 1 or not self.script_timeout.ns:
             raise ConfigError("script_hosts must be at least 1, script_timeout more than 0")
 

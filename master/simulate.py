@@ -124,6 +124,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def simulate(described: Described) -> dict[str, Any]:
     """Return how the partitions come to lie. Raises ConfigError, NotEnoughError."""
+    if described.placement.resolver != "static":
+        raise ConfigError("a simulation asks no resolver: take it out, and give each of [[cluster.workers]] its place")
     count, copies = described.shuffle.partitions, described.shuffle.copies
     policy = policy_of(described.placement)
     candidates = _candidates(described.cluster.workers, policy)

@@ -115,7 +115,7 @@ def _draw(document: Document, screen: Console) -> None:
             "removal": False,
         }
         may = "removed" if told["removal"] else "restarted" if told["restart"] else ""
-        counts = (told["epochs"], told["writing"], told["shuffles"])
+        counts = ("-" if count is None else count for count in (told["epochs"], told["writing"], told["shuffles"]))
         rows.append((each["worker"], each["name"], each["state"], *counts, may, told["waits"]))
     screen.print(table(columns, rows))
     if document["safe"]:

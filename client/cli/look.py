@@ -128,10 +128,12 @@ async def _one_status(client: ControlClient, address: str) -> pb.StatusReply | H
     return reply
 
 
-async def one_master(client: ControlClient, address: str, method: str, request: Message) -> Any:
+async def one_master(
+    client: ControlClient, address: str, method: str, request: Message, seconds_max: float = _MASTER_SECONDS_MAX
+) -> Any:
     """Return what this master answers for itself, or the error."""
     try:
-        return await client.ask(address, method, request, timeout_s=_MASTER_SECONDS_MAX)
+        return await client.ask(address, method, request, timeout_s=seconds_max)
     except HoldfastError as error:
         return error
 
@@ -199,6 +201,7 @@ _DISK_KEYS = (
     *("device", "state", "errors", "flush_us", "fetch_us"),
 )
 _DRAIN_KEYS = ("since_ms", "epochs", "epoch_shuffles", "writing", "shuffles", "restart", "removal", "waits")
+_DRAIN_NUMBERS = ("epochs", "epoch_shuffles", "writing", "shuffles")
 _DFS_KEYS = ("url", "state", "problem", "problem_ms", "bytes", "files", "put_us", "read_us")
 
 
@@ -215,8 +218,11 @@ def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
 
 
 def drain_of(worker: pb.WorkerInfo) -> dict[str, Any] | None:
-    """How far the drain of a worker is; None if it does not drain."""
-    return {key: getattr(worker.drain, key) for key in _DRAIN_KEYS} if worker.HasField("drain") else None
+    """How far the drain of a worker is; None if it does not drain, or for a number that is not known yet."""
+    if not worker.HasField("drain"):
+        return None
+    told = {key: getattr(worker.drain, key) for key in _DRAIN_KEYS}
+    return told | {key: None for key in _DRAIN_NUMBERS if not worker.drain.HasField(key)}
 
 
 def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:

@@ -14,7 +14,7 @@ import click
 
 from holdfast.client.cli.look import ANSWER_SECONDS_MAX, one_master, shuffle_key, with_masters
 from holdfast.client.cli.output import escape, json_option, masters_option, show, table
-from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.errors import ConfigError, HoldfastError, RetryError, Status
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from holdfast.common.net.control import ControlClient
 
+#: A script that resolves may take its time.
+_RELOAD_SECONDS_MAX = 60.0
 #: Partitions and workers that are drawn; --json has all.
 _ROWS_MAX = 20
 
@@ -197,31 +199,35 @@ def reload(masters: str, as_json: bool) -> int:
     Exit 1 if one could not; it goes on as before.
     """
 
-    async def question(client: ControlClient) -> list[pb.ReloadReply | HoldfastError]:
-        return list(
-            await asyncio.gather(
-                *(one_master(client, address, "Admin/Reload", pb.ReloadRequest()) for address in client.endpoints)
-            )
-        )
+    async def question(client: ControlClient) -> dict[tuple[str, str], pb.ReloadReply | HoldfastError]:
+        found = [reply for reply in (await client.masters()).values() if reply is not None]
+        every = {each.name: each.http for reply in found for each in reply.masters}
+        if not every:
+            raise RetryError(f"no master answers at {', '.join(client.endpoints)}")
+        asked = [
+            one_master(client, address, "Admin/Reload", pb.ReloadRequest(), _RELOAD_SECONDS_MAX)
+            for address in every.values()
+        ]
+        return dict(zip(every.items(), await asyncio.gather(*asked), strict=True))
 
     answers = with_masters(masters, question)
-    document = {
-        "masters": [
-            {"name": "", "changed": [], "problem": str(answer)}
-            if isinstance(answer, HoldfastError)
-            else {"name": answer.name, "changed": list(answer.changed), "problem": ""}
-            for answer in answers
-        ]
-    }
+    document = {"masters": [_reloaded(name, address, answer) for (name, address), answer in answers.items()]}
     show(document, as_json, lambda screen: _draw_reloaded(document, screen))
     return 1 if any(each["problem"] for each in document["masters"]) else 0
 
 
+def _reloaded(name: str, address: str, answer: pb.ReloadReply | HoldfastError) -> dict[str, Any]:
+    changed, problem = [], ""
+    if not isinstance(answer, HoldfastError):
+        changed = list(answer.changed)
+    elif answer.status == Status.BAD_REQUEST:
+        problem = f"goes on as before: {answer}"
+    else:
+        problem = f"it is not known whether it has read them: {answer}"
+    return {"name": name, "address": address, "changed": changed, "problem": problem}
+
+
 def _draw_reloaded(document: dict[str, Any], screen: Console) -> None:
     for each in document["masters"]:
-        if each["problem"]:
-            screen.print(f"a master goes on as before: {escape(each['problem'])}")
-        else:
-            screen.print(
-                f"{escape(each['name'])}: {', '.join(each['changed']) or 'nothing changed, hosts resolved anew'}"
-            )
+        told = each["problem"] or ", ".join(each["changed"]) or "nothing changed, hosts are resolved anew"
+        screen.print(f"{escape(each['name'])}: {escape(told)}", soft_wrap=True)

@@ -14,7 +14,7 @@ Source: the slots allocation of Apache Celeborn for orders, the policies of Apac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -59,6 +59,13 @@ class Candidates:
     members: Sequence[Member]
     spared: Sequence[Member] = ()
     disks: Mapping[int, Sequence[Disk]] = field(default_factory=dict)
+    #: places of all workers that ever were, lost and full ones too: whether there are racks to keep apart at all
+    places: Collection[str] = ()
+
+    @property
+    def alike(self) -> bool:
+        """Whether everybody is at one place, known or not: then nothing can be wished of places."""
+        return len(set(self.places or (one.place for one in (*self.members, *self.spared)))) < 2
 
     def __len__(self) -> int:
         return len(self.members) + len(self.spared)
@@ -82,7 +89,7 @@ def choose_field(policy: Policy, candidates: Candidates, copies: int) -> Field:
     """
     first = admitted(policy, candidates.members, copies)
     for members in (first, [*first, *admitted(policy, candidates.spared, copies)]):
-        found = _field(policy, members, copies)
+        found = _field(policy, members, copies, alike=candidates.alike)
         if found is not None:
             return found
     problem = _broken(policy, members) if copies > 1 else ""
@@ -112,14 +119,14 @@ def admitted(policy: Policy, members: Sequence[Member], copies: int = 2) -> list
     return found
 
 
-def _field(policy: Policy, members: list[Member], copies: int) -> Field | None:
+def _field(policy: Policy, members: list[Member], copies: int, *, alike: bool) -> Field | None:
     """Return the widest domains that are at least two, None if there are none, or not those that are enforced."""
     if copies < 2:
         return Field(members, (), adheres=True) if members else None
     for level, domain_of in enumerate(_levels(policy)):
         domains = [domain_of(one) for one in members]
         if len(set(domains)) > 1 and not _broken(policy, members):
-            return Field(members, domains, adheres=_adheres(policy, level, members))
+            return Field(members, domains, adheres=alike or _adheres(policy, level, members))
     return None
 
 
@@ -139,18 +146,10 @@ def _levels(policy: Policy) -> Sequence[Callable[[Member], str]]:
 
 
 def _adheres(policy: Policy, level: int, members: Sequence[Member]) -> bool:
-    """Whether copies that this level keeps apart are as wished: one region is enough where there is one, and where no
-    host is resolved nothing is known to be wrong."""
-    if unresolved(policy, members):
-        return True
+    """Whether copies that this level keeps apart are as wished: one region is enough where there is one."""
     if policy.constraint == "regionaware":
         return level < 2 or len({region_of(one.place) for one in members}) > 1
     return level == 0
-
-
-def unresolved(policy: Policy, members: Sequence[Member]) -> bool:
-    """Whether nothing is known of where these are."""
-    return all(one.place == policy.racks.default for one in members)
 
 
 def keeps(policy: Policy, one: Member | None, two: Member | None, every: Sequence[Member]) -> bool:
@@ -164,7 +163,7 @@ def keeps(policy: Policy, one: Member | None, two: Member | None, every: Sequenc
         return False
     if policy.constraint == "regionaware" and apart_at == 1 and spreads(policy):
         return len({region_of(each.place) for each in every}) < 2
-    return apart_at == 0 or unresolved(policy, every)
+    return apart_at == 0 or len({each.place for each in every}) < 2
 
 
 def _broken(policy: Policy, members: Sequence[Member]) -> str:
@@ -173,7 +172,9 @@ def _broken(policy: Policy, members: Sequence[Member]) -> str:
         return ""
     racks = {one.place for one in members}
     if policy.racks.enforced and len(racks) < 2:
-        return f"two racks are enforced for two copies, and workers that take data are on {len(racks)}"
+        return (
+            f"two racks are enforced for two copies; workers that take data, and of a known rack, are on {len(racks)}"
+        )
     if policy.constraint == "regionaware" and policy.regions.durable:
         regions = {region_of(one.place) for one in members}
         if len(regions) < policy.regions.durable:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from holdfast.common.ids import NO_WORKER
 from holdfast.master.placement.assign import Assigned, Place, apportion, assign, interleave
 from holdfast.master.placement.members import Draw, Member, NotEnoughError
-from holdfast.master.placement.policy import Candidates, Policy, admitted, shares, spreads, unresolved
+from holdfast.master.placement.policy import Candidates, Policy, admitted, shares, spreads
 from holdfast.master.placement.topology import region_of
 
 
@@ -106,6 +106,7 @@ def _without(candidates: Candidates, avoid: frozenset[int]) -> Candidates:
         [one for one in candidates.members if one.worker not in avoid],
         [one for one in candidates.spared if one.worker not in avoid],
         candidates.disks,
+        candidates.places,
     )
     return left if len(left) else candidates
 
@@ -131,7 +132,7 @@ def _instead(policy: Policy, fields: Sequence[Candidates], kept: Member, home: s
                 return found, True
     if policy.racks.enforced or (policy.constraint == "regionaware" and policy.regions.durable_in_replace):
         raise NotEnoughError(f"nobody can stand beside worker {kept.worker} without breaking what placement enforces")
-    return anybody, unresolved(policy, [kept, *anybody]) and bool(anybody)
+    return anybody, bool(anybody) and fields[-1].alike
 
 
 def _apart(policy: Policy, every: Sequence[Member], kept: Member, members: Sequence[Member]) -> list[Member]:

@@ -73,10 +73,10 @@ class Draining:
         verdict: Verdict = judge(placed, kept, self.others(worker))
         return pb.Drain(
             since_ms=max(self._leader.now_ms() - worker.draining_ms, 0),
-            epochs=placed.epochs if placed is not None else 0,
-            epoch_shuffles=placed.shuffles if placed is not None else 0,
-            writing=kept.writing if kept is not None else 0,
-            shuffles=kept.shuffles if kept is not None else 0,
+            epochs=placed.epochs if placed is not None else None,
+            epoch_shuffles=placed.shuffles if placed is not None else None,
+            writing=kept.writing if kept is not None else None,
+            shuffles=kept.shuffles if kept is not None else None,
             restart=verdict.restart,
             removal=verdict.removal,
             waits=verdict.waits,

@@ -32,9 +32,10 @@ class Explainer:
         """Return where every partition is now, whether that is as wished now, and what this leader chose of it."""
         shuffle = await self._leader.confirmed(lambda state: _find(state, request))
         if shuffle is None:
+            what = f"generation {request.generation} of " if request.generation >= 0 else ""
             raise GiveUpError(
-                f"there is no shuffle {request.shuffle} of application {request.instance.hex()[:8]}: see `holdfast"
-                " shuffles`",
+                f"there is no {what}shuffle {request.shuffle} of application {request.instance.hex()[:8]}:"
+                " see `holdfast shuffles --json`",
                 status=Status.UNKNOWN_SHUFFLE,
             )
         pairs = await self._pairs(shuffle)

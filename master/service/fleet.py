@@ -33,7 +33,7 @@ from holdfast.master.placement.ring import Ring, map_ring
 from holdfast.master.placement.stabiliser import Flapping, Quarantine, Stabiliser
 from holdfast.master.service.decisions import LEFT_OUT_MAX, Decisions
 from holdfast.master.service.leader import Leader
-from holdfast.master.service.resolvers import Places, make_places
+from holdfast.master.service.resolvers import RESOLVER_KEYS, Places, make_places
 from holdfast.master.service.room import Told, no_room, takes, why_not
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,8 @@ class FleetCounts:
 
     #: partitions whose copies do not stand as wished
     not_adhering: int = 0
+    #: hosts that could not be resolved and say nothing of themselves, each time they were asked for
+    unresolved: int = 0
 
 
 def policy_of(section: PlacementSection) -> Policy:
@@ -109,11 +111,17 @@ class Fleet:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        self._forget_all()
         self.decisions.clear()
         if leads:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(self._leader.watch)
+            self._restart()
+
+    def _restart(self) -> None:
+        """Begin anew with what is known of workers, and place them all."""
+        if self._task is not None:
+            self._task.cancel()
+        self._forget_all()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._leader.watch)
 
     # Settings.
 
@@ -123,7 +131,10 @@ class Fleet:
 
         def read() -> tuple[PlacementSection, Policy, Places]:
             section = load().placement
-            return section, policy_of(section), make_places(section)
+            if any(getattr(section, key) != getattr(self._section, key) for key in RESOLVER_KEYS):
+                return section, policy_of(section), make_places(section)
+            self.places.reload()
+            return section, policy_of(section), self.places
 
         section, policy, places = await asyncio.get_running_loop().run_in_executor(None, read)
         keys = [each.name for each in fields(section)]
@@ -131,7 +142,7 @@ class Fleet:
         self._section, self.policy, self.places = section, policy, places
         log.info("read [placement] again", extra={"changed": ", ".join(changed) or "nothing"})
         if self._task is not None:
-            self._led(True)
+            self._restart()
         return changed
 
     # Places.
@@ -160,6 +171,8 @@ class Fleet:
         if new:
             await asyncio.get_running_loop().run_in_executor(None, self.places.resolve, new)
         found = {host: self.places.known(host) or "" for host in hosts}
+        told = {each.host for each in workers if each.rack}
+        self.counts.unresolved += sum(not found[host] and host not in told for host in new)
         moved = [cmd.WorkerPlace(each.id, found[each.host]) for each in workers if each.place != found[each.host]]
         if moved:
             self._leader.expect(await self._leader.proposer.submit(cmd.Command(cmd.PlaceWorkers(tuple(moved)))))
@@ -210,7 +223,8 @@ class Fleet:
             places = self.places_now()
             workers = self._leader.peek(lambda state: [each for one in lost if (each := state.workers.get(one))])
             second += [Member(each.id, each.host, places[each.id]) for each in workers if not each.alive]
-        return Candidates(first, second, {one.worker: disks for one, disks in taking.items()})
+        everywhere = frozenset(self.places_now().values())
+        return Candidates(first, second, {one.worker: disks for one, disks in taking.items()}, everywhere)
 
     def taking(self, kind: int, ack: int) -> dict[Member, Sequence[Disk]]:
         """Return the living workers that take data of such a shuffle and do not drain, with the disks that do."""
@@ -315,7 +329,7 @@ class Fleet:
             "Partitions placed whose copies do not stand as wished",
             self.counts.not_adhering,
         )
-        yield "rack_unresolved", "Hosts that could not be resolved, counted each time", self.places.unresolved
+        yield "rack_unresolved", "Hosts nobody knows the place of, counted each time", self.counts.unresolved
         workers = self._leader.node.local(
             lambda machine: [each for each in machine.state.workers.values() if each.alive]
         )

@@ -59,9 +59,10 @@ class StaticResolver:
 class TableResolver:
     """A file with a host and a place in each line; `#` begins a comment."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises ConfigError."""
+    def __init__(self, path: Path, default: str = DEFAULT_PLACE) -> None:
+        """Places have as many parts as `default`. Raises ConfigError."""
         self._path = path
+        self._depth = default.count("/")
         self._places: Mapping[str, str] = {}
         self.reload()
 
@@ -72,7 +73,7 @@ class TableResolver:
     def reload(self) -> None:
         """Read the file again. Raises ConfigError, which names the line, and goes on with what was known."""
         try:
-            text = self._path.read_text(encoding="utf-8")
+            text = self._path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"the table of places {self._path} cannot be read: {error}") from None
         places: dict[str, str] = {}
@@ -86,6 +87,8 @@ class TableResolver:
                 place = check_place(words[1])
             except ConfigError as error:
                 raise ConfigError(f"{self._path} line {number}: {error}") from None
+            if place.count("/") != self._depth:
+                raise ConfigError(f"{self._path} line {number}: {place} has another depth than {DEFAULT_PLACE}")
             if places.setdefault(words[0], place) != place:
                 raise ConfigError(f"{self._path} line {number}: {words[0]} has another place above")
         self._places = places
@@ -162,7 +165,8 @@ class HostnameResolver:
             host, _, region = each.partition(":")
             if not host or not region or "/" in region:
                 raise ConfigError(f"overrides of regions are written host:region;host:region, not {overrides!r}")
-            self._regions[host] = region
+            if self._regions.setdefault(host, region) != region:
+                raise ConfigError(f"overrides of regions name {host} twice")
 
     def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
         """None for names of another form."""
@@ -196,13 +200,24 @@ def load_resolver(name: str, argument: str) -> Resolver:
     return resolver
 
 
+#: What a resolver is made of; where none of it has changed the one that is there is asked to read again.
+RESOLVER_KEYS = (
+    "resolver",
+    "resolver_path",
+    "resolver_argument",
+    "script_hosts",
+    "script_timeout",
+    "default_place",
+)
+
+
 def make_places(section: PlacementSection) -> Places:
     """Return the resolver that the configuration names, with a cache before it. Raises ConfigError."""
     resolver: Resolver
     if section.resolver == "static":
         resolver = StaticResolver()
     elif section.resolver == "table":
-        resolver = TableResolver(Path(section.resolver_path))
+        resolver = TableResolver(Path(section.resolver_path), section.default_place)
     elif section.resolver == "script":
         resolver = ScriptResolver(section.resolver_path, section.script_hosts, section.script_timeout.seconds)
     elif section.resolver == "hostname":

@@ -75,8 +75,8 @@ def kill_rack(running: Job, cluster: LocalCluster) -> None:
 def check_events(directory: Path) -> None:
     """No stage has a second attempt, every task succeeded."""
     stages = tasks = 0
-    for path in directory.rglob("*"):
-        for line in path.read_text().splitlines() if path.is_file() else ():
+    for path in directory.rglob("events_*"):
+        for line in path.read_text().splitlines():
             event = json.loads(line)
             if event["Event"] == "SparkListenerStageSubmitted":
                 stages += 1

@@ -54,13 +54,16 @@ def test_other_orders_keep_to_their_shares(tmp_path: Path, capsys, order: str) -
 
 
 def test_spared_workers_get_nothing_and_a_rack_alone_is_told(tmp_path: Path, capsys) -> None:
-    """Workers that flap get nothing while others do; with one rack every partition is not as wished."""
+    """Workers that flap get nothing while others do, though copies then share the one rack that is left: that is told.
+    Where there is no other rack at all it is as wished."""
     spared = '[[cluster.workers]]\nhost = "s"\nplace = "/dc/r9"\nspared = true'
     assert simulated(tmp_path, capsys, workers=spared)["by_worker"][-1]["partitions"] == 0
     path = tmp_path / "one.toml"
-    path.write_text('[[cluster.workers]]\ncount = 3\nplace = "/dc/r1"\n')
-    assert main([str(path)]) == 0
-    assert json.loads(capsys.readouterr().out)["not_adhering"] == 1_000
+    alone = '[[cluster.workers]]\ncount = 3\nplace = "/dc/r1"\n'
+    for text, missing in ((alone, 0), (alone + spared, 1_000)):
+        path.write_text(text)
+        assert main([str(path)]) == 0
+        assert json.loads(capsys.readouterr().out)["not_adhering"] == missing
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ RACK_AWARE = Policy()
 
 def replaced(rows, members=RACKS, policy=RACK_AWARE, copies=2, seed=1, **named):
     places = {one.worker: one.place for one in (*RACKS, *members)}
-    return replace_all(policy, Candidates(members), rows, copies, Random(seed), places=places, **named)
+    candidates = Candidates(members, places=places.values())
+    return replace_all(policy, candidates, rows, copies, Random(seed), places=places, **named)
 
 
 def leaving(primary: int, replica: int, *victims: int) -> Moving:
