@@ -86,6 +86,9 @@ class Away:
         self.notes = DfsNotes(Disk(), ())
         #: shuffles of which something may be there that no index knows: a file whose move was cut short
         self._touched: set[ShuffleKey] = set()
+        #: files that were stored and are in no index yet, as far as anybody knows: an index whose transaction failed may
+        #: have them all the same. One each, so the next try has no need for another
+        self._unrecorded: dict[DataKey, bytes] = {}
         #: deleted shuffles whose files are still to be removed, oldest first
         self._dropped: dict[ShuffleKey, None] = {}
         self._cluster_id = cluster_id
@@ -162,9 +165,13 @@ class Away:
 
     def put(self, record: DataRecord, path: Path) -> bytes:
         """Bring a sealed file there, complete and checked when this returns; return the token that its name ends in.
-        Raises OSError or HoldfastError."""
+        The one of an earlier try that was not `recorded` is taken if it is still there. Raises OSError or
+        HoldfastError."""
         with self._guard:
             self._touched.add(record.key.shuffle)
+            earlier = self._unrecorded.get(record.key)
+        if earlier is not None and self.store.size(self.name_of(record.key, earlier)) == record.file_bytes:
+            return earlier
         name = file_name(self._cluster_id, record.key.shuffle, self._worker_uid, path.name)
         try:
             self.notes.use(self.store.shown)
@@ -177,10 +184,19 @@ class Away:
         self.health.stored(time.perf_counter_ns() - began_ns)
         if stored.size_bytes != record.file_bytes:
             raise CorruptError(f"{path} has {record.file_bytes} bytes, {stored.size_bytes} were stored")
-        return bytes.fromhex(stored.name[-TOKEN_DIGITS:])
+        token = bytes.fromhex(stored.name[-TOKEN_DIGITS:])
+        with self._guard:
+            self._unrecorded[record.key] = token
+        return token
+
+    def recorded(self, key: DataKey) -> None:
+        """An index has the file that was stored last, for certain."""
+        with self._guard:
+            self._unrecorded.pop(key, None)
 
     def discard(self, key: DataKey, token: bytes) -> None:
-        """Remove a file that nobody was told of, if that can be done; else it goes with its shuffle."""
+        """Remove a file that no index can have, if that can be done; else it goes with its shuffle."""
+        self.recorded(key)
         with suppress(OSError, HoldfastError):
             self.store.remove(self.name_of(key, token))
 
@@ -189,6 +205,8 @@ class Away:
         with self._guard:
             if sure or shuffle in self._touched:
                 self._dropped[shuffle] = None
+            for key in [key for key in self._unrecorded if key.shuffle == shuffle]:
+                del self._unrecorded[key]
         if self._opened is not None:  # whoever removes the files, be it the leading master: their space is to be free
             self._opened.forget(worker_folder(self._cluster_id, shuffle, self._worker_uid))
 
