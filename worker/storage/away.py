@@ -86,8 +86,8 @@ class Away:
         self.notes = DfsNotes(Disk(), ())
         #: shuffles of which something may be there that no index knows: a file whose move was cut short
         self._touched: set[ShuffleKey] = set()
-        #: files that were stored and are in no index yet, as far as anybody knows: an index whose transaction failed may
-        #: have them all the same. One each, so the next try has no need for another
+        #: files that were stored and are in no index yet, as far as anybody knows (one whose transaction failed may
+        #: have them all the same), so that the next try has no need to store them again
         self._unrecorded: dict[DataKey, bytes] = {}
         #: deleted shuffles whose files are still to be removed, oldest first
         self._dropped: dict[ShuffleKey, None] = {}
@@ -115,8 +115,14 @@ class Away:
         with self._claiming:
             if not self._claimed:
                 store.claim(may_create=not self._known(store))
-                self._claimed = True
+                self._saw(store)
         return store
+
+    def _saw(self, store: DfsStore) -> None:
+        """It has its marker. Where that cannot be noted now it is noted before the first file goes there."""
+        self._claimed = True
+        with suppress(OSError):
+            self.notes.saw(store.shown, store.ident or "")
 
     def _open(self) -> DfsStore:
         with self._opening:
@@ -129,11 +135,12 @@ class Away:
                     raise
                 if self._closed:
                     store.close()
+                store.ident = self.notes.ident(store.shown)
                 self._opened = store
             return self._opened
 
     def _known(self, store: DfsStore) -> bool:
-        """Files of this worker are there: one without a marker is another store, or not mounted."""
+        """This worker has files there, or has seen its marker: one without it is another store, or not mounted."""
         return bool(self.has_files or self.notes.to_search or store.shown in self.notes.urls)
 
     def look(self) -> str:
@@ -142,7 +149,7 @@ class Away:
         store = self._open()
         why = store.look(may_create=not self._claimed and not self._known(store))
         if not why:
-            self._claimed = True
+            self._saw(store)
         return why
 
     def watch(self, interval_seconds: float) -> None:
@@ -174,9 +181,10 @@ class Away:
             return earlier
         name = file_name(self._cluster_id, record.key.shuffle, self._worker_uid, path.name)
         try:
-            self.notes.use(self.store.shown)
+            store = self.store
+            self.notes.use(store.shown, store.ident or "")
             began_ns = time.perf_counter_ns()
-            stored = self.store.put(name, path)
+            stored = store.put(name, path)
         except (ConfigError, DfsError) as error:
             if not self._closed:
                 self.health.put_failed(str(error))

@@ -248,8 +248,8 @@ class Index:
         self._remove_below(encode_key(key), (FILE_SPACE, REGION_SPACE))
 
     def remove_data(self, key: DataKey, epochs: Iterable[EpochKey], *, away: bool = False) -> None:
-        """A sealed partition or pack file with these epochs was moved to another directory; `away`: and is not on the DFS
-        by a record of this one."""
+        """A sealed partition or pack file with these epochs was moved to another directory; `away`: what this one may
+        say of it on the DFS goes, too."""
         encoded = [encode_epoch_key(epoch) for epoch in epochs]
         starts = [space + epoch for space in (EPOCH_SPACE, ROWS_SPACE) for epoch in encoded]
         spaces = (DATA_SPACE, AWAY_SPACE) if away else (DATA_SPACE,)

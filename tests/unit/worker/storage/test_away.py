@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.common.config import DfsSection
+from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.dfs.uploads import upload
 from holdfast.common.errors import ConfigError, Status
@@ -78,7 +79,7 @@ class DfsWorld(World):
 
     def on_dfs(self) -> list[Path]:
         """Sealed files that are there."""
-        return [path for path in self.url.rglob("*") if path.is_file() and path.name != "holdfast-store"]
+        return [path for path in self.url.rglob("*") if path.is_file() and not path.name.startswith(names.MARKER)]
 
 
 class Hanging:
@@ -244,7 +245,8 @@ def test_another_dfs_is_refused_while_files_are_on_the_first(tmp_path: Path) -> 
     (moved, left) = world.moves()
     world.store.mover.carry_out(moved)
     (tmp_path / "other" / "c").mkdir(parents=True)
-    (tmp_path / "other" / "c" / "holdfast-store").write_bytes((tmp_path / "dfs" / "c" / "holdfast-store").read_bytes())
+    for path in (tmp_path / "dfs" / "c").glob(f"{names.MARKER}*"):
+        (tmp_path / "other" / "c" / path.name).write_bytes(path.read_bytes())
     world.use("other")
     (left,) = world.moves()
     with pytest.raises(ConfigError, match="set it as it was") as refused:
