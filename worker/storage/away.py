@@ -263,13 +263,22 @@ class Away:
     # reading
 
     def fetch(self, name: str, offset: int, length: int) -> Fetched:
-        """Begin to fetch a part of a file; for who has a seat. Let go of before its turn it is not fetched."""
+        """Begin to fetch a part of a file; for who has a seat. Let go of before its turn it is not fetched. While looks
+        fail it ends with DfsError at once: each wait for a store that hangs would come on top of all before it."""
         future = self._pool.submit(self._fetch, name, offset, length)
         fetched = Fetched(future)
         weakref.finalize(fetched, future.cancel).atexit = False
         return fetched
 
+    def given_up(self, fetched: Fetched | None) -> str:
+        """Why a fetch that has not begun, or was not asked for yet, will not: the last look failed. "": it goes on."""
+        problem = self.health.look_problem
+        return problem if problem and (fetched is None or fetched.future.cancel()) else ""
+
     def _fetch(self, name: str, offset: int, length: int) -> Handle:
+        problem = self.health.look_problem
+        if problem:
+            raise DfsError(problem, passing=True)
         began_ns = time.perf_counter_ns()
         data = memoryview(self.store.read(name, offset, length))
         self.health.was_read(time.perf_counter_ns() - began_ns)
