@@ -16,7 +16,8 @@ from google.protobuf import json_format
 
 from holdfast.common.errors import HoldfastError, ProtocolError, Status
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
-from holdfast.common.net.http_server import HttpServer
+from holdfast.common.net.descriptors import MASTER_DOORS, connections_max
+from holdfast.common.net.http_server import CONNECTIONS_MAX, HttpServer
 from holdfast.common.net.methods import METHODS, Method
 from holdfast.master.service.handlers import Handlers
 from holdfast.master.service.metrics import Metrics
@@ -36,7 +37,7 @@ class MasterHttp:
         self._handlers = handlers
         self._metrics = metrics
         self._methods = {method.path: method for method in METHODS.values()}
-        self._server = HttpServer(self._serve)
+        self._server = HttpServer(self._serve, connections_max=connections_max(CONNECTIONS_MAX, MASTER_DOORS))
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port. Raises OSError if the address is taken."""

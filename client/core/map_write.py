@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from holdfast.client.core.route import Move, move_for, pause_ns, places
-from holdfast.common.errors import GiveUpError, HoldfastError, Status, error_for
+from holdfast.common.errors import HoldfastError, NoRoomError, Status, error_for
 from holdfast.common.ids import AttemptId, Epoch, MapId, WorkerId
 from holdfast.common.layouts import MapAssignment
 from holdfast.common.messages import FileTotals
@@ -287,11 +287,12 @@ class MapWrite:
 
     def _spent(self, error: HoldfastError, now_ns: int) -> HoldfastError:
         seconds = (now_ns - self._progress_ns) / 1e9
+        how = f"nothing accepted for {seconds:.0f} s" if seconds >= 1 else "each took a part of it at most"
         text = (
             f"map {self._map} attempt {self._attempt} found no worker that takes its output: {self.epoch + 1} places "
-            f"tried, nothing accepted for {seconds:.0f} s, the last one said: {error}. See `holdfast workers`."
+            f"tried, {how}, the last one said: {error}. See `holdfast workers`."
         )
-        return GiveUpError(text, status=Status.NO_ROOM)
+        return NoRoomError(text)
 
     def check(self) -> None:
         """Raise AssertionError if the books disagree."""

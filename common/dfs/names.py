@@ -1,6 +1,7 @@
 """Names of things in a DFS store: what belongs to which cluster, shuffle and worker. Pure.
 
-    <cluster id>/holdfast-store                      the marker: this is the store of that cluster
+    <cluster id>/holdfast-store                      the marker: this is the store of that cluster; its id is in it
+    <cluster id>/holdfast-store.<store id>           an id of the store, one of each worker that made it at once
     <cluster id>/<instance hex>/<shuffle>-<generation>/<worker uid hex>/<file name>.<token>
 
 The token is drawn for each attempt to store a file, so no name is ever used twice: a request that was given up and
@@ -23,12 +24,16 @@ TEMPORARY_SUFFIX = ".tmp"
 #: Hex digits of a token: one name in 2^32 is drawn twice for the same file of the same worker.
 TOKEN_DIGITS = 8
 UID_BYTES = 16
+STORE_ID_BYTES = 16
+#: Of a marker that is read: more than any has.
+MARKER_BYTES_MAX = 1_024
 
 _CLUSTER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _INSTANCE = re.compile(rf"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
 _SHUFFLE = re.compile(r"(0|[1-9]\d{0,9})-(0|[1-9]\d{0,9})", re.ASCII)
 _UID = re.compile(rf"[0-9a-f]{{{2 * UID_BYTES}}}")
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}")
+_STORE = re.compile(rb"^Store ([0-9a-f]{%d})$" % (2 * STORE_ID_BYTES), re.MULTILINE)
 _STORED = re.compile(rf"({_FILE.pattern})\.([0-9a-f]{{{TOKEN_DIGITS}}})")
 
 
@@ -55,6 +60,22 @@ def cluster_folder(cluster: str) -> str:
 def marker(cluster: str) -> str:
     """The name of the file that says whose store this is."""
     return f"{cluster_folder(cluster)}/{MARKER}"
+
+
+def id_file(cluster: str, ident: str) -> str:
+    """The name of the file that says that this is the store with this id."""
+    return f"{marker(cluster)}.{ident}"
+
+
+def marker_text(cluster: str, ident: str) -> bytes:
+    """What is in the marker of a store."""
+    return f"The DFS tier of the Holdfast cluster {cluster}. Do not remove.\nStore {ident}\n".encode()
+
+
+def parse_marker(data: bytes) -> str:
+    """The id of the store that a marker is of; "" if it was made before stores had one."""
+    found = _STORE.search(data)
+    return found[1].decode() if found is not None else ""
 
 
 def instance_folder(cluster: str, instance: Instance) -> str:

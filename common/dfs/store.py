@@ -91,6 +91,9 @@ class DfsStore:
         self._calls = Calls()
         self._handles = Handles()
         self._draw = draw
+        #: which store this has to be: its id, "" for one whose marker has none; None takes the first that is seen
+        self.ident: str | None = None
+        self._new_ident = secrets.token_hex(names.STORE_ID_BYTES)
         self._closed = threading.Event()
         self._pause = pause or self._sleep
         #: how errors and logs call it; there are no secrets in a URL
@@ -115,34 +118,35 @@ class DfsStore:
         """See that this is the cluster's store, by its marker; leave the marker where there is none, if that may be.
 
         Whoever knows of files in the store passes False: a store without marker is then a wrong one, or not mounted.
+        The same is true of who has seen its id before (`ident`), whatever it passes. Sets `ident`.
         """
         name = names.marker(self._cluster)
         if self._is_marked():
             return
-        if not may_create:
+        if not may_create or self._is_another:
             raise self.not_ours()
-        self._attempt(f"write {name}", lambda: self._call(lambda: self._write_marker(name)))
+        self._attempt(f"write {name}", lambda: self._call(self._write_marker))
 
     def look(self, *, may_create: bool = False) -> str:
         """Return why the store cannot be used now, "" if it can be; asks once, within `[dfs] call_timeout`. A marker
-        that is not there is left, if that may be."""
+        that is not there is left, if that may be. Sets `ident`."""
         try:
             if self.is_marked():
                 return ""
-            if not may_create:
+            if not may_create or self._is_another:
                 raise self.not_ours()
-            self._once("write the marker", lambda: self._write_marker(names.marker(self._cluster)))
+            self._once("write the marker", self._write_marker)
         except DfsError as error:
             return str(error)
         return ""
 
     def is_marked(self) -> bool:
-        """Whether the marker is there; asks once. Raises DfsError if the store does not answer, or its folder is not
-        there."""
+        """Whether the marker is there, and that of the store that was seen before; asks once. Raises DfsError if the
+        store does not answer, or its folder is not there."""
         return self._once("look for the marker", self._look_for_marker)
 
     def _look_for_marker(self) -> bool:
-        if self._filesystem.get_file_info(self._at(names.marker(self._cluster))).is_file:
+        if self._is_ours():
             return True
         base = self._url.base
         if self._url.kind is Kind.LOCAL and not os.path.isdir(base):  # one that is not mounted is no new one
@@ -153,11 +157,31 @@ class DfsStore:
         """The same, tried again while that may help; whoever asks, the words are the same."""
         return self._attempt("look for the marker", lambda: self._call(self._look_for_marker))
 
+    def _is_ours(self) -> bool:
+        marker = names.marker(self._cluster)
+        wanted = [marker, names.id_file(self._cluster, self.ident)] if self.ident else [marker]
+        if not all(found.is_file for found in self._filesystem.get_file_info([self._at(name) for name in wanted])):
+            return False
+        if not self.ident:
+            with self._filesystem.open_input_file(self._at(marker)) as file:
+                found = names.parse_marker(file.read(names.MARKER_BYTES_MAX))
+            if self.ident is None:
+                self.ident = found
+            return self.ident == found
+        return True
+
+    @property
+    def _is_another(self) -> bool:
+        """What is not found was here: no marker makes this store the one that was seen."""
+        return self.ident is not None
+
     def not_ours(self) -> DfsError:
         """The error of a store without marker."""
         self.counts.failures += 1
+        name = names.id_file(self._cluster, self.ident) if self.ident else names.marker(self._cluster)
+        which = " without an id, as it had" if self.ident == "" else ""
         return DfsError(
-            f"DFS store {self.shown} has no {names.marker(self._cluster)}: it is not the store of this cluster, not"
+            f"DFS store {self.shown} has no {name}{which}: it is not the store of this cluster, not"
             " mounted, or was emptied; check [dfs] url and [cluster] id"
         )
 
@@ -306,14 +330,27 @@ class DfsStore:
         except FileNotFoundError:
             return  # which is what was asked for
 
-    def _write_marker(self, name: str) -> None:
+    def _write_marker(self) -> None:
+        """The id's own file comes first: who finds the marker finds it too, and of workers that make the store at once
+        each finds its own for ever."""
+        ident = self._new_ident
         if self._url.kind is Kind.LOCAL:
             base = Path(self._url.base)
             make_folders(base / self._cluster, base)
-        with self._filesystem.open_output_stream(self._at(name)) as stream:
-            stream.write(f"The DFS tier of the Holdfast cluster {self._cluster}. Do not remove.\n".encode())
+        for name in (names.id_file(self._cluster, ident), names.marker(self._cluster)):
+            new = at = self._at(name)
+            if self._url.kind is not Kind.S3:  # where others see what is half written
+                new = f"{at}.{ident}{names.TEMPORARY_SUFFIX}"
+            with self._filesystem.open_output_stream(new) as stream:
+                stream.write(names.marker_text(self._cluster, ident))
+            if self._url.kind is Kind.LOCAL:
+                with open(new, "rb") as written:
+                    os.fsync(written.fileno())
+            if new != at:
+                self._filesystem.move(new, at)
         if self._url.kind is Kind.LOCAL:
             sync_folder(Path(self._url.base) / self._cluster)
+        self.ident = ident
 
     # How everything is asked.
 

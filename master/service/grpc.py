@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
+from holdfast.common.net.descriptors import MASTER_DOORS, connections_max
 from holdfast.common.net.methods import METHODS, Method
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.service.handlers import Handlers
@@ -22,6 +23,8 @@ from holdfast.master.service.statuses import code_of, metadata_of
 
 #: RPCs that gRPC itself lets in; long polls are most of them.
 _RPCS_MAX = 16_384
+#: Connections open at once, as at the HTTP port; beyond them new ones are closed.
+CONNECTIONS_MAX = 16_384
 _OPTIONS = (
     ("grpc.max_send_message_length", CONTROL_MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", CONTROL_MESSAGE_BYTES_MAX),
@@ -29,12 +32,17 @@ _OPTIONS = (
     # Clients ask every 10 s whether a silent connection still stands.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # One that says nothing, or calls nothing, makes room for others; a client connects again when it calls.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 300_000),
 )
 
 
-async def serve_grpc(handlers: Handlers, address: str) -> tuple[aio.Server, int]:
-    """Start a server at "host:port"; return it and its port. Raises OSError if the address is taken."""
-    server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_RPCS_MAX)
+async def serve_grpc(handlers: Handlers, address: str, most: int = CONNECTIONS_MAX) -> tuple[aio.Server, int]:
+    """Start a server at "host:port" with room for `most` connections; return it and its port. Raises OSError if the
+    address is taken."""
+    bound = ("grpc.max_allowed_incoming_connections", connections_max(most, MASTER_DOORS))
+    server = aio.server(options=(*_OPTIONS, bound), maximum_concurrent_rpcs=_RPCS_MAX)
     for service in pb.DESCRIPTOR.services_by_name.values():
         methods: dict[str, Any] = {
             method.name: grpc.unary_unary_rpc_method_handler(

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import NoRoomError, ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client import GiveUpError, NoRoomError, ReduceShuffle, Session
+from holdfast.client.cluster import LocalCluster, Sections, local_cluster
 from holdfast.client.direct import worker_status
 from holdfast.client.status import PushStatus
 from holdfast.common import config as configuration
 from holdfast.common.limits import MIB
 from tests.cluster.reduce_peers import metric
-from tests.support.reduce_client import push, records_of
+from tests.support.reduce_client import contents, push, read, records_of
 from tests.support.tiers import Tiers
 from tests.support.waiting import wait_until
 
@@ -163,3 +163,45 @@ def test_a_master_without_the_dfs_of_the_workers_is_told(tmp_path: Path) -> None
         master.config.write_text(before)
         master.start()
         wait_until(lambda: holdfast(cluster, "status").returncode == 0, "all to be well")
+
+
+def test_a_worker_that_stored_nothing_makes_no_marker_in_an_empty_mount_point(tmp_path: Path) -> None:
+    """It has seen the store: started while that is not mounted it says so, like the worker with files, whose readers
+    are told of no loss; when the store is back all is read."""
+    dfs, real = tmp_path / "dfs", tmp_path / "real"
+    dfs.mkdir()
+    settings: Sections = {
+        **CHECKS,
+        "worker": {
+            "directories": [{"path": str(tmp_path / "disk-{name}"), "tier": "SSD", "capacity": "40MiB"}],
+            "return_grace": "1s",
+        },
+        "dfs": {"url": str(dfs), "retry_window": "1s"},
+    }
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "c", settings=settings) as cluster,
+        Session(cluster.endpoints, app="mount") as session,
+    ):
+        user, other = cluster.workers
+
+        def states() -> set[str]:
+            return {worker_status(one.http, 5.0)["dfs"]["state"] for one in (user, other)}
+
+        wait_until(lambda: states() == {"well"}, "both to see the store")
+        other.kill()
+        shuffle = session.register_reduce_shuffle(PARTITIONS)
+        data = {one: records_of(one, 40, PARTITIONS, size_max=350_000) for one in range(14)}
+        shuffle.commit([push(shuffle, one, one, records) for one, records in data.items()])
+        wait_until(lambda: worker_status(user.http, 5.0)["dfs"]["files"], "files on the DFS")
+        dfs.rename(real)
+        dfs.mkdir()
+        other.start()
+        cluster.wait_ready()
+        wait_until(lambda: states() == {"failing"}, "both to miss the store")
+        assert list(dfs.rglob("*")) == []
+        with pytest.raises(GiveUpError, match="is not lost"):
+            read(shuffle, range(PARTITIONS), return_grace=1.0)
+        dfs.rmdir()
+        real.rename(dfs)
+        wait_until(lambda: states() == {"well"}, "both to see the store again")
+        assert read(shuffle, range(PARTITIONS)) == contents(data)

@@ -76,7 +76,8 @@ def test_files_in_the_store_outlive_restarts_and_go_with_their_application(
     leader leaves nothing of it in the store, and the worker that comes back serves the next application."""
 
     def stored() -> list[str]:
-        return [name for name, _ in store.list(session.cluster_id) if name != names.marker(session.cluster_id)]
+        marker = names.marker(session.cluster_id)
+        return [name for name, _ in store.list(session.cluster_id) if not name.startswith(marker)]
 
     def read_elsewhere(name: str) -> tuple[Digests, Digests]:
         """As a process reads it that knows nothing of it yet: all, and what came from SOME maps."""

@@ -181,10 +181,13 @@ class Distant:
     def handle(self) -> Handle | None:
         """The bytes of the chunk; None: not yet, ask later. Raises RerouteError DISK_FAILED if the DFS does not give
         them, DataLostError if it does not have them, CorruptError if it has less."""
-        if not self.begin() or self._fetched is None:
-            return None
-        if not self._fetched.future.done():
-            self._seat.renew()
+        if not self.begin() or self._fetched is None or not self._fetched.future.done():
+            why = self._away.given_up(self._fetched)
+            if why:
+                self._fetched = None
+                raise RerouteError(f"{self.what}: {why}", status=Status.DISK_FAILED)
+            if self._fetched is not None:
+                self._seat.renew()
             return None
         try:
             return self._fetched.future.result()

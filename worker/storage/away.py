@@ -92,6 +92,9 @@ class Away:
         self.notes = DfsNotes(Disk(), ())
         #: shuffles of which something may be there that no index knows: a file whose move was cut short
         self._touched: set[ShuffleKey] = set()
+        #: files that were stored and are in no index yet, as far as anybody knows (one whose transaction failed may
+        #: have them all the same), so that the next try has no need to store them again
+        self._unrecorded: dict[DataKey, bytes] = {}
         #: deleted shuffles whose files are still to be removed, oldest first
         self._dropped: dict[ShuffleKey, None] = {}
         self._cluster_id = cluster_id
@@ -118,8 +121,14 @@ class Away:
         with self._claiming:
             if not self._claimed:
                 store.claim(may_create=not self._known(store))
-                self._claimed = True
+                self._saw(store)
         return store
+
+    def _saw(self, store: DfsStore) -> None:
+        """It has its marker. Where that cannot be noted now it is noted before the first file goes there."""
+        self._claimed = True
+        with suppress(OSError):
+            self.notes.saw(store.shown, store.ident or "")
 
     def _open(self) -> DfsStore:
         with self._opening:
@@ -132,11 +141,12 @@ class Away:
                     raise
                 if self._closed:
                     store.close()
+                store.ident = self.notes.ident(store.shown)
                 self._opened = store
             return self._opened
 
     def _known(self, store: DfsStore) -> bool:
-        """Files of this worker are there: one without a marker is another store, or not mounted."""
+        """This worker has files there, or has seen its marker: one without it is another store, or not mounted."""
         return bool(self.has_files or self.notes.to_search or store.shown in self.notes.urls)
 
     def look(self) -> str:
@@ -145,7 +155,7 @@ class Away:
         store = self._open()
         why = store.look(may_create=not self._claimed and not self._known(store))
         if not why:
-            self._claimed = True
+            self._saw(store)
         return why
 
     def watch(self, interval_seconds: float) -> None:
@@ -169,14 +179,19 @@ class Away:
 
     def put(self, record: DataRecord, path: Path) -> bytes:
         """Bring a sealed file there, complete and checked when this returns; return the token that its name ends in.
-        Raises OSError or HoldfastError."""
+        The one of an earlier try that was not `recorded` is taken if it is still there. Raises OSError or
+        HoldfastError."""
         with self._guard:
             self._touched.add(record.key.shuffle)
+            earlier = self._unrecorded.get(record.key)
+        if earlier is not None and self.store.size(self.name_of(record.key, earlier)) == record.file_bytes:
+            return earlier
         name = file_name(self._cluster_id, record.key.shuffle, self._worker_uid, path.name)
         try:
-            self.notes.use(self.store.shown)
+            store = self.store
+            self.notes.use(store.shown, store.ident or "")
             began_ns = time.perf_counter_ns()
-            stored = self.store.put(name, path)
+            stored = store.put(name, path)
         except (ConfigError, DfsError) as error:
             if not self._closed:
                 self.health.put_failed(str(error))
@@ -184,10 +199,19 @@ class Away:
         self.health.stored(time.perf_counter_ns() - began_ns)
         if stored.size_bytes != record.file_bytes:
             raise CorruptError(f"{path} has {record.file_bytes} bytes, {stored.size_bytes} were stored")
-        return bytes.fromhex(stored.name[-TOKEN_DIGITS:])
+        token = bytes.fromhex(stored.name[-TOKEN_DIGITS:])
+        with self._guard:
+            self._unrecorded[record.key] = token
+        return token
+
+    def recorded(self, key: DataKey) -> None:
+        """An index has the file that was stored last, for certain."""
+        with self._guard:
+            self._unrecorded.pop(key, None)
 
     def discard(self, key: DataKey, token: bytes) -> None:
-        """Remove a file that nobody was told of, if that can be done; else it goes with its shuffle."""
+        """Remove a file that no index can have, if that can be done; else it goes with its shuffle."""
+        self.recorded(key)
         with suppress(OSError, HoldfastError):
             self.store.remove(self.name_of(key, token))
 
@@ -196,6 +220,8 @@ class Away:
         with self._guard:
             if sure or shuffle in self._touched:
                 self._dropped[shuffle] = None
+            for key in [key for key in self._unrecorded if key.shuffle == shuffle]:
+                del self._unrecorded[key]
         if self._opened is not None:  # whoever removes the files, be it the leading master: their space is to be free
             self._opened.forget(worker_folder(self._cluster_id, shuffle, self._worker_uid))
 
@@ -241,13 +267,22 @@ class Away:
     # reading
 
     def fetch(self, name: str, offset: int, length: int) -> Fetched:
-        """Begin to fetch a part of a file; for who has a seat. Let go of before its turn it is not fetched."""
+        """Begin to fetch a part of a file; for who has a seat. Let go of before its turn it is not fetched. While looks
+        fail it ends with DfsError at once: each wait for a store that hangs would come on top of all before it."""
         future = self._pool.submit(self._fetch, name, offset, length)
         fetched = Fetched(future)
         weakref.finalize(fetched, future.cancel).atexit = False
         return fetched
 
+    def given_up(self, fetched: Fetched | None) -> str:
+        """Why a fetch that has not begun, or was not asked for yet, will not: the last look failed. "": it goes on."""
+        problem = self.health.look_problem
+        return problem if problem and (fetched is None or fetched.future.cancel()) else ""
+
     def _fetch(self, name: str, offset: int, length: int) -> Handle:
+        problem = self.health.look_problem
+        if problem:
+            raise DfsError(problem, passing=True)
         began_ns = time.perf_counter_ns()
         data = memoryview(self.store.read(name, offset, length))
         self.health.was_read(time.perf_counter_ns() - began_ns)

@@ -73,6 +73,11 @@ class DfsHealth:
         return self._look_problem or self._put_problem
 
     @property
+    def look_problem(self) -> str:
+        """Why the last look failed; "" if it ended well, or there was none."""
+        return self._look_problem
+
+    @property
     def state(self) -> str:
         """In a word."""
         if self.problem:
@@ -81,7 +86,8 @@ class DfsHealth:
 
     @property
     def answers(self) -> bool:
-        """Whether the last look ended well, or there was none: if not, it is not worth while to store anything."""
+        """Whether the last look ended well, or there was none: if not, it is not worth while to store anything, or
+        to begin to read."""
         return not self._look_problem
 
     def looked(self, why: str, began: float) -> None:

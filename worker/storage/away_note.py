@@ -1,9 +1,11 @@
-"""The file `dfs` of a storage directory: this worker has used that DFS, and whether its files there have to be found.
+"""The file `dfs` of a storage directory: which DFS this worker has seen, whether it has used it, and whether its files
+there have to be found.
 
-Rules: the file is in every directory from before the first move to the DFS on, so it outlives an index, and a disk: a
-directory whose index is new takes it over from the others, with the word that something may be missing, before its
-index is made. That word goes when the DFS has been searched, and not before. Bytes in docs/disk_format.md. Called by
-store.py and away.py.
+Rules: a worker that has seen the marker of a DFS notes the store's id, and from then on takes no other store for it and
+makes no marker. That it has used it is in every directory from before the first move to the DFS on, so it outlives an
+index, and a disk: a directory whose index is new takes it over from the others, with the word that something may be
+missing, before its index is made. That word goes when the DFS has been searched, and not before. Bytes in
+docs/disk_format.md. Called by store.py and away.py.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.worker.storage import names
 from holdfast.worker.storage.disk import Disk
 
-VERSION = 1
+VERSION = 2
 _MAGIC = b"HFDF"
-#: magic, version u16, to be searched u8, zero u8
+#: magic, version u16, flags u8, length of the store's id u8; id and URL follow
 _HEAD = struct.Struct("<4sHBB")
+_SEARCH, _USED, _SEEN = 1, 2, 4
 _CRC_BYTES = 4
 
 
@@ -32,9 +35,15 @@ class DfsNote(NamedTuple):
     url: str
     #: the index that had the files there was lost
     search: bool
+    #: files went there, or were about to
+    used: bool = True
+    #: id of the store; "": its marker has none; None: not known
+    ident: str | None = None
 
     def encode(self) -> bytes:
-        body = _HEAD.pack(_MAGIC, VERSION, self.search, 0) + self.url.encode()
+        ident = (self.ident or "").encode()
+        flags = _SEARCH * self.search | _USED * self.used | _SEEN * (self.ident is not None)
+        body = _HEAD.pack(_MAGIC, VERSION, flags, len(ident)) + ident + self.url.encode()
         return body + crc32c(body).to_bytes(_CRC_BYTES, "little")
 
     @classmethod
@@ -42,10 +51,14 @@ class DfsNote(NamedTuple):
         body = data[:-_CRC_BYTES]
         if len(data) < _HEAD.size + _CRC_BYTES or crc32c(body) != int.from_bytes(data[-_CRC_BYTES:], "little"):
             raise CorruptError("the dfs file does not match its checksum")
-        magic, version, search, zero = _HEAD.unpack_from(body)
-        if magic != _MAGIC or version != VERSION or search > 1 or zero:
+        magic, version, flags, length = _HEAD.unpack_from(body)
+        rest = body[_HEAD.size :]
+        if magic == _MAGIC and version == 1 and flags <= _SEARCH and not length:
+            return cls(rest.decode(), bool(flags))  # made when a file was about to go there, before stores had ids
+        if magic != _MAGIC or version != VERSION or flags > _SEARCH | _USED | _SEEN or length > len(rest):
             raise CorruptError(f"a dfs file of version {version} is not known here")
-        return cls(body[_HEAD.size :].decode(), bool(search))
+        ident = rest[:length].decode() if flags & _SEEN else None
+        return cls(rest[length:].decode(), bool(flags & _SEARCH), bool(flags & _USED), ident)
 
 
 def read_note(root: Path) -> DfsNote | None:
@@ -74,13 +87,18 @@ class DfsNotes:
 
     @property
     def urls(self) -> set[str]:
-        """What was used."""
+        """What was seen."""
         return {note.url for note in self._notes.values() if note is not None and note.url}
 
     @property
     def used(self) -> bool:
         """A DFS was used."""
-        return any(note is not None for note in self._notes.values())
+        return any(note is not None and note.used for note in self._notes.values())
+
+    def ident(self, url: str) -> str | None:
+        """The id of the store that was seen there; "": its marker has none; None: not known."""
+        seen = {note.ident for note in self._notes.values() if note is not None and note.url == url}
+        return max((ident for ident in seen if ident is not None), default=None)
 
     @property
     def to_search(self) -> list[Path]:
@@ -90,16 +108,26 @@ class DfsNotes:
     def lost_index(self, root: Path) -> None:
         """The index of a directory is about to be made anew. Raises OSError."""
         if self.used:
-            self._write(root, DfsNote(max(self.urls, default=""), True))
+            url = max(self.urls, default="")
+            self._write(root, DfsNote(url, True, True, self.ident(url)))
 
-    def use(self, url: str) -> None:
+    def saw(self, url: str, ident: str) -> None:
+        """The marker of this DFS is there, with this id. Raises OSError if no directory can be told."""
+        self._note(url, ident, uses=False)
+
+    def use(self, url: str, ident: str) -> None:
         """Files are about to go to this DFS. Raises OSError if no directory can be told; one that cannot be written is
         not where they are recorded either."""
+        self._note(url, ident, uses=True)
+
+    def _note(self, url: str, ident: str, *, uses: bool) -> None:
         errors = []
         for root, note in self._notes.items():
-            if note is None or note.url != url:
+            used, search = (note.used, note.search) if note is not None else (False, False)
+            wanted = DfsNote(url, search, used or uses, ident)
+            if note != wanted:
                 try:
-                    self._write(root, DfsNote(url, note is not None and note.search))
+                    self._write(root, wanted)
                 except OSError as error:
                     errors.append(error)
         if errors and len(errors) == len(self._notes):

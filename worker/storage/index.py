@@ -247,11 +247,13 @@ class Index:
     def remove_file(self, key: MapFileKey) -> None:
         self._remove_below(encode_key(key), (FILE_SPACE, REGION_SPACE))
 
-    def remove_data(self, key: DataKey, epochs: Iterable[EpochKey]) -> None:
-        """A sealed partition or pack file with these epochs was moved to another directory."""
+    def remove_data(self, key: DataKey, epochs: Iterable[EpochKey], *, away: bool = False) -> None:
+        """A sealed partition or pack file with these epochs was moved to another directory; `away`: what this one may
+        say of it on the DFS goes, too."""
         encoded = [encode_epoch_key(epoch) for epoch in epochs]
         starts = [space + epoch for space in (EPOCH_SPACE, ROWS_SPACE) for epoch in encoded]
-        self._remove_all_below([DATA_SPACE + encode_data_key(key), *starts])
+        spaces = (DATA_SPACE, AWAY_SPACE) if away else (DATA_SPACE,)
+        self._remove_all_below([*[space + encode_data_key(key) for space in spaces], *starts])
 
     def set_away(self, record: DataRecord, token: bytes) -> None:
         """A sealed partition or pack file of this directory was moved to the DFS: its epochs stay recorded here."""

@@ -126,7 +126,7 @@ def _find_gap(segments: list[Segment]) -> str:
     """What is missing of the log of an incarnation; "" if nothing is. What was let go of before is no damage."""
     live = {segment.number: segment for segment in segments if segment.head is not None and segment.head.number}
     if not live:
-        return "every segment of the push log is gone"
+        return "no segment of the push log is left: they are gone, or an earlier start found damage and let go of them"
     newest = live[max(live)]
     if newest.note is None:
         return ""  # that is damage already

@@ -246,7 +246,8 @@ class Mover:
         self._open_files.close(str(path))
 
     def _store_away(self, move: Move, path: Path, record: DataRecord) -> None:
-        """Bring the bytes to the DFS and record them."""
+        """Bring the bytes to the DFS and record them. An error of the index leaves the copy there: the record may be on
+        the disk in spite of it, and then the next start believes it and not the file here."""
         assert self._away is not None, "who moves to the DFS has one"
         try:
             move.token = self._away.put(record, path)
@@ -254,12 +255,9 @@ class Mover:
                 move.recording = not move.dropped
             if move.recording:
                 self._record_away(move, record)
-                return
-            self._away.discard(record.key, move.token)
-        except (OSError, lmdb.Error, HoldfastError):
-            if move.token:
+                self._away.recorded(record.key)
+            else:
                 self._away.discard(record.key, move.token)
-            raise
         finally:
             if move.deleted:  # its folder may be gone already, and back again by this
                 self._away.drop(record.key.shuffle, sure=True)
@@ -362,7 +360,8 @@ def _copy_bytes(disk: Disk, path: Path, new: Path, move: Move) -> None:
 def remove(disk: Disk, source: StorageDirectory, record: DataRecord, *, keep_epochs: bool) -> None:
     """Take a file that is elsewhere now out of a directory: index first. Raises OSError or lmdb.Error."""
     if not keep_epochs:
-        source.index.remove_data(record.key, [key for key, _ in record.epochs])
+        # A move to the DFS may have failed before, and be on record in spite of it: the file is elsewhere now.
+        source.index.remove_data(record.key, [key for key, _ in record.epochs], away=True)
     disk.remove(source.root / sealed_path(record.key))
     source.count_sealed(record.key.shuffle, [record.file_bytes], gone=True)
 

@@ -2,7 +2,7 @@
 
     identity                                     whose directory this is, written once
     starts                                       the incarnation counter, replaced at every start
-    dfs                                          which DFS this worker has used, see away_note.py
+    dfs                                          which DFS this worker has seen and used, see away_note.py
     lock                                         held by the process that uses the directory
     probe                                        what the check of the disk writes, reads back and removes
     index/data.mdb, index/lock.mdb               the LMDB environment

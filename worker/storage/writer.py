@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from time import perf_counter_ns
 
-from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, Status
+from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, RerouteError, Status
 from holdfast.common.ids import BROADCAST_PARTITION, Incarnation, MapFileKey
 from holdfast.common.limits import PARTITIONS_MAX, U32_MAX
 from holdfast.common.messages import Ack, FileTotals, MapSealed, PushFlag
@@ -24,6 +24,7 @@ from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import failed_copy, not_sealed
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.records import FileRecord, RegionEntries, RegionFlag, encode_footer, make_record
 from holdfast.worker.storage.room import Room
 from holdfast.worker.storage.scan import Seeds, scan_run
@@ -176,7 +177,10 @@ class MapFileWriter:
         except OSError as error:
             self.state = State.FAILED
             self._on_failed(self, error)
-            raise failed_copy(self.key, f"cannot write {self.path} ({error.strerror})") from error
+            why = f"cannot write {self.path} ({error.strerror})"
+            if is_full(error):
+                raise RerouteError(f"{self.key}: no room: {why}", status=Status.DISK_FULL) from error
+            raise failed_copy(self.key, why) from error
         ended = perf_counter_ns()
         self._flushes.add(ended, ended - began)
         self.size_bytes += len(data)

@@ -1,11 +1,13 @@
 """The writer's core as stories: events in, the list of effects out."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.client.core.map_write import Abandon, Failed, MapWrite, Open, Push, Seal, Wake, Written
 from holdfast.client.core.route import Move, move_for, pause_ns, places
-from holdfast.common.errors import ApplicationGoneError, GiveUpError, RetryError, Status, error_for
+from holdfast.common.errors import ApplicationGoneError, NoRoomError, RetryError, Status, error_for
 from holdfast.common.ids import AttemptId, Epoch, MapId, WorkerId
 from holdfast.common.layouts import MapAssignment
 from holdfast.common.messages import FileTotals
@@ -180,8 +182,27 @@ def test_patience_ends() -> None:
     core.woken(Epoch(1), None)
     *_, failed = core.failed(0, Epoch(1), LOST, 101)
     assert isinstance(failed, Failed)
-    assert isinstance(failed.error, GiveUpError)
+    assert isinstance(failed.error, NoRoomError)
     assert "holdfast workers" in str(failed.error)
+
+
+def test_a_full_worker_that_takes_a_part_each_time_ends_with_no_room() -> None:
+    """Something is accepted at every place, so patience never ends; the places do, and the error says for want of what,
+    and not that nothing was accepted."""
+    core = write(7)
+    core.started(0)
+    full = error_for(Status.DISK_FULL, "the capacity is used up")
+    effects: list[Any] = []
+    for epoch in range(1_000):
+        core.opened(0, Epoch(epoch), 0)
+        effects = core.failed(0, Epoch(epoch), full, 0)
+        if core.over:
+            break
+        core.woken(Epoch(epoch + 1), None)
+    (failed,) = [effect for effect in effects if isinstance(effect, Failed)]
+    assert (type(failed.error), failed.error.status) == (NoRoomError, Status.NO_ROOM)
+    assert "the capacity is used up" in str(failed.error)
+    assert "nothing accepted" not in str(failed.error)
 
 
 def test_an_abort_drops_every_copy() -> None:

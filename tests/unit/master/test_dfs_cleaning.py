@@ -64,7 +64,7 @@ class World:
         return self.store.put(names.file_name(CLUSTER, of, sixteen(uid), file), self.file).name
 
     def files(self) -> set[str]:
-        return {name for name, _ in self.store.list(CLUSTER)} - {names.marker(CLUSTER)}
+        return {name for name, _ in self.store.list(CLUSTER) if not name.startswith(names.marker(CLUSTER))}
 
     def round(self, later_ns: int = 0) -> set[str]:
         """One round of the cleaner; the files that are left."""

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import os
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +25,7 @@ from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.server.stream_service import StreamService
-from holdfast.worker.storage.away import Away
+from holdfast.worker.storage.away import FETCH_THREADS, Away
 from holdfast.worker.storage.moving import Move
 from tests.support.reduce_data import Writer
 from tests.support.waiting import wait_until_async
@@ -319,6 +320,48 @@ def test_what_the_dfs_has_lost_is_lost(tmp_path: Path) -> None:
         connection = world.open()
         await wait_until_async(lambda: connection.ended, "the end of the stream")
         assert [status for status, _, _ in connection.frames] == [Status.DATA_LOST]
+        await world.nothing_is_held()
+        world.store.close()
+
+    run(story())
+
+
+def test_readers_of_a_dfs_that_hangs_do_not_wait_for_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fetches that have begun wait for it; once a look has failed those that have not are DISK_FAILED at once, with a
+    seat or without, however many there are. After a look that ended well all is read."""
+    monkeypatch.setattr("holdfast.worker.storage.away.FETCHED_BYTES_MAX", 2 * FETCH_THREADS * 2 * LARGE)
+
+    async def story() -> None:
+        world, entered, go_on = World(tmp_path), threading.Semaphore(0), threading.Event()
+        read = DfsStore.read
+
+        def hang(*args: Any) -> bytes:
+            entered.release()
+            go_on.wait()
+            return read(*args)
+
+        monkeypatch.setattr(DfsStore, "read", hang)
+        first = world.open()
+        await asyncio.to_thread(entered.acquire)
+        waiting = [world.open() for _ in range(FETCH_THREADS)]  # some of these have begun, too
+        for _ in range(FETCH_THREADS - 1):
+            await asyncio.to_thread(entered.acquire)
+        others = [world.open() for _ in range(40)]
+        world.away.health.looked("no answer", 0.0)
+        late = world.open()
+        await wait_until_async(
+            lambda: all(one.ended for one in (*others, late)), "the ends of those that have not begun"
+        )
+        assert {one.frames[-1][0] for one in (*others, late)} == {Status.DISK_FAILED}
+        assert not first.ended
+        world.away.health.looked("", 0.0)
+        go_on.set()
+        await wait_until_async(lambda: all(one.ended for one in (first, *waiting)), "the ends of the first")
+        again = world.open()
+        await wait_until_async(lambda: again.ended, "the end of one that asks again")
+        assert (first.contents(), again.contents()) == (world.data, world.data)
         await world.nothing_is_held()
         world.store.close()
 

@@ -13,6 +13,7 @@ from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
 from holdfast.worker.core.reduce import Decision, Reduce
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.places import SealedPlace
 from holdfast.worker.storage.reduce_records import RECORDS_AT
 from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
 from tests.support.reduce_data import Made, Writer, shuffle_of
@@ -144,12 +145,16 @@ class World:
     def read(self, partition: int, epoch: int = 0) -> list[Batch]:
         """Every batch of a sealed epoch, checked."""
         place = self.store.reduce.chunks(SHUFFLE, partition, epoch)
-        data = Path(place.path).read_bytes()
+        data = self.file_of(place).read_bytes()
         found: list[Batch] = []
         for row in place.record.chunks:
             chunk = memoryview(data[row.offset : row.offset + row.length])
             found += parse_batches(chunk, partition_seed(SHUFFLE, PartitionId(partition)))
         return found
+
+    def file_of(self, place: SealedPlace) -> Path:
+        """Where the file of a sealed epoch is."""
+        return Path(place.path)
 
     def files(self, pattern: str) -> list[Path]:
         """Files of the first directory."""

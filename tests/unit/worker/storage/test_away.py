@@ -1,16 +1,18 @@
 """The worker and its DFS: what hangs there holds nothing up, what is deleted is let go of, another DFS is refused."""
 
 import dataclasses
+import errno
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.common.config import DfsSection
+from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.dfs.uploads import upload
 from holdfast.common.errors import ConfigError, Status
@@ -20,6 +22,7 @@ from holdfast.worker.storage.away import Away
 from holdfast.worker.storage.away_search import AwaySearch
 from holdfast.worker.storage.footers import read_data_footer
 from holdfast.worker.storage.moving import Move
+from holdfast.worker.storage.places import SealedPlace
 from tests.support.reduce_data import Writer
 from tests.support.waiting import wait_until
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World, fill
@@ -30,9 +33,10 @@ PARTITIONS = 6
 class DfsWorld(World):
     """A worker with a disk and a folder that is its DFS; a pack file and a partition file are sealed."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root, tiers=["SSD"])
+    def __init__(self, root: Path, tiers: Sequence[str] = ("SSD",)) -> None:
+        super().__init__(root, tiers=tiers)
         self.use("dfs")
+        self.core.rooms = [number == 0 for number in range(len(tiers))]
         fill(self, Writer(SHUFFLE), PARTITIONS)
         answers = self.seal([(partition, 0) for partition in range(PARTITIONS)])
         assert {answer.status for answer in answers} == {Status.OK}
@@ -54,8 +58,8 @@ class DfsWorld(World):
         return self.store.away
 
     def moves(self) -> list[Move]:
-        """A move to the DFS for every sealed file."""
-        (directory,) = self.store._directories
+        """A move to the DFS for every sealed file of the first directory."""
+        directory = self.store._directories[0]
         with directory.index.reading() as reader:
             files = sorted(reader.data_files(), key=str)
         return [Move(key, size, directory, None, directory) for key, size in files]
@@ -65,9 +69,17 @@ class DfsWorld(World):
         for move in self.moves():
             self.store.mover.carry_out(move)
 
+    def file_of(self, place: SealedPlace) -> Path:
+        """There, if it was moved."""
+        return self.url / place.path if place.away else Path(place.path)
+
+    def everything(self) -> list[list[bytes]]:
+        """What is read of each partition."""
+        return [[bytes(batch.payload) for batch in self.read(partition)] for partition in range(PARTITIONS)]
+
     def on_dfs(self) -> list[Path]:
         """Sealed files that are there."""
-        return [path for path in self.url.rglob("*") if path.is_file() and path.name != "holdfast-store"]
+        return [path for path in self.url.rglob("*") if path.is_file() and not path.name.startswith(names.MARKER)]
 
 
 class Hanging:
@@ -250,7 +262,8 @@ def test_another_dfs_is_refused_while_files_are_on_the_first(tmp_path: Path) -> 
     (moved, left) = world.moves()
     world.store.mover.carry_out(moved)
     (tmp_path / "other" / "c").mkdir(parents=True)
-    (tmp_path / "other" / "c" / "holdfast-store").write_bytes((tmp_path / "dfs" / "c" / "holdfast-store").read_bytes())
+    for path in (tmp_path / "dfs" / "c").glob(f"{names.MARKER}*"):
+        (tmp_path / "other" / "c" / path.name).write_bytes(path.read_bytes())
     world.use("other")
     (left,) = world.moves()
     with pytest.raises(ConfigError, match="set it as it was") as refused:
@@ -271,4 +284,75 @@ def test_another_dfs_is_taken_when_nothing_is_on_the_first(tmp_path: Path) -> No
     world.use("other")
     world.move_all()
     assert (len(world.on_dfs()), world.away.notes.urls) == (2, {f"file://{tmp_path}/other"})
+    world.store.close()
+
+
+def record_fails(world: World, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:
+    """The next index transaction ends in EIO, `after` it was carried out or before."""
+    commit, errors = world.disk.commit, [OSError(errno.EIO, "planted")]
+
+    def failing(transaction: Any) -> None:
+        if after or not errors:
+            commit(transaction)
+        if errors:
+            raise errors.pop()
+
+    monkeypatch.setattr(world.disk, "commit", failing)
+
+
+@pytest.mark.parametrize("after", [True, False])
+def test_a_record_that_says_that_it_failed_costs_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """Whether it is on the disk or not: killed then, the next start reads every partition, from one place."""
+    world = DfsWorld(tmp_path)
+    content = world.everything()
+    for move in world.moves():
+        record_fails(world, monkeypatch, after=after)
+        with pytest.raises(OSError, match="planted"):
+            world.store.mover.carry_out(move)
+    assert world.everything() == content
+    world.restart()
+    (directory,) = world.store._directories
+    assert (len(directory.away_files(SHUFFLE)), len(world.moves())) == ((2, 0) if after else (0, 2))
+    assert len(world.files("*.pack") + world.files("*.part")) == len(world.moves())
+    assert world.everything() == content
+    world.store.close()
+
+
+def test_a_file_whose_record_failed_is_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next try takes the copy that is there, and stores it again only if it has gone."""
+    world = DfsWorld(tmp_path)
+    content = world.everything()
+    first, second = world.moves()
+    for move in (first, second):
+        record_fails(world, monkeypatch, after=False)
+        with pytest.raises(OSError, match="planted"):
+            world.store.mover.carry_out(move)
+    before = world.on_dfs()
+    next(path for path in before if path.name.endswith(second.token.hex())).unlink()
+    world.move_all()
+    assert len(world.on_dfs()) == 2
+    assert len(set(world.on_dfs()) & set(before)) == 1
+    assert world.everything() == content
+    world.store.forget([SHUFFLE])
+    assert world.on_dfs() == []
+    world.store.close()
+
+
+def test_a_move_to_a_disk_takes_back_a_record_that_said_that_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the file is where it went last, and the next start does not look for it on the DFS."""
+    world = DfsWorld(tmp_path, ["SSD", "HDD"])
+    content = world.everything()
+    here, there = world.store._directories
+    for move in world.moves():
+        record_fails(world, monkeypatch, after=True)
+        with pytest.raises(OSError, match="planted"):
+            world.store.mover.carry_out(move)
+        world.store.mover.carry_out(Move(move.key, move.size_bytes, here, there, there))
+    world.restart()
+    assert [bool(one.away_files(SHUFFLE)) for one in world.store._directories] == [False, False]
+    assert world.everything() == content
     world.store.close()

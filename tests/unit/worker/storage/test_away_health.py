@@ -1,18 +1,24 @@
 """Whether the DFS can be used, as a worker judges it: what counts, what is told, and how often."""
 
 import logging
+import shutil
+import struct
 import threading
 from pathlib import Path
 
 import pytest
 
+from holdfast.common.checksum import crc32c
 from holdfast.common.config import DfsSection
 from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
+from holdfast.common.errors import DfsError
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.common.settings import Duration
 from holdfast.worker.storage.away import Away
 from holdfast.worker.storage.away_health import FAILING, QUIET_SECONDS, UNCHECKED, WELL, DfsHealth
+from holdfast.worker.storage.away_note import DfsNote, DfsNotes, read_note
+from holdfast.worker.storage.disk import Disk
 from tests.support.waiting import wait_until
 
 CLUSTER, UID = "c", bytes(16)
@@ -102,6 +108,131 @@ def test_a_look_leaves_the_marker_of_a_new_store_only(tmp_path: Path) -> None:
     assert not marker.exists()
     for one in (first, knowing):
         one.close()
+
+
+def noted(folder: Path, directory: Path) -> Away:
+    """The same worker, whose notes are in a directory."""
+    one = away(folder)
+    directory.mkdir(exist_ok=True)
+    one.notes = DfsNotes(Disk(), [directory])
+    return one
+
+
+def ids(folder: Path) -> list[str]:
+    """Of the store in a folder."""
+    return sorted(path.name.rpartition(".")[2] for path in (folder / CLUSTER).glob(f"{names.MARKER}.*"))
+
+
+def test_a_worker_that_saw_the_marker_takes_no_other_store(tmp_path: Path) -> None:
+    """One that never stored a file: in an empty mount point it makes no marker, one that somebody else made there is
+    that of another store, and the first is known again when it is back. So does one that has files."""
+    folder, real, one = tmp_path / "dfs", tmp_path / "real", away(tmp_path / "dfs")
+    folder.mkdir()
+    assert one.look() == ""
+    for name in ("seen", "used"):
+        worker = noted(folder, tmp_path / name)
+        assert worker.look() == ""
+        if name == "used":
+            worker.notes.use(f"file://{folder}", worker.store.ident or "")
+        worker.close()
+    folder.rename(real)
+    folder.mkdir()
+    for name in ("seen", "used"):
+        worker = noted(folder, tmp_path / name)
+        assert "is not the store of this cluster" in worker.look()
+        with pytest.raises(DfsError, match="is not the store of this cluster"):
+            _ = worker.store
+        assert list(folder.iterdir()) == []
+        worker.close()
+    stranger = away(folder)
+    assert stranger.look() == ""
+    for name in ("seen", "used"):
+        worker = noted(folder, tmp_path / name)
+        assert f"{names.MARKER}.{ids(real)[0]}" in worker.look()
+        with pytest.raises(DfsError, match="is not the store of this cluster"):
+            _ = worker.store
+        worker.close()
+    assert "is not the store of this cluster" in one.look(), "nor does one that is running"
+    shutil.rmtree(folder)
+    real.rename(folder)
+    worker = noted(folder, tmp_path / "seen")
+    assert (worker.look(), one.look(), worker.store.ident) == ("", "", ids(folder)[0])
+    for each in (one, stranger, worker):
+        each.close()
+
+
+def test_workers_that_make_the_store_at_once_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has looked before the other wrote: each finds the id that it noted for ever, whoever was last."""
+    folder = tmp_path / "dfs"
+    folder.mkdir()
+    first, second = (noted(folder, tmp_path / name) for name in ("first", "second"))
+    write = DfsStore._write_marker
+
+    def overtaken(store: DfsStore) -> None:
+        monkeypatch.setattr(DfsStore, "_write_marker", write)
+        assert second.look() == ""
+        write(store)
+
+    monkeypatch.setattr(DfsStore, "_write_marker", overtaken)
+    assert first.look() == ""
+    assert len(ids(folder)) == 2
+    assert [path.name for path in (folder / CLUSTER).iterdir() if path.name.endswith(names.TEMPORARY_SUFFIX)] == []
+    for one, name in ((first, "first"), (second, "second")):
+        assert (one.look(), noted(folder, tmp_path / name).look()) == ("", "")
+        one.close()
+
+
+def test_a_store_whose_marker_has_no_id_is_taken_as_such(tmp_path: Path) -> None:
+    """Made before stores had one: it is used, noted as one without id, and no store with one is taken for it."""
+    folder, marker = tmp_path / "dfs", tmp_path / "dfs" / names.marker(CLUSTER)
+    marker.parent.mkdir(parents=True)
+    marker.write_text(f"The DFS tier of the Holdfast cluster {CLUSTER}. Do not remove.\n")
+    one = noted(folder, tmp_path / "one")
+    assert (one.look(), one.store.ident, ids(folder)) == ("", "", [])
+    assert one.notes.ident(f"file://{folder}") == ""
+    again = noted(folder, tmp_path / "one")
+    assert (again.look(), again.store.ident) == ("", "")
+    folder.rename(tmp_path / "real")
+    folder.mkdir()
+    assert away(folder).look() == ""
+    assert "without an id" in again.look()
+    one.close()
+    again.close()
+
+
+def test_a_note_of_before_stores_had_ids_takes_the_one_that_it_finds(tmp_path: Path) -> None:
+    """The note says that files may be there; it is kept in the new form from then on, with the id."""
+    folder, directory = tmp_path / "dfs", tmp_path / "one"
+    folder.mkdir()
+    directory.mkdir()
+    body = b"HFDF" + struct.pack("<HBB", 1, 1, 0) + f"file://{folder}".encode()
+    (directory / "dfs").write_bytes(body + crc32c(body).to_bytes(4, "little"))
+    one = noted(folder, directory)
+    assert (one.notes.used, one.notes.to_search) == (True, [directory])
+    assert "is not the store of this cluster" in one.look()
+    assert away(folder).look() == ""
+    assert one.look() == ""
+    assert read_note(directory) == DfsNote(f"file://{folder}", True, True, ids(folder)[0])
+    one.close()
+
+
+def test_a_store_that_was_only_seen_was_not_used(tmp_path: Path) -> None:
+    """Nothing of such a worker has to be found there again when an index is lost; once a file goes there it has."""
+    (tmp_path / "dfs").mkdir()
+    one = noted(tmp_path / "dfs", tmp_path / "one")
+    assert one.look() == ""
+    assert (one.notes.used, one.notes.urls) == (False, {f"file://{tmp_path}/dfs"})
+    one.notes.lost_index(tmp_path / "one")
+    assert one.notes.to_search == []
+    one.notes.use(f"file://{tmp_path}/dfs", one.store.ident or "")
+    one.notes.lost_index(tmp_path / "one")
+    notes = DfsNotes(Disk(), [tmp_path / "one"])
+    assert (notes.used, notes.to_search, notes.ident(f"file://{tmp_path}/dfs")) == (
+        True,
+        [tmp_path / "one"],
+        ids(tmp_path / "dfs")[0],
+    )
+    one.close()
 
 
 def test_a_watch_begins_at_once_and_goes_on(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ DAMAGES = [_zero_start, _zero_all, _flip_note, _cut_at_a_record, _cut_all, _empt
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__name__)
 def test_what_may_have_been_in_a_segment_is_lost(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     """Zeroed, cut or removed: what was in the segment is DATA_LOST, and so is what nobody knows of; also after one
-    more start, when nothing of the segment is there any more."""
+    more start, when nothing of the segment is there any more, which says that it may be an earlier start's doing."""
     world = pushed(tmp_path)
     (path,) = world.files("*.push")
     damage(path)
@@ -127,6 +127,7 @@ def test_what_may_have_been_in_a_segment_is_lost(tmp_path: Path, damage: Callabl
     world.store.reduce.tick()
     world.restart()
     assert set(statuses(world, [*EPOCHS, NEVER])) == {Status.DATA_LOST}
+    assert any("an earlier start found damage" in note for note in world.store.report)
 
 
 @pytest.mark.parametrize("gone", ["first", "middle", "newest", "all", "folder"])

@@ -208,7 +208,8 @@ def test_a_failure_ends_the_copy_for_good(tmp_path, step, error):
     with pytest.raises(RerouteError) as failed:
         finish()
     disk.broken = set()
-    assert failed.value.status is Status.FAILED_COPY
+    full = (step, error) == ("write", errno.ENOSPC)
+    assert failed.value.status is (Status.DISK_FULL if full else Status.FAILED_COPY)
     assert store.directories()[0].healthy == (error == errno.ENOSPC)
     refused_for_good(store, content, other)
     store.close()
