@@ -145,7 +145,7 @@ def test_a_worker_that_stored_nothing_makes_no_marker_in_an_empty_mount_point(tm
     are told of no loss; when the store is back all is read."""
     dfs, real = tmp_path / "dfs", tmp_path / "real"
     dfs.mkdir()
-    settings = {
+    settings: dict[str, dict[str, Any]] = {
         **CHECKS,
         "worker": {
             "directories": [{"path": str(tmp_path / "disk-{name}"), "tier": "SSD", "capacity": "40MiB"}],

@@ -141,7 +141,7 @@ def test_a_worker_that_saw_the_marker_takes_no_other_store(tmp_path: Path) -> No
         worker = noted(folder, tmp_path / name)
         assert "is not the store of this cluster" in worker.look()
         with pytest.raises(DfsError, match="is not the store of this cluster"):
-            assert worker.store
+            _ = worker.store
         assert list(folder.iterdir()) == []
         worker.close()
     stranger = away(folder)
@@ -150,7 +150,7 @@ def test_a_worker_that_saw_the_marker_takes_no_other_store(tmp_path: Path) -> No
         worker = noted(folder, tmp_path / name)
         assert f"{names.MARKER}.{ids(real)[0]}" in worker.look()
         with pytest.raises(DfsError, match="is not the store of this cluster"):
-            assert worker.store
+            _ = worker.store
         worker.close()
     assert "is not the store of this cluster" in one.look(), "nor does one that is running"
     shutil.rmtree(folder)
