@@ -423,8 +423,9 @@ class PlacementSection:
             raise ConfigError(f"local_region {self.local_region} takes nothing, by write_regions and refused_regions")
 
     def _check_numbers(self) -> None:
-        if self.max_multiple < 0 or self.gradient < 0 or self.flush_weight < 0 or self.fetch_weight < 0:
-            raise ConfigError("max_multiple, gradient, flush_weight and fetch_weight must be 0 or more")
+        for name, most in (("max_multiple", 1e6), ("gradient", 10.0), ("flush_weight", 1e6), ("fetch_weight", 1e6)):
+            if not 0 <= getattr(self, name) <= most:  # nor is what is not a number
+                raise ConfigError(f"{name} must be from 0 to {most:g}")
         if not 1 <= self.disk_groups <= 100:
             raise ConfigError("disk_groups must be from 1 to 100")
         if self.flap_starts < 2 or not self.flap_window.ns:

@@ -87,13 +87,27 @@ def _draw_simulated(found: dict[str, Any], screen: Console) -> None:
 
 def _explained(named: str, masters: str) -> dict[str, Any]:
     instance, shuffle, generation = shuffle_key(named)
-    request = pb.ExplainPlacementRequest(instance=instance, shuffle=shuffle, generation=generation)
 
     async def question(client: ControlClient) -> pb.ExplainPlacementReply:
-        reply: pb.ExplainPlacementReply = await client.call(
-            "Admin/ExplainPlacement", request, deadline_s=ANSWER_SECONDS_MAX
-        )
-        return reply
+        whole: pb.ExplainPlacementReply | None = None
+        while whole is None or len(whole.locations) < whole.total:
+            request = pb.ExplainPlacementRequest(
+                instance=instance,
+                shuffle=shuffle,
+                generation=whole.key.generation if whole is not None else generation,
+                first=len(whole.locations) if whole is not None else 0,
+            )
+            reply = await client.call("Admin/ExplainPlacement", request, deadline_s=ANSWER_SECONDS_MAX)
+            if whole is None:
+                whole = reply
+            elif not reply.locations:
+                break
+            else:
+                whole.locations.extend(reply.locations)
+                whole.adheres.extend(reply.adheres)
+                known = {each.worker for each in whole.workers}
+                whole.workers.extend(each for each in reply.workers if each.worker not in known)
+        return whole
 
     return _document(with_masters(masters, question))
 
@@ -116,7 +130,7 @@ def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
         "copies": reply.copies,
         "policy": reply.policy,
         "order": reply.order,
-        "not_adhering": sum(not each for each in reply.adheres),
+        "not_adhering": reply.not_adhering,
         "partitions": [
             {
                 "partition": each.partition,

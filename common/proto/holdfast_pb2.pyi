@@ -731,14 +731,18 @@ class ForgetReply(_message.Message):
     def __init__(self, applications: _Optional[int] = ..., shuffles: _Optional[int] = ...) -> None: ...
 
 class ExplainPlacementRequest(_message.Message):
-    __slots__ = ("instance", "shuffle", "generation")
+    __slots__ = ("instance", "shuffle", "generation", "first", "limit")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     shuffle: int
     generation: int
-    def __init__(self, instance: _Optional[bytes] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    first: int
+    limit: int
+    def __init__(self, instance: _Optional[bytes] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ..., first: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class LeftOut(_message.Message):
     __slots__ = ("worker", "name", "why")
@@ -775,7 +779,7 @@ class PlacementDecision(_message.Message):
     def __init__(self, time_ms: _Optional[int] = ..., what: _Optional[str] = ..., partitions: _Optional[int] = ..., policy: _Optional[str] = ..., order: _Optional[str] = ..., candidates: _Optional[int] = ..., spared: _Optional[int] = ..., not_adhering: _Optional[int] = ..., left_out: _Optional[_Iterable[_Union[LeftOut, _Mapping]]] = ..., left_out_total: _Optional[int] = ...) -> None: ...
 
 class ExplainPlacementReply(_message.Message):
-    __slots__ = ("key", "kind", "copies_wanted", "copies", "policy", "order", "locations", "adheres", "workers", "decisions")
+    __slots__ = ("key", "kind", "copies_wanted", "copies", "policy", "order", "locations", "adheres", "workers", "decisions", "total", "not_adhering")
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     COPIES_WANTED_FIELD_NUMBER: _ClassVar[int]
@@ -786,6 +790,8 @@ class ExplainPlacementReply(_message.Message):
     ADHERES_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    NOT_ADHERING_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     kind: PartitionKind
     copies_wanted: int
@@ -796,7 +802,9 @@ class ExplainPlacementReply(_message.Message):
     adheres: _containers.RepeatedScalarFieldContainer[bool]
     workers: _containers.RepeatedCompositeFieldContainer[WorkerInfo]
     decisions: _containers.RepeatedCompositeFieldContainer[PlacementDecision]
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., policy: _Optional[str] = ..., order: _Optional[str] = ..., locations: _Optional[_Iterable[_Union[NewLocation, _Mapping]]] = ..., adheres: _Optional[_Iterable[bool]] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., decisions: _Optional[_Iterable[_Union[PlacementDecision, _Mapping]]] = ...) -> None: ...
+    total: int
+    not_adhering: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., policy: _Optional[str] = ..., order: _Optional[str] = ..., locations: _Optional[_Iterable[_Union[NewLocation, _Mapping]]] = ..., adheres: _Optional[_Iterable[bool]] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., decisions: _Optional[_Iterable[_Union[PlacementDecision, _Mapping]]] = ..., total: _Optional[int] = ..., not_adhering: _Optional[int] = ...) -> None: ...
 
 class ReloadRequest(_message.Message):
     __slots__ = ()

@@ -14,7 +14,7 @@ Source: the slots allocation of Apache Celeborn for orders, the policies of Apac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -152,8 +152,22 @@ def _adheres(policy: Policy, level: int, members: Sequence[Member]) -> bool:
     return level == 0
 
 
-def keeps(policy: Policy, one: Member | None, two: Member | None, every: Sequence[Member]) -> bool:
-    """Whether two copies stand as wished, given who is there at all; None is nobody, or somebody unknown."""
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How many places and regions there are at all."""
+
+    places: int
+    regions: int
+
+    @classmethod
+    def of(cls, members: Iterable[Member]) -> Spread:
+        """Count them."""
+        places = {one.place for one in members}
+        return cls(len(places), len(set(map(region_of, places))))
+
+
+def keeps(policy: Policy, one: Member | None, two: Member | None, there: Spread) -> bool:
+    """Whether two copies stand as wished, given what there is at all; None is nobody, or somebody unknown."""
     if one is None or two is None:
         return False
     if policy.racks.enforced and spreads(policy) and policy.racks.default in (one.place, two.place):
@@ -162,8 +176,8 @@ def keeps(policy: Policy, one: Member | None, two: Member | None, every: Sequenc
     if apart_at is None:
         return False
     if policy.constraint == "regionaware" and apart_at == 1 and spreads(policy):
-        return len({region_of(each.place) for each in every}) < 2
-    return apart_at == 0 or len({each.place for each in every}) < 2
+        return there.regions < 2
+    return apart_at == 0 or there.places < 2
 
 
 def _broken(policy: Policy, members: Sequence[Member]) -> str:

@@ -16,15 +16,16 @@ from holdfast.common.errors import ConfigError
 
 DEFAULT_PLACE = "/default-region/default-rack"
 #: Of a path; it comes from scripts and tables.
-PLACE_CHARS_MAX = 255
+PLACE_BYTES_MAX = 255
 
 
 def check_place(path: str) -> str:
     """Return the path without a slash at its end. Raises ConfigError if it is no absolute path."""
     trimmed = path.removesuffix("/")
     parts = trimmed.split("/")
-    if len(parts) < 2 or parts[0] or not all(parts[1:]) or len(path) > PLACE_CHARS_MAX or not path.isprintable():
-        raise ConfigError(f"{path[:PLACE_CHARS_MAX]!r} is no place: write it as /region/rack, such as {DEFAULT_PLACE}")
+    size = len(path.encode("utf-8", "replace"))
+    if len(parts) < 2 or parts[0] or not all(parts[1:]) or size > PLACE_BYTES_MAX or not path.isprintable():
+        raise ConfigError(f"{path[:PLACE_BYTES_MAX]!r} is no place: write it as /region/rack, such as {DEFAULT_PLACE}")
     return trimmed
 
 

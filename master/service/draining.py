@@ -11,6 +11,7 @@ Runs in the event loop. Called by admin.py for people, by registry.py for worker
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
@@ -26,6 +27,10 @@ from holdfast.master.service.leader import Leader
 log = logging.getLogger(__name__)
 
 
+#: How long an answer to who takes data stands.
+_TAKING_NS = 200_000_000
+
+
 class Draining:
     """Begins, cancels and tells drains on the leader."""
 
@@ -33,6 +38,11 @@ class Draining:
         """`takers` returns the workers that take new data."""
         self._leader = leader
         self._takers = takers
+        #: one check and what follows from it at a time, or two could drain everybody together
+        self._turn = asyncio.Lock()
+        #: who took data a moment ago: with all workers draining each of them asks for it
+        self._taking: frozenset[int] = frozenset()
+        self._taking_until_ns = 0
 
     async def set(self, texts: Sequence[str], cancel: bool) -> list[Worker]:
         """Have the named workers drain, or take data again; return their records.
@@ -41,22 +51,29 @@ class Draining:
         """
         if not 1 <= len(texts) <= WORKERS_MAX:
             raise ProtocolError(f"name 1 to {WORKERS_MAX} workers", status=Status.BAD_REQUEST)
-        meant = named(await self._leader.confirmed(lambda state: list(state.workers.values())), texts)
-        if not cancel:
-            self._check(meant)
-        await self._propose(meant, not cancel)
+        async with self._turn:
+            meant = named(await self._leader.confirmed(lambda state: list(state.workers.values())), texts)
+            if not cancel:
+                self._check(meant)
+            await self._propose(meant, not cancel)
         numbers = [each.id for each in meant]
         return self._leader.peek(lambda state: [state.workers[number] for number in numbers])
 
     async def leaving(self, worker: Worker) -> Worker:
         """A worker was asked to end: have it drain, unless nobody else takes data; return its record."""
-        if not worker.draining_ms and self.others(worker):
-            await self._propose([worker], True)
+        async with self._turn:
+            now = self._leader.peek(lambda state: state.workers[worker.id])
+            if not now.draining_ms and any(each.worker != worker.id for each in self._takers()):
+                await self._propose([now], True)
         return self._leader.peek(lambda state: state.workers[worker.id])
 
     def others(self, worker: Worker) -> bool:
-        """Whether another worker takes new data."""
-        return any(each.worker != worker.id for each in self._takers())
+        """Whether another worker takes new data, or did a moment ago."""
+        now = self._leader.now_ns()
+        if now >= self._taking_until_ns:
+            self._taking = frozenset(each.worker for each in self._takers())
+            self._taking_until_ns = now + _TAKING_NS
+        return len(self._taking - {worker.id}) > 0
 
     def told(self, worker: Worker) -> tuple[bool, bool]:
         """Return what the worker is told: to take nothing new, and that no open partition is placed there."""
@@ -102,6 +119,7 @@ class Draining:
             )
 
     async def _propose(self, workers: Sequence[Worker], draining: bool) -> None:
+        self._taking_until_ns = 0
         refs = tuple(ref_of(each) for each in workers)
         for each in workers:
             self._leader.drains.forget(each)

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.common.errors import GiveUpError, Status
-from holdfast.common.ids import NO_WORKER, Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.errors import GiveUpError, ProtocolError, Status
+from holdfast.common.ids import INSTANCE_BYTES, NO_WORKER, Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.common.layouts import MapAssignment
+from holdfast.common.limits import U32_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core.records import KIND_MAP, Shuffle
 from holdfast.master.core.state import State
 from holdfast.master.placement.members import Member
-from holdfast.master.placement.policy import Policy, keeps
+from holdfast.master.placement.policy import Policy, Spread, keeps
 from holdfast.master.service.fleet import Fleet
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.locations import Locations, off_loop
+
+#: Partitions in one answer.
+LIMIT_MAX = 10_000
 
 
 class Explainer:
@@ -30,6 +34,11 @@ class Explainer:
 
     async def explain(self, request: pb.ExplainPlacementRequest) -> pb.ExplainPlacementReply:
         """Return where every partition is now, whether that is as wished now, and what this leader chose of it."""
+        if len(request.instance) != INSTANCE_BYTES or request.generation > U32_MAX:
+            raise ProtocolError(
+                f"a shuffle is named by an instance of {INSTANCE_BYTES} bytes and numbers of 32 bits",
+                status=Status.BAD_REQUEST,
+            )
         shuffle = await self._leader.confirmed(lambda state: _find(state, request))
         if shuffle is None:
             what = f"generation {request.generation} of " if request.generation >= 0 else ""
@@ -41,7 +50,9 @@ class Explainer:
         pairs = await self._pairs(shuffle)
         members = self._members()
         policy = self._fleet.policy
-        locations, adhering = await off_loop(len(pairs), lambda: _told(pairs, members, policy, shuffle.copies_wanted))
+        limit = min(request.limit or LIMIT_MAX, LIMIT_MAX)
+        adhering = await off_loop(len(pairs), lambda: _adhering(pairs, members, policy, shuffle.copies_wanted))
+        rows = range(request.first, min(request.first + limit, len(pairs)))
         key = shuffle.key
         return pb.ExplainPlacementReply(
             key=pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation),
@@ -50,8 +61,13 @@ class Explainer:
             copies=shuffle.copies,
             policy=policy.constraint,
             order=policy.order,
-            locations=locations,
-            adheres=adhering,
+            locations=[
+                pb.NewLocation(partition=at, epoch=pairs[at][0], primary=pairs[at][1], replica=pairs[at][2])
+                for at in rows
+            ],
+            adheres=[adhering[at] for at in rows],
+            total=len(pairs),
+            not_adhering=adhering.count(False),
             decisions=self._fleet.decisions.of(key),
         )
 
@@ -81,12 +97,10 @@ def _find(state: State, request: pb.ExplainPlacementRequest) -> Shuffle | None:
     return state.shuffle(ShuffleKey(Instance(request.instance), ShuffleId(request.shuffle), Generation(number)))
 
 
-def _told(
+def _adhering(
     pairs: Sequence[tuple[int, int, int]], members: dict[int, Member], policy: Policy, copies: int
-) -> tuple[list[pb.NewLocation], list[bool]]:
-    locations, adhering = [], []
-    every = list(members.values())
-    for number, (epoch, primary, replica) in enumerate(pairs):
-        locations.append(pb.NewLocation(partition=number, epoch=epoch, primary=primary, replica=replica))
-        adhering.append(copies < 2 or keeps(policy, members.get(primary), members.get(replica), every))
-    return locations, adhering
+) -> list[bool]:
+    there = Spread.of(members.values())
+    return [
+        copies < 2 or keeps(policy, members.get(primary), members.get(replica), there) for _, primary, replica in pairs
+    ]

@@ -16,6 +16,8 @@ import logging
 import random
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, fields
 
 from holdfast.common.config import Config, PlacementSection
@@ -41,6 +43,8 @@ log = logging.getLogger(__name__)
 #: Several workers of one rack that were lost within this time: the rack cannot be reached.
 _RACK_LOST_MS = 60_000
 _RACK_LOST_WORKERS = 2
+#: A registration waits so long for its place.
+_RESOLVE_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -91,37 +95,40 @@ class Fleet:
         self.counts = FleetCounts()
         self.decisions = Decisions()
         self._task: asyncio.Task[None] | None = None
-        self._forget_all()
-        leader.listeners.append(self._led)
-
-    def _forget_all(self) -> None:
-        section = self._section
+        self._reloading = asyncio.Lock()
+        #: resolvers may hang: they have a thread of their own, and ask for all that waits at once
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="holdfast-resolver")
+        self._pending: set[str] = set()
+        self._asking: asyncio.Task[None] | None = None
+        #: set when places are to be looked at before `refresh` is over
+        self._hurry = asyncio.Event()
         #: by worker its start that was counted last
         self._starts: dict[int, int] = {}
-        self._stabiliser = Stabiliser(section.stabilise.ns)
-        self._flapping = Flapping(section.flap_starts, section.flap_window.ns)
-        self._quarantine = Quarantine(
-            section.quarantine_errors,
-            section.quarantine_interval.ns,
-            section.quarantine_duration.ns,
-            float(section.quarantine_ratio),
-        )
+        self._stabiliser, self._flapping, self._quarantine = Stabiliser(), Flapping(), Quarantine()
+        self._adopt()
+        leader.listeners.append(self._led)
+
+    def _adopt(self) -> None:
+        """Go on with the settings of now."""
+        section = self._section
+        self._stabiliser.period_ns = section.stabilise.ns
+        self._flapping.starts_max, self._flapping.window_ns = section.flap_starts, section.flap_window.ns
+        self._quarantine.errors_max = section.quarantine_errors
+        self._quarantine.interval_ns = section.quarantine_interval.ns
+        self._quarantine.duration_ns = section.quarantine_duration.ns
+        self._quarantine.ratio = float(section.quarantine_ratio)
 
     def _led(self, leads: bool) -> None:
         if self._task is not None:
             self._task.cancel()
             self._task = None
         self.decisions.clear()
+        self._starts.clear()
+        self._stabiliser, self._flapping, self._quarantine = Stabiliser(), Flapping(), Quarantine()
+        self._adopt()
         if leads:
-            self._restart()
-
-    def _restart(self) -> None:
-        """Begin anew with what is known of workers, and place them all."""
-        if self._task is not None:
-            self._task.cancel()
-        self._forget_all()
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(self._leader.watch)
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(self._leader.watch)
 
     # Settings.
 
@@ -136,24 +143,41 @@ class Fleet:
             self.places.reload()
             return section, policy_of(section), self.places
 
-        section, policy, places = await asyncio.get_running_loop().run_in_executor(None, read)
-        keys = [each.name for each in fields(section)]
-        changed = [name for name in keys if getattr(section, name) != getattr(self._section, name)]
-        self._section, self.policy, self.places = section, policy, places
+        async with self._reloading:  # the file that was read last is the one that counts
+            section, policy, places = await asyncio.get_running_loop().run_in_executor(self._executor, read)
+            keys = [each.name for each in fields(section)]
+            changed = [name for name in keys if getattr(section, name) != getattr(self._section, name)]
+            self._section, self.policy, self.places = section, policy, places
+            self._adopt()
         log.info("read [placement] again", extra={"changed": ", ".join(changed) or "nothing"})
-        if self._task is not None:
-            self._restart()
+        self._hurry.set()
         return changed
 
     # Places.
 
     async def resolve(self, host: str) -> str:
-        """Return where a host is; "" if it cannot be resolved. May take as long as the resolver does."""
+        """Return where a host is; "" if it cannot be resolved within a moment: then it is recorded as soon as it is."""
         known = self.places.known(host)
         if known is None:
-            await asyncio.get_running_loop().run_in_executor(None, self.places.resolve, [host])
+            await asyncio.wait({self._ask([host])}, timeout=_RESOLVE_SECONDS)
             known = self.places.known(host)
+            if known is None:
+                self._hurry.set()
         return known or ""
+
+    def _ask(self, hosts: Iterable[str]) -> asyncio.Task[None]:
+        """Have these resolved; the task ends when all that wait have been."""
+        self._pending.update(hosts)
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.get_running_loop().create_task(self._ask_pending())
+            self._asking.add_done_callback(self._leader.watch)
+        return self._asking
+
+    async def _ask_pending(self) -> None:
+        while self._pending:
+            batch = sorted(self._pending)
+            self._pending.clear()
+            await asyncio.get_running_loop().run_in_executor(self._executor, self.places.resolve, batch)
 
     async def _run(self) -> None:
         """Ask again for hosts that are not resolved, and tell the masters where workers are that are elsewhere."""
@@ -162,18 +186,25 @@ class Fleet:
                 await self._place_all()
             except HoldfastError as error:
                 log.warning("places were not recorded", extra={"status": error.status.name, "why": str(error)})
-            await asyncio.sleep(self._section.refresh.seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), self._section.refresh.seconds)
+            self._hurry.clear()
 
     async def _place_all(self) -> None:
         workers = self._leader.peek(lambda state: list(state.workers.values()))
         hosts = {each.host for each in workers}
         new = [host for host in hosts if self.places.known(host) is None]
         if new:
-            await asyncio.get_running_loop().run_in_executor(None, self.places.resolve, new)
-        found = {host: self.places.known(host) or "" for host in hosts}
-        told = {each.host for each in workers if each.rack}
-        self.counts.unresolved += sum(not found[host] and host not in told for host in new)
-        moved = [cmd.WorkerPlace(each.id, found[each.host]) for each in workers if each.place != found[each.host]]
+            await asyncio.shield(self._ask(new))
+        found = {host: known for host in hosts if (known := self.places.known(host)) is not None}
+        told = {each.host for each in workers if each.rack or each.place}
+        self.counts.unresolved += sum(host not in found and host not in told for host in new)
+        # What is recorded of a host that cannot be resolved now stands: a script that fails moves nobody.
+        moved = [
+            cmd.WorkerPlace(each.id, found[each.host])
+            for each in workers
+            if each.host in found and each.place != found[each.host]
+        ]
         if moved:
             self._leader.expect(await self._leader.proposer.submit(cmd.Command(cmd.PlaceWorkers(tuple(moved)))))
             log.info("workers are elsewhere", extra={"workers": len(moved)})
@@ -194,6 +225,11 @@ class Fleet:
     def failed(self, workers: Iterable[int]) -> None:
         """Clients could not write there, and it was no lack of room and no restart."""
         self._quarantine.failed(workers)
+
+    def placed(self) -> None:
+        """Partitions were placed: if a worker has begun to drain meanwhile, they may have to move at once."""
+        if self._leader.peek(lambda state: any(each.alive and each.draining_ms for each in state.workers.values())):
+            self._leader.workers_changed.set()
 
     def in_grace(self) -> frozenset[int]:
         """Workers that are lost, but may be back in a moment; their epochs stay for now."""

@@ -34,6 +34,7 @@ from holdfast.master.core.moves import Move, pack_moves
 from holdfast.master.core.records import KIND_REDUCE, Shuffle, Worker
 from holdfast.master.core.seals import PlacedEpoch, left_behind
 from holdfast.master.core.state import State
+from holdfast.master.placement.members import NotEnoughError
 from holdfast.master.placement.replace import Moving
 from holdfast.master.service.fleet import Fleet, Replacing
 from holdfast.master.service.leader import Leader
@@ -160,7 +161,12 @@ class Mover:
                 continue  # nowhere to go; the next worker that registers is looked at, and clients ask
             replacing = self._fleet.replacing(candidates[shuffle.ack], shuffle.copies_wanted)
             newest = await self._locations.newest(shuffle)
-            moves = await off_loop(len(newest), lambda: _moves(newest, workers, grace, replacing))  # noqa: B023
+            try:
+                moves = await off_loop(len(newest), lambda: _moves(newest, workers, grace, replacing))  # noqa: B023
+            except NotEnoughError as error:
+                log.warning("epochs stay where they are", extra={"shuffle": str(shuffle.key), "why": str(error)})
+                done = False
+                continue
             if moves:
                 self._fleet.chosen("moved", shuffle, candidates[shuffle.ack], len(moves), replacing.not_adhering)
             for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):

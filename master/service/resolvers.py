@@ -12,9 +12,13 @@ from __future__ import annotations
 import logging
 import os
 import re
+import selectors
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from threading import Lock
@@ -112,6 +116,12 @@ class ScriptResolver:
 
     def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
         """Call the script as often as it takes; a call that fails says nothing of its hosts."""
+        # A host is data: one that begins with a dash would be an option, and no argument has a NUL.
+        sane = [host for host in hosts if host and not host.startswith("-") and "\0" not in host]
+        answers = dict(zip(sane, self._ask(sane), strict=True))
+        return [answers.get(host) for host in hosts]
+
+    def _ask(self, hosts: Sequence[str]) -> list[str | None]:
         found: list[str | None] = []
         for at in range(0, len(hosts), self._hosts_max):
             some = hosts[at : at + self._hosts_max]
@@ -127,30 +137,52 @@ class ScriptResolver:
 
     def _call(self, hosts: Sequence[str]) -> list[str] | str:
         """What it printed, or why that is not to be used."""
-        # A host is data: one that begins with a dash would be an option.
-        if any(host.startswith("-") for host in hosts):
-            return "is not called with hosts that begin with a dash"
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 [self._path, *hosts],
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=self._seconds_max,
-                check=False,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if not hosts else subprocess.DEVNULL,
+                start_new_session=True,  # so that what it started ends with it
             )
-        except subprocess.TimeoutExpired:
-            return f"did not end within {self._seconds_max:g} s"
         except OSError as error:
             return f"cannot be run: {error.strerror}"
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            return f"ended with {done.returncode}" + (f" ({said[-1][:200]})" if said else "")
-        if len(done.stdout) > SCRIPT_BYTES_MAX:
-            return f"printed more than {SCRIPT_BYTES_MAX} bytes"
-        return done.stdout.decode(errors="replace").split()
+        with process:
+            try:
+                said = _read(process, time.monotonic() + self._seconds_max)
+                if isinstance(said, str):
+                    return said
+                process.wait(self._seconds_max)
+            except subprocess.TimeoutExpired:
+                return f"did not end within {self._seconds_max:g} s"
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        text = said.decode(errors="replace")
+        if process.returncode:
+            last = text.strip().splitlines()
+            return f"ended with {process.returncode}" + (f" ({last[-1][:200]})" if last else "")
+        return text.split()
 
     def reload(self) -> None:
         """The script is asked anew for every host that is not kept."""
+
+
+def _read(process: subprocess.Popen[bytes], end: float) -> bytes | str:
+    """Return all that a process prints, or why there is none: it prints too much, or for too long."""
+    assert process.stdout is not None
+    said = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            if not selector.select(max(0.0, end - time.monotonic())):
+                return "did not end in time"
+            part = os.read(process.stdout.fileno(), 1 << 16)
+            if not part:
+                return said
+            said += part
+            if len(said) > SCRIPT_BYTES_MAX:
+                return f"printed more than {SCRIPT_BYTES_MAX} bytes"
 
 
 class HostnameResolver:
@@ -250,13 +282,9 @@ class Places:
         return "" if isinstance(self._resolver, StaticResolver) else self._found.get(host)
 
     def _ask(self, hosts: Sequence[str]) -> Iterator[tuple[str, str]]:
-        try:
-            answers = list(self._resolver.resolve(hosts))
-        except Exception:  # noqa: BLE001 - it is a user's
-            _log.exception("a resolver failed")
-            answers = []
-        if len(answers) != len(hosts):
-            answers = [None] * len(hosts)
+        answers = self._answers(hosts)
+        if answers is None:  # one of them may be to blame for all (B8)
+            answers = [(self._answers([host]) or [None])[0] if len(hosts) > 1 else None for host in hosts]
         depth = self.default.count("/")
         for host, answer in zip(hosts, answers, strict=True):
             try:
@@ -274,6 +302,15 @@ class Places:
                 yield host, place
             elif not isinstance(self._resolver, StaticResolver):
                 self.unresolved += 1
+
+    def _answers(self, hosts: Sequence[str]) -> list[str | None] | None:
+        """What the resolver says, None if that is of no use."""
+        try:
+            answers = list(self._resolver.resolve(hosts))
+        except Exception:  # noqa: BLE001 - it is a user's
+            _log.exception("a resolver failed")
+            return None
+        return answers if len(answers) == len(hosts) else None
 
     def forget(self, host: str) -> None:
         """A worker of this host left: a wrong answer is not remembered for ever."""

@@ -144,6 +144,7 @@ class Reviver:
             answer = self._leader.expect(await self._leader.proposer.submit(cmd.Command(body)))
             self.counts.commands += 1
             self.counts.made += answer.value
+        self._fleet.placed()
         split = [at for each, at in zip(failed, places_now, strict=True) if each.status in _SPLIT]
         if split:
             self._sealing.seal_early(key, split)

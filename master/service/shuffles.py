@@ -267,6 +267,7 @@ class Shuffles:
             self._leader.expect(await submit_with_parts(self._leader, upload, assignment, command))
         else:
             self._leader.expect(await self._leader.proposer.submit(command))
+        self._fleet.placed()
 
     def _place_maps(self, candidates: Candidates, copies: int) -> tuple[bytes, int, int]:
         """Return the assignment of a shuffle of MAP partitions, how many copies it has, and how many neighbours of the

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from holdfast.client import Session
+from holdfast.client import NoRoomError, Session
 from holdfast.client.cli.main import holdfast
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.net.control import ControlClient
@@ -125,8 +125,66 @@ def test_a_lost_worker_keeps_its_epochs_for_a_while_if_so_wished(tmp_path: Path)
         wait_until(lambda: metric(cluster, "holdfast_master_workers_alive") == 2, "the worker to be lost")
         assert names(explained(cluster, session)) == before
         assert metric(cluster, "holdfast_master_move_commands") == 0
+        # A reload that changes nothing forgets nothing.
+        CliRunner().invoke(holdfast, ["reload", "--masters", cluster.endpoints], standalone_mode=False)
+        assert metric(cluster, "holdfast_master_move_commands") == 0
         wait_until(lambda: metric(cluster, "holdfast_master_move_commands") == 1, "the moves")
         assert all("w1" not in pair for pair in names(explained(cluster, session)))
+
+
+def test_a_script_that_fails_under_the_next_leader_moves_nobody(tmp_path: Path) -> None:
+    """Places are recorded: the next leader, whose script fails, has them all the same."""
+    script = tmp_path / "script"
+    script.write_text('#!/bin/sh\n[ -e "$0.fails" ] && exit 1\nfor host; do echo "/dc/$host"; done\n')
+    script.chmod(0o755)
+    settings = {
+        "lease": {"heartbeat": "200ms"},
+        "placement": {"resolver": "script", "resolver_path": str(script), "refresh": "200ms"},
+    }
+    with local_cluster(3, 2, dir=tmp_path / "cluster", settings=settings) as cluster:
+        wait_until(lambda: set(places(cluster).values()) == {"/dc/h1", "/dc/h2"}, "the places")
+        (tmp_path / "script.fails").touch()
+        cluster.leader().kill()
+        wait_until(lambda: metric(cluster, "holdfast_master_workers_on_default_rack") == 0, "the next leader")
+        log = cluster.leader().log
+        wait_until(lambda: "the script of places failed" in log.read_text(), "it to ask")
+        assert set(places(cluster).values()) == {"/dc/h1", "/dc/h2"}
+
+
+def test_what_cannot_be_moved_holds_up_nothing_else(tmp_path: Path, table: Path) -> None:
+    """With racks enforced and one of two racks gone, a shuffle with two copies stays where it is; one with one copy
+    moves on, and a worker that has nothing else drains."""
+    table.write_text("h1 /dc/r1\nh2 /dc/r1\nh3 /dc/r2\n")
+    settings = {
+        "lease": {"heartbeat": "200ms", "worker": "1s"},
+        "placement": {"resolver": "table", "resolver_path": str(table), "enforce_racks": True},
+    }
+    with (
+        local_cluster(1, 3, dir=tmp_path / "cluster", settings=settings) as cluster,
+        Session(cluster.endpoints, app="enforced") as two,
+        Session(cluster.endpoints, app="single") as one,
+    ):
+        two.register_reduce_shuffle(6, 1, copies=2)
+        one.register_reduce_shuffle(6, 1)
+        before = explained(cluster, two)
+        cluster.workers[2].kill()
+        wait_until(
+            lambda: all(each["primary"]["name"] != "w3" for each in explained(cluster, one)["partitions"]), "moves"
+        )
+        assert names(explained(cluster, two)) == names(before)
+
+
+def test_two_operators_cannot_drain_everybody(racks: LocalCluster) -> None:
+    """Of two drains at once that together leave nobody, one is refused."""
+
+    async def drains() -> list[object]:
+        async with ControlClient(racks.endpoints) as one, ControlClient(racks.endpoints) as two:
+            halves = [(one, ["w1", "w2"]), (two, ["w3", "w4"])]
+            asked = [each.call("Admin/DrainWorkers", pb.DrainWorkersRequest(workers=who)) for each, who in halves]
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+    found = asyncio.run(drains())
+    assert [isinstance(each, NoRoomError) for each in found].count(True) == 1
 
 
 def test_every_alert_is_of_a_metric_that_is_there(racks: LocalCluster) -> None:

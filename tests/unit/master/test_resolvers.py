@@ -70,7 +70,36 @@ def test_a_script_that_fails_says_nothing_of_its_hosts(tmp_path: Path) -> None:
     body = 'for h in "$@"; do case $h in bad) exit 3;; few) ;; slow) sleep 60;; *) echo /r/$h;; esac; done'
     resolver = ScriptResolver(script(tmp_path / "s", body), hosts_max=2, seconds_max=2.0)
     hosts = ["a", "b", "c", "bad", "few", "d", "slow", "e", "-x", "f", "g"]
-    assert resolver.resolve(hosts) == ["/r/a", "/r/b", None, None, None, None, None, None, None, None, "/r/g"]
+    assert resolver.resolve(hosts) == ["/r/a", "/r/b", None, None, None, None, None, None, None, "/r/f", "/r/g"]
+
+
+def test_a_script_that_prints_without_end_is_ended(tmp_path: Path) -> None:
+    """It costs as much memory as an answer may have, and what it started ends with it."""
+    path = script(tmp_path / "flood", "[ $# = 0 ] && exit 0\nyes /a/b &\nwait")
+    places = Places(ScriptResolver(path))
+    assert places.resolve(["h1"]) == [DEFAULT_PLACE]
+    assert places.unresolved == 1
+
+
+def test_one_odd_host_says_nothing_of_the_others(tmp_path: Path) -> None:
+    """A host that could be an option, or that no argument can be, is not asked for; a class that fails for one is asked
+    for each; a place that is too long to be recorded is none (B8)."""
+    path = script(tmp_path / "fine", 'for host; do echo "/a/$host"; done')
+    assert Places(ScriptResolver(path)).resolve(["h1", "-x", "h\0x", "h2"]) == [
+        "/a/h1",
+        DEFAULT_PLACE,
+        DEFAULT_PLACE,
+        "/a/h2",
+    ]
+
+    class Picky(StaticResolver):
+        def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
+            if "bad" in hosts:
+                raise ValueError("bad")
+            return ["/a/" + "é" * 200 if host == "long" else f"/a/{host}" for host in hosts]
+
+    places = Places(Picky())
+    assert places.resolve(["h1", "bad", "long"]) == ["/a/h1", DEFAULT_PLACE, DEFAULT_PLACE]
 
 
 def test_a_script_that_cannot_work_is_refused_at_start(tmp_path: Path) -> None:
