@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from holdfast.client import NoRoomError, Session
 from holdfast.client.cli.main import holdfast
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster import LocalCluster, Sections, local_cluster
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from tests.cluster.reduce_peers import metric
@@ -155,7 +155,7 @@ def test_what_cannot_be_moved_holds_up_nothing_else(tmp_path: Path, table: Path)
     """With racks enforced and one of two racks gone, a shuffle with two copies stays where it is; one with one copy
     moves on, and a worker that has nothing else drains."""
     table.write_text("h1 /dc/r1\nh2 /dc/r1\nh3 /dc/r2\n")
-    settings = {
+    settings: Sections = {
         "lease": {"heartbeat": "200ms", "worker": "1s"},
         "placement": {"resolver": "table", "resolver_path": str(table), "enforce_racks": True},
     }
