@@ -119,9 +119,12 @@ class Away:
         """The store, opened and seen to be this cluster's. Raises ConfigError or DfsError; blocks."""
         store = self._open()
         with self._claiming:
-            if not self._claimed:
+            first = not self._claimed
+            if first:
                 store.claim(may_create=not self._known(store))
-                self._saw(store)
+                self._claimed = True
+        if first:
+            self._saw(store)  # readers need not wait for a disk
         return store
 
     def _saw(self, store: DfsStore) -> None:
