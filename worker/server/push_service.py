@@ -93,7 +93,8 @@ class PushService:
         reserve = max(windows // REPLICA_SHARE, FRAME_BODY_BYTES_MAX)
         budget = max(windows - reserve, FRAME_BODY_BYTES_MAX)
         self.credits = Credits(budget, max(budget // WINDOW_SHARE, FRAME_BODY_BYTES_MAX))
-        self.replica_credits = Credits(reserve, reserve)
+        beside = reserve - FRAME_BODY_BYTES_MAX
+        self.replica_credits = Credits(reserve, FRAME_BODY_BYTES_MAX, beside)
         #: connections that asked for credit, and the request that is answered when it is granted
         self._asked: dict[int, tuple[ServerConnection, FrameHeader]] = {}
         #: pushes whose body is being received, by connection: the window it is in, and its size
@@ -367,8 +368,10 @@ class PushService:
 
     def tick(self, now_ns: int) -> None:
         """Once a second."""
-        for account in (self.credits, self.replica_credits):
-            self._grant(account.tick(now_ns))
+        self._grant(self.credits.tick(now_ns))
+        late = self.replica_credits.tick(now_ns)
+        self._counters.replica_grants_late += len(late)
+        self._grant(late)
         self._look_at_rooms()
         if self.reduce.draining:  # those that could not be sealed before, too
             self.seal_split(self.reduce.split_anywhere())
