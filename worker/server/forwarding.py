@@ -82,13 +82,17 @@ class _Peer:
                 waiter.set_result(None)
             self._line.popleft()
         if self._line and not self.unanswered and self._asking is None:
-            self._asking = asyncio.get_running_loop().create_task(self._ask())
+            self.window = 0  # what is left of it is given up by asking
+            self._asking = asyncio.get_running_loop().create_task(self._ask(self._line[0][0]))
 
-    async def _ask(self) -> None:
+    async def _ask(self, first: int) -> None:
         try:
-            reply = await self.client.request(FrameType.PUSH_CREDIT, PushCredit(self._wanted()).encode())
+            wanted = max(first, self._wanted())
+            reply = await self.client.request(FrameType.PUSH_CREDIT, PushCredit(wanted).encode())
             self.window = PushCredit.decode(reply.meta).size_bytes
             self._used_at = time.monotonic()
+            if self.window < first:
+                raise ProtocolError(f"{self.place.address} granted {self.window} bytes for a push of {first}")
         except HoldfastError as error:
             self.fail(error)
         finally:
@@ -96,7 +100,7 @@ class _Peer:
         self._go_on()
 
     def _wanted(self) -> int:
-        """What those in line send at once, as far as the largest window goes."""
+        """What those in line send at once, as far as the largest window goes, which holds any push."""
         wanted = 0
         for size, waiter in self._line:
             if wanted + size > WINDOW_BYTES:
