@@ -150,9 +150,6 @@ class Scenario:
             whole = shape.limits.hard_bytes > 1 << 30  # a copy that is full, or sealed early, refuses by itself
             if whole and not shape.faults and worker.counters.forwards_failed:
                 raise Violation(f"nothing has failed, but {worker.counters.forwards_failed} forwards of {worker.name}")
-            late = worker.counters.replica_grants_late
-            if not shape.faults and late:
-                raise Violation(f"{late} windows of {worker.name} had to be taken back from idle primaries")
 
     def _end_faults(self) -> None:
         self.calm = True

@@ -8,7 +8,7 @@ is used depends on whose it is:
 * clients: all of it, until others wait; then it shrinks by whatever is answered. So nobody starves, and nobody who is
   alone asks twice. Clients come and go, and give back what they no longer need.
 * with `standing_bytes` (other workers, whose connections stay): it shrinks by whatever is answered, down to a fair
-  share of `standing_bytes`, which is at least the largest window less than the budget. What is beyond the shares was
+  share of `standing_bytes`, which with the largest window is at most the budget. What is beyond the shares was
   asked for because it is used at once, so it comes back by itself, and the largest window fits beside all shares:
   nobody ever waits for somebody who is idle, however many there are.
 
