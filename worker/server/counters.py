@@ -19,9 +19,10 @@ class Counters:
     #: batches of REDUCE partitions decided, and those of them whose status was not OK
     push_batches: int = 0
     push_batches_refused: int = 0
-    #: pushes beyond their window; windows granted
+    #: pushes beyond their window; windows granted, and those to primaries for which an idle one had to be taken back
     pushes_busy: int = 0
     push_grants: int = 0
+    replica_grants_late: int = 0
     #: pushes repeated to a replica, and those that it did not keep whole
     forwards: int = 0
     forwards_failed: int = 0

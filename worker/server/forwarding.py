@@ -3,7 +3,9 @@
 Rules: a forward ends within FORWARD_SECONDS, answered or not. A peer that could not be reached, or did not answer, is
 remembered for UNREACHABLE_SECONDS and failed at once meanwhile; its connection is dropped, since bodies that wait on it
 would otherwise be given back while they are sent. Nothing here waits for anything but the peer, and the peer serves
-replica traffic from a reserve of its own, so two workers never wait for one another. Called by push_service.py.
+replica traffic from a reserve of its own, so two workers never wait for one another. A peer is asked for as much as is
+sent at once: what is asked for and not used would keep other primaries waiting (core/credits.py). Called by
+push_service.py.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_client import FrameClient, Reply
 from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit, ReplicaPlace
+from holdfast.worker.core.credits import CREDIT_LIFE_NS
 from holdfast.worker.server.standing import Standing
 
 #: From a push's arrival until its replica has to have answered.
@@ -28,12 +31,15 @@ FORWARD_SECONDS = 10.0
 CONNECT_SECONDS = 2.0
 #: A peer that did not answer is not asked again for so long.
 UNREACHABLE_SECONDS = 2.0
-#: The window that is asked for of each peer.
+#: The largest window that is asked for of a peer.
 WINDOW_BYTES = 16 * MIB
+#: A window that lay idle for so long may have lapsed, and is asked for anew.
+WINDOW_IDLE_SECONDS = 0.9
 #: Peers with a connection; the one used least recently is dropped beyond.
 PEERS_MAX = 256
 
 assert WINDOW_BYTES >= FRAME_BODY_BYTES_MAX, "the largest push fits a window"
+assert WINDOW_IDLE_SECONDS * 10**9 < CREDIT_LIFE_NS // 10, "nothing is sent into a window that has lapsed"
 
 
 class _Peer:
@@ -44,48 +50,77 @@ class _Peer:
         self.client = client
         self.window = 0
         self.unanswered = 0
-        self._line: deque[asyncio.Future[None]] = deque()
-        self._asking = False
+        self._used_at = 0.0
+        #: who waits for room, and for how much
+        self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._asking: asyncio.Task[None] | None = None
 
     async def room(self, size: int) -> None:
-        """Return when `size` bytes may be sent; in order."""
-        while self._line or self.unanswered + size > self.window:
-            if not self.unanswered and not self._asking:
-                await self._ask()
-                continue
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._line.append(waiter)
-            try:
-                await waiter
-            finally:
-                if waiter in self._line:
-                    self._line.remove(waiter)
-            if self.unanswered + size <= self.window:
-                break
-        self.unanswered += size
-
-    async def _ask(self) -> None:
-        self._asking = True
+        """Return when `size` bytes may be sent, in order; they count as unanswered from then on."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append((size, waiter))
+        self._go_on()
         try:
-            reply = await self.client.request(FrameType.PUSH_CREDIT, PushCredit(WINDOW_BYTES).encode())
+            await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled() and waiter.exception() is None:
+                self.unanswered -= size
+            self._go_on()
+            raise
+
+    def _go_on(self) -> None:
+        """Let those go that have room; if nothing will be answered, ask for more."""
+        if not self.unanswered and time.monotonic() - self._used_at >= WINDOW_IDLE_SECONDS:
+            self.window = 0
+        while self._line:
+            size, waiter = self._line[0]
+            if not waiter.done():
+                if self.unanswered + size > self.window:
+                    break
+                self.unanswered += size
+                self._used_at = time.monotonic()
+                waiter.set_result(None)
+            self._line.popleft()
+        if self._line and not self.unanswered and self._asking is None:
+            self.window = 0  # what is left of it is given up by asking
+            self._asking = asyncio.get_running_loop().create_task(self._ask(self._line[0][0]))
+
+    async def _ask(self, first: int) -> None:
+        try:
+            wanted = max(first, self._wanted())
+            reply = await self.client.request(FrameType.PUSH_CREDIT, PushCredit(wanted).encode())
             self.window = PushCredit.decode(reply.meta).size_bytes
+            self._used_at = time.monotonic()
+            if self.window < first:
+                raise ProtocolError(f"{self.place.address} granted {self.window} bytes for a push of {first}")
+        except HoldfastError as error:
+            self.fail(error)
         finally:
-            self._asking = False
-            self.wake()
+            self._asking = None
+        self._go_on()
+
+    def _wanted(self) -> int:
+        """What those in line send at once, as far as the largest window goes, which holds any push."""
+        wanted = 0
+        for size, waiter in self._line:
+            if wanted + size > WINDOW_BYTES:
+                break
+            wanted += 0 if waiter.done() else size
+        return wanted
 
     def answered(self, size: int, window: int) -> None:
         """A push was answered."""
         self.unanswered -= size
         self.window = window
-        self.wake()
+        self._used_at = time.monotonic()
+        self._go_on()
 
-    def wake(self) -> None:
-        """Let the first in line look again."""
+    def fail(self, error: HoldfastError) -> None:
+        """End the waits of all in line."""
         while self._line:
-            waiter = self._line.popleft()
+            _, waiter = self._line.popleft()
             if not waiter.done():
-                waiter.set_result(None)
-                return
+                waiter.set_exception(error)
 
 
 class Forwarder:
@@ -135,8 +170,10 @@ class Forwarder:
             except HoldfastError as error:
                 if peer.client.closed:
                     self._drop(place.address)
+                    peer.fail(error)
                     raise
-                peer.answered(size, 0 if error.status is Status.BUSY else peer.window)
+                # Its window may have shrunk by this push, as by one that is answered.
+                peer.answered(size, 0 if error.status is Status.BUSY else max(0, peer.window - size))
                 if error.status is not Status.BUSY:
                     raise
 
@@ -176,7 +213,7 @@ class Forwarder:
         peer = self._peers.pop(address, None)
         if peer is not None:
             peer.client.abort()
-            peer.wake()
+            peer.fail(RetryError(f"{address} did not answer"))
 
     def close(self) -> None:
         """Drop every connection."""

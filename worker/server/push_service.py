@@ -40,6 +40,8 @@ BUFFER_SHARE = 0.8
 REPLICA_SHARE = 5
 #: A connection's window is at most this part of what clients share, so that one alone cannot take all.
 WINDOW_SHARE = 4
+#: The part of replica traffic's windows that is always there for who has to send more than its share.
+TURN_SHARE = 2
 #: The room on disks is looked at again when this part of what the fullest had is used up; what goes into the log takes
 #: room twice, since it has to be written elsewhere in the end.
 ROOM_SHARE = 4
@@ -93,7 +95,8 @@ class PushService:
         reserve = max(windows // REPLICA_SHARE, FRAME_BODY_BYTES_MAX)
         budget = max(windows - reserve, FRAME_BODY_BYTES_MAX)
         self.credits = Credits(budget, max(budget // WINDOW_SHARE, FRAME_BODY_BYTES_MAX))
-        self.replica_credits = Credits(reserve, reserve)
+        largest = max(reserve // TURN_SHARE, FRAME_BODY_BYTES_MAX)
+        self.replica_credits = Credits(reserve, largest, reserve - largest)
         #: connections that asked for credit, and the request that is answered when it is granted
         self._asked: dict[int, tuple[ServerConnection, FrameHeader]] = {}
         #: pushes whose body is being received, by connection: the window it is in, and its size
@@ -367,8 +370,10 @@ class PushService:
 
     def tick(self, now_ns: int) -> None:
         """Once a second."""
-        for account in (self.credits, self.replica_credits):
-            self._grant(account.tick(now_ns))
+        self._grant(self.credits.tick(now_ns))
+        late = self.replica_credits.tick(now_ns)
+        self._counters.replica_grants_late += len(late)
+        self._grant(late)
         self._look_at_rooms()
         if self.reduce.draining:  # those that could not be sealed before, too
             self.seal_split(self.reduce.split_anywhere())
