@@ -43,6 +43,7 @@ class Draining:
         #: who took data a moment ago: with all workers draining each of them asks for it
         self._taking: frozenset[int] = frozenset()
         self._taking_until_ns = 0
+        self._taking_lives = -1
 
     async def set(self, texts: Sequence[str], cancel: bool) -> list[Worker]:
         """Have the named workers drain, or take data again; return their records.
@@ -69,10 +70,10 @@ class Draining:
 
     def others(self, worker: Worker) -> bool:
         """Whether another worker takes new data, or did a moment ago."""
-        now = self._leader.now_ns()
-        if now >= self._taking_until_ns:
+        now, lives = self._leader.now_ns(), self._leader.lives_changed
+        if now >= self._taking_until_ns or lives != self._taking_lives:
             self._taking = frozenset(each.worker for each in self._takers())
-            self._taking_until_ns = now + _TAKING_NS
+            self._taking_until_ns, self._taking_lives = now + _TAKING_NS, lives
         return len(self._taking - {worker.id}) > 0
 
     def told(self, worker: Worker) -> tuple[bool, bool]:

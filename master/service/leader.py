@@ -79,6 +79,8 @@ class Leader:
         self.listeners: list[Callable[[bool], None]] = []
         #: set when a worker was lost, is back, or registered
         self.workers_changed = asyncio.Event()
+        #: grows whenever workers were lost or are back
+        self.lives_changed = 0
         self.serving = False
         #: set while this master does not lead
         self.followed = asyncio.Event()
@@ -167,6 +169,7 @@ class Leader:
             await self.proposer.submit(cmd.Command(body))
             log.info("told the masters", extra={"what": str(body)[:200]})
             if isinstance(body, cmd.SetWorkersAlive):
+                self.lives_changed += 1
                 self.workers_changed.set()
 
     # Commands and reads.

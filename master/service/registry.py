@@ -66,6 +66,7 @@ class Registry:
         )
         self._heed(first)
         self._fleet.started(answer.value, request.incarnation)
+        self._leader.lives_changed += 1
         self._leader.workers_changed.set()
         return pb.RegisterWorkerReply(
             worker=answer.value,

@@ -68,7 +68,7 @@ def test_before_its_seal_a_small_shuffle_has_no_file_and_no_sync(tmp_path: Path,
 def test_in_memory_nothing_of_a_small_shuffle_reaches_a_disk(tmp_path: Path, ack: Ack) -> None:
     """With a MEMORY directory that has room, shuffles are pushed, sealed, read and forgotten without a change of any
     file on the disk beside it."""
-    world = World(tmp_path, tiers=["MEMORY", "SSD"])
+    world = World(tmp_path, tiers=["MEMORY", "SSD"], capacity_bytes=1 << 30)
     world.core.choose = world.store.tiering.choose
     world.store.look(0.1, 1 << 40)
     before = everything(tmp_path / "1")
