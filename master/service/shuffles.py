@@ -116,7 +116,7 @@ class Shuffles:
             raise _bad(f"copies are 1 to {COPIES_MAX}, not {request.copies}")
         if request.to_write:
             key, request = await self._that_takes_data(key, request)
-        shuffle = await self._leader.confirmed(lambda state: state.shuffle(key))
+        shuffle = self._leader.peek(lambda state: state.shuffle(key))
         if shuffle is None or not _same_shape(shuffle, request):
             self._registry.quotas.check(key)
             await self._open(key, request, shuffle)
@@ -160,12 +160,11 @@ class Shuffles:
         loop = asyncio.get_running_loop()
         end = loop.time() + min(request.wait_ms, LONG_POLL_MS_MAX) / 1000
         await self._leader.renew(key.instance, request.holder)
-        # A leader that was replaced a moment ago may have what is dropped by now.
-        shuffle = await self._shuffle(key)
-        while not shuffle.committed_ms:
+        shuffle = self._leader.peek(lambda state: state.shuffle(key))
+        while shuffle is None or not shuffle.committed_ms:
             left = end - loop.time()
             offers = request.offers_winners and not self._sealing.begun(key)
-            if left > 0 and not offers:
+            if shuffle is not None and left > 0 and not offers:
                 await self._leader.waiters.wait(key, left)
                 self._leader.require()
             shuffle = await self._shuffle(key)
