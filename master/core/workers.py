@@ -83,11 +83,13 @@ def set_workers_draining(state: State, body: cmd.SetWorkersDraining) -> Answer:
 def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
     known = state.workers.get(number)
     started = boot = kept = state.index
-    draining_ms = 0
+    draining_ms, place = 0, body.place
     if known is not None:
         if body.incarnation == known.incarnation:
             started = known.started_index
             draining_ms = known.draining_ms  # a new start drains no more
+        if not place and body.host == known.host:
+            place = known.place  # a leader that could not resolve it in time says nothing of where it is
         if {each.id for each in known.directories} <= {each.id for each in body.directories}:
             kept = known.kept_index
             if body.boot_id and body.boot_id == known.boot_id:
@@ -109,7 +111,7 @@ def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
         started_index=started,
         boot_index=boot,
         kept_index=kept,
-        place=body.place,
+        place=place,
         draining_ms=draining_ms,
     )
 

@@ -241,9 +241,11 @@ class Fleet:
         workers = self._leader.peek(lambda state: list(state.workers.values()))
         writable = [each.id for each in workers if each.alive and not each.draining_ms]
         read_only = [each.id for each in workers if each.alive and each.draining_ms]
-        now = self._leader.now_ns()
-        dead = self._stabiliser.update(writable, read_only, now).dead
-        if self._section.stabilise.ns and dead:
+        changed = self._stabiliser.update(writable, read_only, self._leader.now_ns())
+        for each in workers:
+            if each.id in changed.left and not each.alive:
+                self.places.forget(each.host)  # it may be elsewhere when it is back
+        if self._section.stabilise.ns and changed.dead:
             self._leader.workers_changed.set()
 
     def candidates(self, kind: int, ack: int) -> Candidates:
@@ -251,16 +253,15 @@ class Fleet:
         self._look()
         now = self._leader.now_ns()
         spared = self._flapping.look(now) | self._quarantine.tick(now, fresh_draw())
-        taking = self.taking(kind, ack)
+        places, taking = self.places_now(), self.taking(kind, ack)
         first = [one for one in taking if one.worker not in spared]
         second = [one for one in taking if one.worker in spared]
         lost = self._stabiliser.reserve
         if lost:
-            places = self.places_now()
             workers = self._leader.peek(lambda state: [each for one in lost if (each := state.workers.get(one))])
             second += [Member(each.id, each.host, places[each.id]) for each in workers if not each.alive]
-        everywhere = frozenset(self.places_now().values())
-        return Candidates(first, second, {one.worker: disks for one, disks in taking.items()}, everywhere)
+        disks = {one.worker: found for one, found in taking.items()}
+        return Candidates(first, second, disks, frozenset(places.values()))
 
     def taking(self, kind: int, ack: int) -> dict[Member, Sequence[Disk]]:
         """Return the living workers that take data of such a shuffle and do not drain, with the disks that do."""

@@ -67,6 +67,8 @@ class Mover:
         self._sealed: dict[int, int] = {}
         #: shuffles of which nothing was placed on these draining workers, as their record was
         self._clear: dict[ShuffleKey, tuple[Shuffle, frozenset[int]]] = {}
+        #: shuffles that cannot move without breaking what placement enforces
+        self._stuck: set[ShuffleKey] = set()
         self.counts = MoveCounts()
         leader.listeners.append(self._led)
 
@@ -152,6 +154,7 @@ class Mover:
         candidates = {ack: self._fleet.candidates(KIND_REDUCE, ack) for ack in {each.ack for each in suspects}}
         done = not grace  # when it is over they move, or are back
         waiting: list[cmd.Revive] = []
+        stuck: set[ShuffleKey] = set()
         rows = 0
         for shuffle in suspects:
             if self._sealing.begun(shuffle.key):
@@ -164,7 +167,9 @@ class Mover:
             try:
                 moves = await off_loop(len(newest), lambda: _moves(newest, workers, grace, replacing))  # noqa: B023
             except NotEnoughError as error:
-                log.warning("epochs stay where they are", extra={"shuffle": str(shuffle.key), "why": str(error)})
+                if shuffle.key not in self._stuck:  # it is tried again with every tick
+                    log.warning("epochs stay where they are", extra={"shuffle": str(shuffle.key), "why": str(error)})
+                stuck.add(shuffle.key)
                 done = False
                 continue
             if moves:
@@ -176,6 +181,7 @@ class Mover:
                     waiting, rows = [], 0
                 waiting.append(cmd.Revive(shuffle.key, pack_moves(part)))
                 rows += len(part)
+        self._stuck = stuck
         if waiting:
             await self._submit(waiting)
         return done

@@ -266,8 +266,6 @@ class Places:
         self._resolver, self.default = resolver, check_place(default)
         self._found: dict[str, str] = {}
         self._guard = Lock()
-        #: how often a host could not be resolved
-        self.unresolved = 0
 
     def resolve(self, hosts: Sequence[str]) -> list[str]:
         """Return a place for each host; the default one where none is found. Blocks."""
@@ -300,8 +298,6 @@ class Places:
                 place = ""
             if place:
                 yield host, place
-            elif not isinstance(self._resolver, StaticResolver):
-                self.unresolved += 1
 
     def _answers(self, hosts: Sequence[str]) -> list[str | None] | None:
         """What the resolver says, None if that is of no use."""
@@ -313,9 +309,8 @@ class Places:
         return answers if len(answers) == len(hosts) else None
 
     def forget(self, host: str) -> None:
-        """A worker of this host left: a wrong answer is not remembered for ever."""
-        with self._guard:
-            self._found.pop(host, None)
+        """A worker of this host left: a wrong answer is not remembered for ever. Never blocks."""
+        self._found.pop(host, None)
 
     def reload(self) -> None:
         """Forget everything and have the resolver read again. Raises ConfigError; what was known stands then."""

@@ -27,6 +27,7 @@ from holdfast.master.core.records import KIND_REDUCE, Shuffle
 from holdfast.master.core.seals import PlacedEpoch
 from holdfast.master.core.state import State
 from holdfast.master.placement.assign import Place
+from holdfast.master.placement.members import NotEnoughError
 from holdfast.master.placement.replace import Moving
 from holdfast.master.service.fleet import Fleet
 from holdfast.master.service.leader import Leader
@@ -133,8 +134,12 @@ class Reviver:
             Moving(at.primary, at.replica, unusable | blame, unusable | blame)
             for at, blame in zip(places_now, blamed, strict=True)
         ]
-        places = await self._places(key, rows)
-        room = "" if places else self._no_room()
+        try:
+            places = await self._places(key, rows)
+            room = "" if places else self._no_room()
+        except NotEnoughError as error:  # what is enforced cannot be had now: like room, it may come back
+            places, room = [], str(error)
+            self.counts.without_room += 1
         moves = [
             Move(each.partition, each.epoch, place.primary, place.replica)
             for each, place in zip(failed, places, strict=not room)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,48 @@ def test_a_script_that_fails_under_the_next_leader_moves_nobody(tmp_path: Path) 
         log = cluster.leader().log
         wait_until(lambda: "the script of places failed" in log.read_text(), "it to ask")
         assert set(places(cluster).values()) == {"/dc/h1", "/dc/h2"}
+
+
+def test_a_writer_waits_for_what_is_enforced_and_then_hears_of_it(tmp_path: Path, table: Path) -> None:
+    """With racks enforced and one of two racks gone a map waits for its grace, not for its revives: it ends well if the
+    rack comes back in time, and else with what is missing."""
+    table.write_text("h1 /dc/r1\nh2 /dc/r2\n")
+    settings: Sections = {
+        "lease": {"heartbeat": "200ms", "worker": "1s"},
+        "placement": {"resolver": "table", "resolver_path": str(table), "enforce_racks": True},
+    }
+    with local_cluster(1, 2, dir=tmp_path / "cluster", settings=settings) as cluster:
+        other = cluster.workers[1]
+
+        def refused() -> float:
+            return metric(cluster, "holdfast_master_revives_without_room")
+
+        with Session(cluster.endpoints, app="patient") as session, ThreadPoolExecutor(1) as pool:
+            shuffle = session.register_reduce_shuffle(2, 1, copies=2)
+            with shuffle.writer(0) as writer:
+                other.kill()
+                writer.write(0, b"kept")
+                ended = pool.submit(writer.close)
+                wait_until(lambda: refused() > 0, "a revive without room")
+                other.start()
+                shuffle.commit([ended.result()])
+            assert [bytes(each.payload) for each in shuffle.reader([0, 1])] == [b"kept"]
+        with Session(cluster.endpoints, app="hasty", no_room_grace=1.0) as session:
+            shuffle = session.register_reduce_shuffle(2, 1, copies=2)
+            other.kill()
+            with shuffle.writer(0) as writer:
+                writer.write(0, b"lost")
+                with pytest.raises(NoRoomError, match="without breaking what placement enforces"):
+                    writer.close()
+
+
+def test_hosts_that_nobody_knows_are_counted(tmp_path: Path, table: Path) -> None:
+    """A host that is not in the table, and says nothing of itself, is at the default place, and both are told."""
+    table.write_text("elsewhere /dc/r1\n")
+    settings: Sections = {"placement": {"resolver": "table", "resolver_path": str(table), "refresh": "200ms"}}
+    with local_cluster(1, 1, dir=tmp_path / "cluster", settings=settings) as cluster:
+        wait_until(lambda: metric(cluster, "holdfast_master_rack_unresolved") > 0, "the count")
+        assert metric(cluster, "holdfast_master_workers_on_default_rack") == 1
 
 
 def test_what_cannot_be_moved_holds_up_nothing_else(tmp_path: Path, table: Path) -> None:

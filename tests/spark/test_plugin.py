@@ -76,13 +76,13 @@ def job(
                 process.kill()
 
 
-def shuffles(cluster: LocalCluster) -> list[dict[str, Any]]:
-    """What the masters keep."""
+def shuffles(cluster: LocalCluster, besides: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+    """What the masters keep, but nothing of the applications of `besides`: other files use this cluster, too."""
+    others = {one["instance"] for one in besides or []}
     done = subprocess.run(
         [*COMMAND, "shuffles", "--json", "--masters", cluster.endpoints], check=True, capture_output=True, text=True
     )
-    found: list[dict[str, Any]] = json.loads(done.stdout)["shuffles"]
-    return found
+    return [one for one in json.loads(done.stdout)["shuffles"] if one["instance"] not in others]
 
 
 def generations(cluster: LocalCluster) -> set[int]:
@@ -106,14 +106,14 @@ def pushed(cluster: LocalCluster) -> int:
 @pytest.mark.parametrize("master", ["local[2]", pytest.param("local-cluster[2,1,1024]", marks=pytest.mark.long)])
 def test_conf_is_all_it_takes(cluster: LocalCluster, tmp_path: Path, master: str) -> None:
     """With conf() alone every shuffle goes through the workers, and nothing is left when the application ends."""
-    before = pushed(cluster)
+    before, others = pushed(cluster), shuffles(cluster)
     with job("sums", conf(cluster.endpoints, fallback="never"), tmp_path, master) as running:
         assert running.step() == SUMS
         assert pushed(cluster) > before
-        assert shuffles(cluster)
+        assert shuffles(cluster, others)
         running.go()
         assert running.step() == "stopped"
-        wait_until(lambda: not shuffles(cluster), "the shuffles of an ended application to be dropped", 30.0)
+        wait_until(lambda: not shuffles(cluster, others), "the shuffles of an ended application to be dropped", 30.0)
         assert "is true" not in running.log(), "conf() leaves nothing to warn of"
 
 
@@ -164,14 +164,15 @@ def test_wrong_settings_are_told_by_name(tmp_path: Path) -> None:
 
 def test_shuffle_goes_when_spark_lets_go(cluster: LocalCluster, tmp_path: Path) -> None:
     """A shuffle that nothing refers to any more is dropped while its application lives on."""
+    others = shuffles(cluster)
     with job("cleaned", conf(cluster.endpoints, fallback="never"), tmp_path) as running:
         assert running.step() == 10
-        assert shuffles(cluster)
+        assert shuffles(cluster, others)
 
         def gone() -> bool:
             running.go()
             assert running.step() == "collected"
-            return not shuffles(cluster)
+            return not shuffles(cluster, others)
 
         wait_until(gone, "the cleaner's word to reach the masters", 60.0)
 

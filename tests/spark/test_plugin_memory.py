@@ -49,6 +49,7 @@ def test_many_shuffles_leave_nothing(
 ) -> None:
     """Buffers, connections, threads, files and objects of the plug-in are as many after many shuffles as before."""
     monkeypatch.setenv("HOLDFAST_JOB_SIZE", str(count))
+    others = shuffles(cluster)
     with job("many", conf(cluster.endpoints, fallback="never"), tmp_path, module="plugin_memory_job") as running:
         before = running.step()
         running.go()
@@ -59,7 +60,7 @@ def test_many_shuffles_leave_nothing(
         # Spark's own pools have up to a hundred threads each, which come and go.
         grown = {what: after[what] - before.get(what, 0) for what in after if what != "threads"}
         assert {what: by for what, by in grown.items() if by > COMINGS_AND_GOINGS} == {}
-        wait_until(lambda: len(shuffles(cluster)) <= 5, "the masters to forget shuffles that nobody knows of")
+        wait_until(lambda: len(shuffles(cluster, others)) <= 5, "the masters to forget shuffles that nobody knows of")
 
 
 @pytest.fixture

@@ -120,10 +120,10 @@ class Registration:
             raise wrong
         standing.worker = WorkerId(reply.worker)
         standing.saw(RaftIndex(reply.raft_index))
-        standing.registered, standing.refusal = True, ""
         # Whoever takes files remembers over a restart that it may; masters need not be asked first then.
         await asyncio.to_thread(KeptStanding.of(standing).write, directory_paths(self._store))
         self._heartbeat_seconds = max(reply.heartbeat_ms, 100) / 1_000
+        standing.registered, standing.refusal = True, ""
         self._server.accept(True)
         _log.info("registered", extra={"worker": standing.worker, "incarnation": standing.incarnation})
 

@@ -1,5 +1,7 @@
 """What each command answers, told as transcripts: a list of commands, and beside each what it comes to."""
 
+import dataclasses
+
 import pytest
 
 from holdfast.common.errors import Status
@@ -98,6 +100,11 @@ def test_draining_is_of_one_start_and_places_of_the_worker():
     assert log.state.workers[1].place == "/a/b"
     log.do(worker(1, incarnation=2))
     assert not log.state.workers[1].draining_ms
+    assert log.state.workers[1].place == "/a/b", "a leader that cannot resolve it in time wipes nothing"
+    log.do(dataclasses.replace(worker(1, incarnation=3), place="/a/c"))
+    assert log.state.workers[1].place == "/a/c"
+    log.do(dataclasses.replace(worker(1, incarnation=4), host="elsewhere"))
+    assert log.state.workers[1].place == ""
 
 
 def test_life_of_an_application():
