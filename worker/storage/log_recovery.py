@@ -225,14 +225,26 @@ def _rows_whole(data: memoryview, at: int, record: RecordHead) -> bool:
 
 def _find_record(data: memoryview, start: int, number: int) -> int:
     """The first whole record at or behind `start`; -1 if there is none."""
-    mapped = data.obj
-    at = start
-    while isinstance(mapped, mmap.mmap) and (at := mapped.find(RECORD_MAGIC, at)) >= 0:
+    for at in find_all(data, RECORD_MAGIC, start):
         record = decode_record_head(data, at, number)
         if record is not None and _is_whole(data, at, record):
             return at
-        at += 1
     return -1
+
+
+def find_all(data: memoryview, wanted: bytes, start: int) -> Iterator[int]:
+    """Every place at or behind `start` where the wanted bytes are, in order.
+
+    Looks at copies of MIB each: `mmap.find` of Python before 3.11.5 reads the byte behind the map, and the process is
+    gone where no memory is (gh-105235); that is so for a file that ends with a page.
+    """
+    while len(data) - start >= len(wanted):
+        piece = bytes(data[start : start + MIB])
+        at = piece.find(wanted)
+        while at >= 0:
+            yield start + at
+            at = piece.find(wanted, at + 1)
+        start += len(piece) - len(wanted) + 1
 
 
 def pieces(data: memoryview, at: int, record: RecordHead) -> Iterator[tuple[EpochKey, int, int]]:

@@ -3,14 +3,17 @@
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast.common.errors import Status
-from holdfast.common.limits import KIB
+from holdfast.common.limits import KIB, MIB
 from holdfast.common.messages import Ack
+from holdfast.worker.storage.log_recovery import find_all
 from holdfast.worker.storage.reduce_records import (
     RECORD_BYTES,
     RECORD_MAGIC,
@@ -193,3 +196,35 @@ def test_after_a_reboot_the_note_means_nothing(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("holdfast.worker.storage.store._BOOT_ID", boot)
     world.start()
     assert statuses(world, EPOCHS) == [Status.OK] * 4
+
+
+#: Memory that ends with a page behind which nothing may be read, and 200 searches in it, each one byte shorter.
+GUARDED = """
+import ctypes, mmap
+from holdfast.worker.storage.log_recovery import find_all
+
+page = mmap.PAGESIZE
+memory = mmap.mmap(-1, 2 * page)
+memory[: 2 * page] = bytes(range(256)) * (2 * page // 256)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory, page))
+assert ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(address), page, 0) == 0
+data = memoryview(memory)[:page]
+for start in range(page - 200, page):
+    assert list(find_all(data, b"HFpushed", start)) == []
+"""
+
+
+def test_a_search_reads_nothing_behind_the_map() -> None:
+    """A segment that ends with a page has no memory behind it: the search ends there, and not the process."""
+    done = subprocess.run([sys.executable, "-P", "-c", GUARDED], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("at", [0, 5, MIB - 9, MIB - 8, MIB - 7, MIB - 1, MIB, 2 * MIB - 8, 2 * MIB + 2])
+def test_a_search_finds_what_lies_across_two_looks(at: int) -> None:
+    """Wherever the bytes are, each place is told once."""
+    data = bytearray(2 * MIB + 10)
+    data[at : at + len(RECORD_MAGIC)] = RECORD_MAGIC
+    view = memoryview(data)
+    assert list(find_all(view, RECORD_MAGIC, 0)) == [at]
+    assert list(find_all(view, RECORD_MAGIC, at + 1)) == []
