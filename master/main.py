@@ -26,6 +26,7 @@ from holdfast.common.errors import ConfigError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.common.net.log import set_up_logging
+from holdfast.common.net.notify import Notifier
 from holdfast.master.http import MasterHttp
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import TAKEN, RaftError, RaftNode, RaftSettings, SettingsRefused
@@ -142,6 +143,7 @@ class Server:
         self._leader = Leader(config, self._node, self._failed)
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
+        self._notifier = Notifier()
         self._masters = Masters(config)
         self._fleet = fleet = Fleet(self._leader)
         self._registry = registry = Registry(self._leader, fleet)
@@ -192,10 +194,14 @@ class Server:
         self._masters.http = f"{host}:{http_port}"
         self._node.start()
         self._say_ready()
+        self._notifier.ready(self._state())
+        telling = asyncio.create_task(self._notifier.watch(self._state, self._turns))
         try:
             await self._stopping.wait()
+            self._notifier.stopping()
             await self._hand_over()
         finally:
+            telling.cancel()
             for watch in (self._cleaner, self._missing):
                 if watch is not None:
                     watch.close()
@@ -204,6 +210,16 @@ class Server:
             self._node.stop()
         if self._failure is not None:
             raise self._failure
+
+    def _state(self) -> str:
+        """How this master is, for whoever looks at the service: a few words."""
+        status = self._node.status()
+        doing = "leads" if self._leader.serving else f"follows {status.leader}" if status.leader else "knows no leader"
+        return f"{doing}, term {status.term}"
+
+    async def _turns(self) -> None:
+        """Come back when Raft's thread has turned: a master whose log stands still is as good as dead."""
+        await asyncio.wrap_future(self._node.turn())
 
     def _say_ready(self) -> None:
         told = {

@@ -42,13 +42,18 @@ def spawn(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT if output is not None else None,
-            env={**os.environ, **(environ or {})},
+            env={**_inherited(), **(environ or {})},
             cwd=directory,
             process_group=0,
         )
     finally:
         if output is not None:
             output.close()
+
+
+def _inherited() -> dict[str, str]:
+    """This process's environment without the service manager's: that waits for this process, not for its children."""
+    return {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
 
 
 def stop(

@@ -806,6 +806,22 @@ class ExplainPlacementReply(_message.Message):
     not_adhering: int
     def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., policy: _Optional[str] = ..., order: _Optional[str] = ..., locations: _Optional[_Iterable[_Union[NewLocation, _Mapping]]] = ..., adheres: _Optional[_Iterable[bool]] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., decisions: _Optional[_Iterable[_Union[PlacementDecision, _Mapping]]] = ..., total: _Optional[int] = ..., not_adhering: _Optional[int] = ...) -> None: ...
 
+class HandOverRequest(_message.Message):
+    __slots__ = ("to", "away_from")
+    TO_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FROM_FIELD_NUMBER: _ClassVar[int]
+    to: str
+    away_from: str
+    def __init__(self, to: _Optional[str] = ..., away_from: _Optional[str] = ...) -> None: ...
+
+class HandOverReply(_message.Message):
+    __slots__ = ("leader", "before")
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    leader: str
+    before: str
+    def __init__(self, leader: _Optional[str] = ..., before: _Optional[str] = ...) -> None: ...
+
 class ReloadRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -98,6 +98,16 @@ class _Read:
     fn: Callable[[Any], Any]
 
 
+@dataclass(slots=True)
+class _HandOver:
+    """Leadership on its way to `node`, or to whoever is furthest on."""
+
+    node: Any
+    future: Future[bool]
+    deadline: float
+    asked: bool = False
+
+
 class Member:
     """See the module. `on_leadership(serving, term)` is told when the node begins and ends to serve as leader."""
 
@@ -123,6 +133,7 @@ class Member:
         self._inflight_bytes = 0
         self._new_reads: list[_Read] = []
         self._round: tuple[int, list[_Read]] | None = None
+        self._handing: _HandOver | None = None
         self._serving_term: int | None = None
         self._role_changed = False
         self._installing = False
@@ -177,12 +188,38 @@ class Member:
         self._new_reads.append(_Read(future, fn))
 
     def transfer_leadership(self, to: str | None, future: Future[bool]) -> None:
-        """Ask `to`, or the peer furthest on, to stand for election; False if none is fit."""
+        """Have `to`, or the peer furthest on, stand for election as soon as it has the whole log.
+
+        Commands wait meanwhile, or no peer would have it under load. The future holds True once this node leads no
+        more, False if there is nobody, or nobody was fit within an election timeout: then it leads on, and takes what
+        waited. Only the time of an election is chosen here: whom a majority follows is decided as ever.
+        """
         node = self._nodes.get(to) if to else None
-        if to and node is None:
+        if self.raft.role != LEADER or self._handing is not None or not self._nodes or (to and node is None):
             future.set_result(False)
         else:
-            self.raft.transferLeadership(node, lambda _result, error: future.set_result(error == 0))
+            self._handing = _HandOver(node, future, self._clock() + self.settings.election_max)
+
+    def _hand_on(self) -> None:
+        """Take a step of handing over: ask, or see that it came about, or give it up."""
+        handing = self._handing
+        if handing is None:
+            return
+        if self.raft.role != LEADER:
+            self._hand_over_ends(True)
+        elif self._clock() >= handing.deadline:
+            self._hand_over_ends(False)
+        elif not handing.asked:
+            self.raft.transferLeadership(handing.node, self._handing_asked)
+
+    def _handing_asked(self, _result: object, error: int) -> None:
+        if self._handing is not None:
+            self._handing.asked = error == 0  # else the peer lacks something yet, and the next tick asks again
+
+    def _hand_over_ends(self, over: bool) -> None:
+        if self._handing is not None:
+            handing, self._handing = self._handing, None
+            handing.future.set_result(over)
 
     def match_index(self, peer: str) -> int:
         """On the leader: up to where the peer's log is known equal."""
@@ -211,6 +248,7 @@ class Member:
         self._settle()
         self.raft.doTick(0)
         self._settle()
+        self._hand_on()
         self._serve_reads()
         self.gate.flush()
 
@@ -218,11 +256,13 @@ class Member:
         """Clock time of the next `tick` needed even if nothing comes in; None for never."""
         if self.raft.commit_index > self.raft.applied_index and not self._installing:
             return self._clock()
-        if self._queue and self.serving and self._room():
+        if self._queue and self.serving and self._handing is None and self._room():
             return self._clock()
         if not self._nodes and self.raft.role == LEADER and self.journal.last_index > self.raft.commit_index:
             return self._clock()
         due = self.raft.next_tick(alone=not self._nodes)
+        if self._handing is not None:
+            due = self._handing.deadline if due is None else min(due, self._handing.deadline)
         if self.journal.soft_dirty:
             hint = self._clock() + 1.0
             return hint if due is None else min(due, hint)
@@ -241,6 +281,7 @@ class Member:
         self._queue.clear()
         self._fail_reads(stopped)
         self._fail_inflight()
+        self._hand_over_ends(False)
         self._replicator.forget_all()
 
     # roles
@@ -291,7 +332,7 @@ class Member:
 
     def take_proposals(self) -> None:
         """Append what waits; one append and one sync carry them all."""
-        if not self.serving:
+        if not self.serving or self._handing is not None:
             return
         index, term = self.journal.last_index, self.raft.term
         end, taken = index + TAKE_COMMANDS, 0

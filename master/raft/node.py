@@ -303,13 +303,20 @@ class RaftNode(Generic[M]):
             return True
         return False
 
+    def turn(self) -> Future[None]:
+        """Resolved by the Raft thread when it next turns; never, if that hangs."""
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()
+        self._post(lambda: future.set_result(None))
+        return future
+
     def local(self, fn: Callable[[M], T]) -> T:
         """fn(machine) under the state lock, here and now: whatever this node has applied so far."""
         with self._member.lock:
             return fn(self._machine)
 
     def transfer_leadership(self, to: str | None = None) -> Future[bool]:
-        """Ask a caught-up follower (the best one by default) to take over; the future says whether it was asked."""
+        """Have a follower (by default the one furthest on) take over; see `Member.transfer_leadership`."""
         future: Future[bool] = Future()
         if self._admit(future):
             self._post(lambda: self._member.transfer_leadership(to, future))

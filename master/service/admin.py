@@ -21,6 +21,7 @@ from holdfast.master.machine import snapshot
 from holdfast.master.raft import RaftStatus
 from holdfast.master.service.explaining import Explainer
 from holdfast.master.service.fleet import Fleet, place_of
+from holdfast.master.service.handing_over import hand_over
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.masters import Masters
 from holdfast.master.service.registry import Registry
@@ -142,6 +143,11 @@ class Admin:
         """Have workers take nothing new and hand on what is open there, or take that back."""
         workers = await self._draining.set(request.workers, request.cancel)
         return pb.DrainWorkersReply(workers=map(self._worker, workers))
+
+    async def hand_over(self, request: pb.HandOverRequest) -> pb.HandOverReply:
+        """Have another master lead, and come back when one does."""
+        self._leader.require()
+        return await hand_over(self._leader, request)
 
     def _look(self) -> tuple[RaftStatus, Tables]:
         return self._leader.node.status(), self._leader.node.local(lambda machine: machine.capture())

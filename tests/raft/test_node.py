@@ -254,3 +254,63 @@ def test_contradicting_settings_are_refused(nodes: Nodes, wrong: dict[str, Any])
     """Settings that cannot work are refused before anything starts."""
     with pytest.raises(SettingsRefused):
         nodes.start(**wrong)
+
+
+def test_leadership_moves_under_load(nodes: Nodes) -> None:
+    """With commands on their way all the time the one that is asked to take over gets the whole log, since new ones
+    wait; each is applied once or told to be not proposed."""
+    running = nodes.three()
+    leader = leader_of(running)
+    name = leader.status().node_id
+    to = next(node.status().node_id for node in running if node is not leader)
+    asked: list[Future[Any]] = [leader.propose(b"%d" % number) for number in range(2_000)]
+    over = leader.transfer_leadership(to)
+    asked += [leader.propose(b"%d" % number) for number in range(2_000, 2_050)]
+    assert over.result(10) is True
+    successor = next(node for node in running if node.status().node_id == to)
+    wait_until(lambda: successor.status().serving, "the one that was asked to serve")
+    errors = [future.exception(10) for future in asked]
+    assert all(error is None or isinstance(error, NotLeader) for error in errors)
+    assert all(error is None for error in errors[:100])
+    applied = successor.read(lambda machine: list(machine.applied)).result(10)
+    done = {b"%d" % number for number, error in enumerate(errors) if error is None}
+    assert sorted(applied) == sorted(done)
+    assert name != to
+
+
+def test_a_leader_nobody_can_follow_leads_on(nodes: Nodes) -> None:
+    """Where the one that is asked cannot have the whole log in time, nothing changes and what waited is applied."""
+    running = nodes.three()
+    leader = leader_of(running)
+    gone = next(node for node in running if node is not leader)
+    name = gone.status().node_id
+    running.remove(gone)
+    nodes.running.remove(gone)
+    gone.stop()
+    over = leader.transfer_leadership(name)
+    waited = leader.propose(b"x")
+    assert over.result(10) is False
+    assert waited.result(10).result == 1
+    assert leader.status().serving
+
+
+def test_a_thread_that_hangs_does_not_turn(nodes: Nodes) -> None:
+    """What feeds a watchdog comes back from a thread that turns, and not from one that is stuck in a command."""
+    machine, stuck, free = ListMachine(), threading.Event(), threading.Event()
+    apply = machine.apply
+
+    def slow(index: int, term: int, command: bytes) -> object:
+        stuck.set()
+        assert free.wait(60)
+        return apply(index, term, command)
+
+    machine.apply = slow  # type: ignore[method-assign]
+    node = leader_of([nodes.start(machine=machine)])
+    node.turn().result(10)
+    done = node.propose(b"x")
+    assert stuck.wait(10)
+    turned = node.turn()
+    assert not turned.done()
+    free.set()
+    turned.result(10)
+    assert done.result(10).result == 1

@@ -25,6 +25,7 @@ from holdfast.common.limits import MIB
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import serve
 from holdfast.common.net.log import set_up_logging
+from holdfast.common.net.notify import Notifier
 from holdfast.worker.core.reduce import Limits
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
@@ -76,6 +77,7 @@ class Worker:
         self._stop = asyncio.Event()
         #: why this worker ends though nobody told it to
         self._refusal = ""
+        self._notifier = Notifier()
 
     async def run(self) -> None:
         """Serve until told to stop. Raises OSError if a port is taken, ConfigError if the masters never had this worker
@@ -108,6 +110,8 @@ class Worker:
         frames = await serve(config.worker.bind, config.worker.data_port, server, pool)
         place = _place(config, frames.address[1], http.getsockname()[1])
         _say_ready(standing, place)
+        self._notifier.ready(_state(standing, departure))
+        watch = asyncio.create_task(self._notifier.watch(lambda: _state(standing, departure)))
         for sentence in (*store.report, *faults.active()):
             _log.info(sentence)
         status = Status(standing, store, counters, pool, frames, server, faults, place)
@@ -118,9 +122,11 @@ class Worker:
         await asyncio.wait({stop_task, beside}, return_when=asyncio.FIRST_COMPLETED)
         if not stop_task.done():
             beside.result()  # raises what ended it
+        self._notifier.stopping()
         in_time = await _finish(status)
-        beside.cancel()
-        await asyncio.gather(beside, return_exceptions=True)
+        for task in (beside, watch):
+            task.cancel()
+        await asyncio.gather(beside, watch, return_exceptions=True)
         self._monitor.close()
         if store.hanging or not in_time:
             _leave("a disk", 2 if self._refusal else 0)
@@ -182,6 +188,15 @@ def _version() -> str:
         return version("holdfast")
     except PackageNotFoundError:  # run from the sources
         return "0"
+
+
+def _state(standing: Standing, departure: Departure) -> str:
+    """How this worker is, for whoever looks at the service: a few words."""
+    if departure.leaving:
+        return "hands on what is open here, then ends"
+    if departure.draining:
+        return "drains: serves, and takes nothing new"
+    return f"serves, incarnation {standing.incarnation}" + ("" if standing.registered else "; not registered yet")
 
 
 def _say_ready(standing: Standing, place: Place) -> None:
