@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from holdfast.common import config as configuration
+from holdfast.common.agreement import secret_digest
 from holdfast.common.config import Config
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import ConfigError
@@ -145,6 +146,7 @@ class Server:
         self._stopping = asyncio.Event()
         self._notifier = Notifier()
         self._masters = Masters(config)
+        self._masters.secret_digest = secret_digest(secret, config.cluster.id)
         self._fleet = fleet = Fleet(self._leader)
         self._registry = registry = Registry(self._leader, fleet)
         locations = Locations()

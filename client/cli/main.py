@@ -28,6 +28,7 @@ COMMANDS = {
     "status": ("look", "Tell how the cluster is: masters, leader, workers, problems."),
     "workers": ("look", "List the workers and their directories."),
     "shuffles": ("look", "List the shuffles and what keeps them."),
+    "doctor": ("doctor", "Say what is wrong on this host, and what to do."),
     "drain": ("draining", "Have workers take nothing new, and wait until they may go."),
     "handover": ("masters", "Have another master lead, without an election's pause."),
     "backup": ("masters", "Copy a master's state to a file, while it runs or not."),

@@ -94,6 +94,11 @@ def jar(spark: Spark | None = None) -> Path:
     return place
 
 
+def jar_name(spark: Spark) -> str:
+    """What the jar for this Spark is called, from this package's sources. Raises ConfigError if those are missing."""
+    return _plan(spark)[0]
+
+
 def prebuild(spark: Spark, directory: Path) -> Path:
     """Compile the plug-in for this Spark into `directory`, under the name by which `jar` finds it in a package."""
     name, files, _ = _plan(spark)

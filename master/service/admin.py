@@ -6,10 +6,13 @@ import asyncio
 import itertools
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
+from holdfast.common.agreement import settings_digests
 from holdfast.common.config import Config
 from holdfast.common.dfs.urls import parse_url
 from holdfast.common.errors import ConfigError, ProtocolError, Status
+from holdfast.common.net.versions import versions
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.version import VERSION
 from holdfast.master.core import commands as cmd
@@ -17,8 +20,9 @@ from holdfast.master.core.moves import moved_count
 from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
 from holdfast.master.core.state import Below, State, Tables
 from holdfast.master.core.usage import Held
-from holdfast.master.machine import snapshot
+from holdfast.master.machine import codec, snapshot
 from holdfast.master.raft import RaftStatus
+from holdfast.master.raft.codec import ENTRY_VERSION, WIRE_VERSION
 from holdfast.master.service.explaining import Explainer
 from holdfast.master.service.fleet import Fleet, place_of
 from holdfast.master.service.handing_over import hand_over
@@ -29,6 +33,8 @@ from holdfast.master.service.registry import Registry
 _LIMIT_DEFAULT, _LIMIT_MAX = 1_000, 10_000
 _U32 = struct.Struct("<I")
 _NS_PER_MS = 1_000_000
+#: Versions of what masters say to one another and keep.
+_FORMATS = {"raft": str(WIRE_VERSION), "journal": str(ENTRY_VERSION), "state": str(codec.VERSION)}
 #: Looks at the state until one falls between two entries.
 _LOOKS = 5
 
@@ -54,6 +60,7 @@ class Admin:
         self._explainer = explainer
         self._load = load
         self._hashed: tuple[int, bytes] = (-1, b"")
+        self._versions = {**versions(), **_FORMATS}
 
     async def status(self, request: pb.StatusRequest) -> pb.StatusReply:
         """Say how this master is; every master answers for itself."""
@@ -82,6 +89,9 @@ class Admin:
             faults=self._faults(),
             version=VERSION,
             dfs_url=str(parse_url(config.dfs.url)) if config.dfs.url else "",
+            clock_ms=self._leader.now_ms(),
+            settings=self._agreed(),
+            versions=self._versions,
         )
 
     async def list_workers(self, request: pb.ListWorkersRequest) -> pb.ListWorkersReply:
@@ -148,6 +158,11 @@ class Admin:
         """Have another master lead, and come back when one does."""
         self._leader.require()
         return await hand_over(self._leader, request)
+
+    def _agreed(self) -> dict[str, str]:
+        """Digests of what masters must have the same; [placement] as it was reloaded."""
+        config = replace(self._leader.config, placement=self._fleet.section)
+        return {**settings_digests(config), "secret": self._masters.secret_digest}
 
     def _look(self) -> tuple[RaftStatus, Tables]:
         return self._leader.node.status(), self._leader.node.local(lambda machine: machine.capture())

@@ -108,6 +108,11 @@ class Fleet:
         self._adopt()
         leader.listeners.append(self._led)
 
+    @property
+    def section(self) -> PlacementSection:
+        """The settings of now."""
+        return self._section
+
     def _adopt(self) -> None:
         """Go on with the settings of now."""
         section = self._section

@@ -14,6 +14,8 @@ class Masters:
         self._config = config
         self.grpc = ""
         self.http = ""
+        #: what Admin/Status tells of the secret (common/agreement.py)
+        self.secret_digest = ""
 
     def infos(self, status: RaftStatus, serving: bool) -> list[pb.MasterInfo]:
         """Return one entry for each master. gRPC addresses are only known to each master itself."""

@@ -19,6 +19,7 @@ def _load() -> None:
     """Import what takes a while, in a thread: the data port serves already."""
     importlib.import_module("holdfast.common.net.http_server")
     importlib.import_module("holdfast.worker.server.metrics")
+    importlib.import_module("holdfast.common.net.versions").versions()  # which looks into many files, once
 
 
 async def serve_http(listener: socket.socket, status: Status) -> HttpServer:

@@ -26,6 +26,7 @@ from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import serve
 from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.notify import Notifier
+from holdfast.common.version import VERSION
 from holdfast.worker.core.reduce import Limits
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
@@ -177,17 +178,8 @@ def _place(config: Config, data_port: int, http_port: int) -> Place:
         rack=config.worker.rack,
         data_address=f"{name}:{data_port}",
         http_address=f"{name}:{http_port}",
-        version=_version(),
+        version=VERSION,
     )
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("holdfast")
-    except PackageNotFoundError:  # run from the sources
-        return "0"
 
 
 def _state(standing: Standing, departure: Departure) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from holdfast.common.ids import NO_WORKER
 from holdfast.common.limits import KIB
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import FrameServer
+from holdfast.common.net.versions import versions
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.standing import Place, Standing
+from holdfast.worker.storage.identity import VERSION
 from holdfast.worker.storage.store import Store
 
 
@@ -115,6 +118,8 @@ class Status:
             "data": self.place.data_address,
             "http": self.place.http_address,
             "version": self.place.version,
+            "versions": {**versions(), "disk": str(VERSION)},
+            "clock_ms": time.time_ns() // 1_000_000,
             "pid": os.getpid(),
             "problems": self.problems(),
             "faults": self.faults.active(),

@@ -1,0 +1,154 @@
+"""Asks masters and workers what they are, each for itself, and whether their other ports can be reached from here."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from holdfast.client.core.doctor.facts import Clock, Cluster, MasterFact, WorkerFact
+from holdfast.client.direct import ask, worker_status
+from holdfast.client.runtime import runtime
+from holdfast.common.config import Config
+from holdfast.common.errors import HoldfastError
+from holdfast.common.net.control import ControlClient
+from holdfast.common.proto import holdfast_pb2 as pb
+
+_SECONDS = 3.0
+#: Servers that are asked at once.
+_AT_ONCE = 64
+
+
+def whose_http(role: str, host: str, port: int) -> tuple[str, str] | None:
+    """Cluster and name of the server of that role whose HTTP port this is; None if it is none."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        if role == "master":
+            reply = ask(address, "Shuffles/Discover", pb.DiscoverRequest(), pb.DiscoverReply, _SECONDS)
+            return reply.cluster_id, reply.name
+        told = worker_status(address, _SECONDS)
+        return str(told["cluster_id"]), str(told["name"])
+    except (HoldfastError, ValueError, KeyError, TypeError):
+        return None
+
+
+def gather_cluster(endpoints: Iterable[str], config: Config | None, expected: bool) -> Cluster:
+    """What answers at the masters' HTTP addresses, at those of the masters that these name, and at the workers'."""
+    return runtime().run(_gather(list(dict.fromkeys(endpoints)), config, expected))
+
+
+async def _gather(endpoints: list[str], config: Config | None, expected: bool) -> Cluster:
+    raft = {str(peer.http): str(peer.raft) for peer in config.master.peers} if config is not None else {}
+    async with ControlClient(endpoints) as client:
+        masters = list(await asyncio.gather(*(_master(client, each, raft.get(each, "")) for each in endpoints)))
+        named = {http for each in masters for _, http in each.peers} - set(endpoints)
+        masters += [
+            replace(each, only_named=True)
+            for each in await asyncio.gather(*(_master(client, each, raft.get(each, "")) for each in sorted(named)))
+        ]
+        there = [each for each in masters if not each.error]
+        if not any(each.leads for each in there):
+            return Cluster(masters=tuple(masters), expected=expected)
+        try:
+            reply = await client.call("Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=_SECONDS)
+        except HoldfastError as error:
+            return Cluster(masters=tuple(masters), workers_error=str(error), expected=expected)
+        turn = asyncio.Semaphore(_AT_ONCE)
+        workers = await asyncio.gather(*(_worker(turn, each, there[0].cluster_id) for each in reply.workers))
+    return Cluster(masters=tuple(masters), workers=tuple(workers), expected=expected)
+
+
+async def _master(client: ControlClient, address: str, raft: str) -> MasterFact:
+    sent = time.time()
+    try:
+        status: pb.StatusReply = await client.ask(address, "Admin/Status", pb.StatusRequest(), timeout_s=_SECONDS)
+        got = time.time()
+        found: pb.DiscoverReply = await client.ask(address, "Shuffles/Discover", pb.DiscoverRequest(), _SECONDS)
+    except HoldfastError as error:
+        reached, refused = await _reach(address)
+        return MasterFact(address=address, error=reached or str(error), refused=refused)
+    ports = {
+        "gRPC port": next((each.grpc for each in found.masters if each.name == status.name), ""),
+        "raft port": raft,
+    }
+    return MasterFact(
+        address=address,
+        name=status.name,
+        cluster_id=status.cluster_id,
+        leads=status.role == "leader",
+        leader=status.leader_http,
+        version=status.version,
+        versions=dict(status.versions),
+        settings=dict(status.settings),
+        peers=tuple((each.name, each.http) for each in found.masters),
+        dfs_url=status.dfs_url,
+        clock=_clock(sent, got, status.clock_ms),
+        faults=tuple(status.faults),
+        silent=await _silent(ports),
+    )
+
+
+async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, cluster_id: str) -> WorkerFact:
+    silent: list[tuple[str, str]] = []
+    status: dict[str, Any] = {}
+    clock = None
+    if told.state != "lost":
+        async with turn:
+            sent = time.time()
+            data, http = await asyncio.gather(
+                asyncio.wait_for(runtime().link(told.data_address, cluster_id), _SECONDS),
+                asyncio.to_thread(worker_status, told.http_address, _SECONDS),
+                return_exceptions=True,
+            )
+            got = time.time()
+        if isinstance(data, BaseException):
+            silent.append(("data port", str(data) or f"{told.data_address} does not answer"))
+        if isinstance(http, BaseException):
+            silent.append(("HTTP port", str(http)))
+        else:
+            status, clock = http, _clock(sent, got, int(http.get("clock_ms", 0)))
+    versions = status.get("versions", {})
+    faults = status.get("faults", [])
+    return WorkerFact(
+        name=told.name,
+        host=told.host,
+        data_address=told.data_address,
+        http_address=told.http_address,
+        state=told.state,
+        version=told.version,
+        dfs_url=told.dfs.url if told.HasField("dfs") else "",
+        versions=versions if isinstance(versions, dict) else {},
+        clock=clock,
+        faults=tuple(map(str, faults if isinstance(faults, list) else [faults] if faults else [])),
+        silent=tuple(silent),
+    )
+
+
+def _clock(sent: float, got: float, clock_ms: int) -> Clock | None:
+    """How far the other clock is ahead, as it was half-way between question and answer; None if it told nothing."""
+    return Clock(clock_ms / 1e3 - (sent + got) / 2, (got - sent) / 2) if clock_ms else None
+
+
+async def _silent(ports: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    found = []
+    for what, address in ports.items():
+        why, _ = await _reach(address) if address else ("", False)
+        if why:
+            found.append((what, why))
+    return tuple(found)
+
+
+async def _reach(address: str) -> tuple[str, bool]:
+    """Why nobody can connect there, "" if one can, and whether the host itself refused."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(_SECONDS):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except TimeoutError:
+        return f"{address} does not answer within {_SECONDS:g} s", False
+    except OSError as error:
+        return f"{address}: {error.strerror or error}", isinstance(error, ConnectionRefusedError)
+    writer.close()
+    return "", False

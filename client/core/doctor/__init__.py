@@ -1,0 +1,1 @@
+"""What `holdfast doctor` makes of what was gathered: facts in, findings out."""

@@ -1,0 +1,173 @@
+"""What the doctor makes of facts that no test machine can be made to have; the rest is broken for real in
+tests/cli/test_doctor.py and test_doctor_cluster.py."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.client.core.doctor.cluster import check_masters, check_versions, check_workers
+from holdfast.client.core.doctor.directories import check_directories
+from holdfast.client.core.doctor.facts import Clock, Cluster, DirectoryFact, Host, MasterFact, NameFact, WorkerFact
+from holdfast.client.core.doctor.findings import CODES
+from holdfast.client.core.doctor.host import check_host, check_names
+from holdfast.client.core.doctor.spark import KEYS, parse_settings
+from holdfast.common.agreement import secret_digest, settings_digests
+from holdfast.common.config import Config, from_tables
+
+ROOT = Path(__file__).parents[3]
+OWN = {"holdfast": "0.4.0", "protocol": "1", "python": "3.11.9", "pyarrow": "20.0.0", "disk": "1"}
+DISK = DirectoryFact(
+    setting="worker.directories[0]",
+    path="/data",
+    tier="SSD",
+    file_system="ext4",
+    size_bytes=1 << 40,
+    free_bytes=1 << 39,
+    inodes=1 << 20,
+    inodes_free=1 << 19,
+    sync_us=400.0,
+)
+MASTERS = tuple(
+    MasterFact(
+        address=f"m{number}:7070",
+        name=f"m{number}",
+        cluster_id="prod",
+        leads=number == 1,
+        version="0.4.0",
+        versions=OWN,
+        settings={"lease": "aa", "secret": "1234"},
+        peers=(("m1", "m1:7070"), ("m2", "m2:7070"), ("m3", "m3:7070")),
+        clock=Clock(0.01, 0.005),
+    )
+    for number in (1, 2, 3)
+)
+WORKER = WorkerFact(
+    name="w1", host="h1", data_address="w1:7080", http_address="w1:7081", state="alive", version="0.4.0", versions=OWN
+)
+
+
+def cluster(**changes: object) -> Cluster:
+    """Three masters, the third one changed, and a worker."""
+    return Cluster(masters=(*MASTERS[:2], replace(MASTERS[2], **changes)), workers=(WORKER,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "remedy"),
+    [
+        ({"file_system": "nfs4"}, "file-system", "[dfs]"),
+        ({"file_system": "overlay"}, "file-system", "mount a volume"),
+        ({"sync_us": 4.0}, "sync-dishonest", "cache=unsafe"),
+        ({"sync_us": 300_000.0}, "sync-slow", "SSD"),
+        ({"sync_us": 300_000.0, "tier": ""}, "sync-slow", "SSD"),
+        ({"free_bytes": 1 << 30}, "room", "worker.disk_reserve"),
+        ({"free_bytes": 1 << 20, "tier": ""}, "room", "free"),
+        ({"inodes_free": 10}, "inodes", "inodes"),
+    ],
+)
+def test_a_disk_is_judged_by_its_facts(changes: dict, code: str, remedy: str):
+    """File systems that forget or lie, syncs that are too quick or slow, and disks without room are named."""
+    found = list(check_directories(Config(), [replace(DISK, **changes)]))
+    assert [each.code for each in found] == [code]
+    assert remedy in found[0].remedy
+
+
+def test_a_good_disk_is_left_alone():
+    """An SSD with room gives nothing to say; two on different devices neither."""
+    second = replace(DISK, path="/data2", device=2)
+    assert list(check_directories(Config(), [replace(DISK, device=1), second])) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "level"),
+    [
+        ({"version": "0.3.2"}, "version-differs", "advice"),
+        ({"version": "0.2.0"}, "version-differs", "problem"),
+        ({"version": "1.4.0"}, "version-differs", "problem"),
+        ({"version": "0.3.0", "versions": {**OWN, "protocol": "2"}}, "protocol-differs", "problem"),
+        ({"versions": {**OWN, "raft": "2"}}, None, None),
+        ({"versions": {**OWN, "python": "3.12.1"}}, "library-differs", "advice"),
+        ({"versions": {**OWN, "python": "3.11.2"}}, None, None),
+        ({"versions": {}}, None, None),
+    ],
+)
+def test_versions_are_compared(changes: dict, code: str | None, level: str | None):
+    """The release before may run beside this one; older ones, other protocols and Pythons are named; patches pass."""
+    found = list(check_versions(cluster(**changes), OWN))
+    assert [(each.code, each.level) for each in found] == ([(code, level)] if code else [])
+
+
+def test_formats_that_only_servers_know_are_compared_among_them():
+    """The one master of three with another version of Raft's wire is named, though a client does not know the right."""
+    masters = tuple(replace(each, versions={**OWN, "raft": "2" if each.name == "m3" else "1"}) for each in MASTERS)
+    (found,) = check_versions(Cluster(masters=masters), OWN)
+    assert found.code == "protocol-differs"
+    assert found.where == "master m3"
+
+
+@pytest.mark.parametrize(("ahead", "level"), [(0.9, None), (-3.0, "advice"), (40.0, "problem")])
+def test_clocks_are_judged_by_how_far_they_are_off(ahead: float, level: str | None):
+    """A second may be; more is advice, and what leases and certificates bear is the bound of a problem."""
+    found = list(check_masters(cluster(clock=Clock(ahead, 0.1)), None, None))
+    assert [each.level for each in found] == ([level] if level else [])
+
+
+def test_workers_with_another_store_are_named():
+    """Workers of two DFS stores, and masters that clean another one than is used, are problems."""
+    other = replace(WORKER, name="w2", dfs_url="s3://shuffle/prod")
+    found = list(check_workers(Cluster(masters=MASTERS, workers=(WORKER, other)), None))
+    assert [each.code for each in found] == ["dfs-differs", "dfs-differs"]
+
+
+def test_a_name_that_must_be_known_elsewhere_is_advised():
+    """A worker that listens everywhere and says no address tells its machine's name, which others may not know."""
+    config = from_tables(
+        {"worker": {"bind": "0.0.0.0", "masters": ["m1:7070"], "directories": [{"path": "/data"}]}}, "test"
+    )
+    names = {"m1": NameFact(host="m1", addresses=("10.0.0.1",)), "box": NameFact(host="box", addresses=("10.0.0.9",))}
+    (found,) = check_names(config, Host(name="box"), names)
+    assert found.code == "address-missing"
+    assert "worker.address" in found.remedy
+
+
+def test_a_dfs_without_its_library_is_named():
+    """[dfs] in the file and no pyarrow installed is a problem, with what to install."""
+    (found,) = check_host(Host(name="box"), from_tables({"dfs": {"url": "s3://bucket/prefix"}}, "test"))
+    assert found.code == "library"
+    assert "holdfast[dfs]" in found.remedy
+
+
+def test_digests_find_what_masters_must_have_the_same_and_tell_no_secret():
+    """Any key of a shared section changes its digest and no other; paths of secrets and names of keys change none."""
+    plain = settings_digests(Config())
+    changed = settings_digests(
+        from_tables({"lease": {"application": "11m"}, "worker": {"return_grace": "31s"}}, "test")
+    )
+    assert {name for name in plain if plain[name] != changed[name]} == {"lease", "worker.return_grace"}
+    store = {"url": "s3://bucket/prefix", "access_key": "a", "secret_key_file": "/a"}
+    other = settings_digests(from_tables({"dfs": {**store, "access_key": "b", "secret_key_file": "/b"}}, "test"))
+    assert settings_digests(from_tables({"dfs": store}, "test")) == other
+    assert len(secret_digest(b"0123456789abcdef", "prod")) == 4
+    assert secret_digest(b"0123456789abcdef", "prod") != secret_digest(b"0123456789abcdeg", "prod")
+
+
+def test_the_keys_of_the_plug_in_are_those_of_its_source():
+    """The doctor knows exactly the keys that HoldfastConf.java reads."""
+    source = ROOT / "client/jvm/src/main/java/org/apache/spark/shuffle/holdfast/HoldfastConf.java"
+    text = source.read_text("utf-8")
+    read = re.findall(r'\b(?:read\.)?(?:text|word|truth|number|bytes|time|isSet)\("([A-Za-z_.]+)"', text)
+    assert set(read) | {"fetch.region"} == set(KEYS)
+
+
+def test_settings_of_spark_are_read_as_spark_reads_them():
+    """Keys and values may be parted by blanks, = or :, comments and empty lines are nothing, the last one counts."""
+    text = "# a comment\n\nspark.a  1\nspark.b=2\nspark.c: 3 4\nspark.a\t5\nspark.d\n"
+    assert parse_settings(text) == {"spark.a": "5", "spark.b": "2", "spark.c": "3 4", "spark.d": ""}
+
+
+def test_every_code_is_provoked_by_a_test():
+    """Each code that the doctor knows stands in one of its tests, so that none is without a set-up that shows it."""
+    files = ("tests/cli/test_doctor.py", "tests/cli/test_doctor_cluster.py", "tests/unit/client/test_doctor.py")
+    text = "".join((ROOT / name).read_text("utf-8") for name in files)
+    assert [code for group in CODES.values() for code in group if not re.search(rf"[\"' ]{code}[\"':]", text)] == []
