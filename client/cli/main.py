@@ -34,6 +34,7 @@ COMMANDS = {
     "backup": ("masters", "Copy a master's state to a file, while it runs or not."),
     "restore": ("masters", "Make an empty master's directory from a backup."),
     "forget": ("look", "Drop an application, or one shuffle of it, now."),
+    "export": ("export", "Write a committed shuffle's rows to files, without Spark."),
     "placement": ("placement", "Tell where partitions went and why, or would go."),
     "reload": ("placement", "Have the masters read their placement settings again."),
     "inspect": ("offline", "Show what a storage directory holds; no server is needed."),

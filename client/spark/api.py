@@ -24,7 +24,7 @@ from holdfast.client.spark.python_workers import check_python_workers
 from holdfast.client.spark.reduce_side import ReadPlan, read_task
 from holdfast.client.status import MapStatus
 from holdfast.common.batch import Codec
-from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.errors import ConfigError, ConflictError, HoldfastError
 from holdfast.common.limits import MIB, PARTITIONS_MAX
 from holdfast.common.messages import Ack
 
@@ -115,6 +115,11 @@ def _run_maps(df: DataFrame, cols: Iterable[str | Column], plan: WritePlan) -> l
 
 def _result(spark: SparkSession, found: MapShuffle, header: Header) -> DataFrame:
     """The DataFrame that reads the shuffle, with the names and metadata of the original."""
+    if not header.spark_schema:
+        raise ConflictError(
+            f"shuffle {found.key} has columns of types that Spark does not have: read it with "
+            "holdfast.client.arrow.shuffle_table, or write it again with other types"
+        )
     schema = StructType.fromJson(json.loads(header.spark_schema))
     per_partition = _rows_per_partition(found.partitions, header)
     plan = ReadPlan(found, header.arrow_schema, per_partition)

@@ -32,6 +32,8 @@ class Header:
     arrow_schema: bytes
     row_count: int
     size_bytes: int
+    #: the columns' names where `spark_schema` is empty, since Spark has no such types
+    names: tuple[str, ...] = ()
 
     def to_json(self) -> bytes:
         """Return the header as UTF-8 JSON."""
@@ -42,6 +44,7 @@ class Header:
                 "rows": self.row_count,
                 "bytes": self.size_bytes,
                 "arrow_schema": base64.b64encode(self.arrow_schema).decode(),
+                **({"names": self.names} if self.names else {}),
             }
         ).encode()
 
@@ -53,9 +56,13 @@ class Header:
             if found["format"] != FORMAT:
                 raise ConflictError(f"the shuffle has the format {found['format']!r}, this version reads {FORMAT!r}")
             arrow_schema = base64.b64decode(found["arrow_schema"], validate=True)
-            return cls(found["spark_schema"], arrow_schema, int(found["rows"]), int(found["bytes"]))
+            names = tuple(map(str, found.get("names", ())))
+            return cls(found["spark_schema"], arrow_schema, int(found["rows"]), int(found["bytes"]), names)
         except (ValueError, KeyError, TypeError, binascii.Error) as error:
-            raise ConflictError(f"the shuffle was not written by holdfast.client.spark: {error}") from error
+            raise ConflictError(
+                f"the shuffle has no Arrow rows, for it was not written by shuffle() or write_table() ({error}): read "
+                "its records with MapShuffle.reader"
+            ) from error
 
 
 def write_header(shuffle: MapShuffle, map_id: int, header: Header) -> MapStatus:
@@ -68,6 +75,13 @@ def write_header(shuffle: MapShuffle, map_id: int, header: Header) -> MapStatus:
 def read_header(shuffle: MapShuffle) -> Header:
     """Return the header of a committed shuffle. Raises ConflictError if it has none."""
     maps = len(shuffle.manifest().winners.maps)
-    if not maps:
-        raise ConflictError(f"shuffle {shuffle.key} was not written by holdfast.client.spark")
-    return Header.from_json(b"".join(bytes(payload) for payload in shuffle.read_broadcast(maps - 1)))
+    try:
+        if not maps:
+            raise ConflictError("it has no maps")
+        data = b"".join(bytes(payload) for payload in shuffle.read_broadcast(maps - 1))
+    except ConflictError as error:
+        raise ConflictError(
+            f"shuffle {shuffle.key} has no Arrow rows, for it was not written by shuffle() or write_table() ({error}): "
+            "read its records with MapShuffle.reader"
+        ) from error
+    return Header.from_json(data)

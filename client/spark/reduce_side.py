@@ -12,14 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from holdfast.client.arrow_rows import join_small, rows_of
 from holdfast.client.shuffle import MapShuffle
 from holdfast.client.spark.tasks import lean_worker
-from holdfast.client.stream_reader import Record
-from holdfast.common.limits import KIB
-
-#: Records are joined until a batch has this much.
-JOIN_BYTES = 512 * KIB
-_ALIGNMENT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +36,7 @@ def read_task(plan: ReadPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[p
         with lean_worker():
             if plan.schema:
                 schema = pa.ipc.read_schema(pa.py_buffer(plan.schema))
-                yield from join_small(_rows(plan.shuffle.reader(partitions), schema))
+                yield from join_small(rows_of(plan.shuffle.reader(partitions), schema))
 
     return run
 
@@ -52,28 +47,6 @@ def wanted_partitions(batches: Iterable[pa.RecordBatch], rows_per_partition: int
     for batch in batches:
         found += (batch.column(0).to_numpy(zero_copy_only=False) // rows_per_partition).tolist()
     return sorted(found)
-
-
-def _rows(records: Iterator[Record], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for record in records:
-        message = pa.py_buffer(record.payload)
-        if message.address % _ALIGNMENT:
-            message = pa.py_buffer(bytes(record.payload))
-        yield pa.ipc.read_record_batch(message, schema)
-
-
-def join_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in the same order, small batches joined to JOIN_BYTES or a little more."""
-    held: list[pa.RecordBatch] = []
-    held_bytes = 0
-    for batch in batches:
-        held.append(batch)
-        held_bytes += batch.nbytes
-        if held_bytes >= JOIN_BYTES:
-            yield held[0] if len(held) == 1 else pa.concat_batches(held)
-            held, held_bytes = [], 0
-    if held:
-        yield held[0] if len(held) == 1 else pa.concat_batches(held)
 
 
 assert np.dtype(np.int64).itemsize == 8, "spark.range counts in 64 bits"
