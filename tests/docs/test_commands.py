@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,11 +135,10 @@ class World:
         self.cluster, self._session, self._directory, self._made = cluster, session, directory, 0
         spark = directory / "spark-defaults.conf"
         spark.write_text(f"spark.holdfast.master.endpoints {cluster.endpoints}\n")
-        workers = [{"name": "w1", "host": "h1", "rack": "r1"}, {"name": "w2", "host": "h2", "rack": "r2"}]
-        rows = "\n".join(
-            f'[[workers]]\nname = "{one["name"]}"\nhost = "{one["host"]}"\nrack = "{one["rack"]}"' for one in workers
+        page = (ROOT / "docs" / "placement.md").read_text("utf-8")
+        (directory / "cluster.toml").write_text(
+            textwrap.dedent(page[page.index("    [shuffle]") : page.index("\nMetrics of")])
         )
-        (directory / "cluster.toml").write_text(rows + "\n")
         self._stand_for = {
             "$HOLDFAST_MASTERS": cluster.endpoints,
             "/etc/holdfast/master.toml": str(cluster.masters[0].config),
