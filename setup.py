@@ -27,6 +27,7 @@ PACKAGES = [
     "holdfast.master.proto",
     "holdfast.master.raft",
     "holdfast.master.service",
+    "holdfast.master.web",
     "holdfast.worker",
     "holdfast.worker.core",
     "holdfast.worker.core.tiers",
@@ -38,7 +39,7 @@ setup(
     packages=PACKAGES,
     package_dir={f"holdfast.{part}": part for part in ("common", "master", "worker", "client")},
     package_data={
-        "": ["py.typed", "*.proto", "*.pyi"],
+        "": ["py.typed", "*.proto", "*.pyi", "*.css"],
         "holdfast.client": ["jvm/src/main/**/*.java", "jvm/src/spark*/**/*.java", "jvm/prebuilt/*.jar"],
     },
 )

@@ -1,4 +1,4 @@
-"""The HTTP side of a master: Connect unary calls with JSON or protobuf bodies, /healthz and /metrics. No policy.
+"""The HTTP side of a master: Connect unary calls with JSON or protobuf bodies, /healthz, /metrics and the page at /.
 
 POST /holdfast.v1.Service/Method with Content-Type application/json (proto3 JSON) or application/proto; the reply has
 the same type. Errors: the HTTP status of statuses.py, headers Holdfast-Status and Holdfast-Leader, body {"code": …,
@@ -22,20 +22,32 @@ from holdfast.common.net.methods import METHODS, Method
 from holdfast.master.service.handlers import Handlers
 from holdfast.master.service.metrics import Metrics
 from holdfast.master.service.statuses import code_of, http_status_of, metadata_of
+from holdfast.master.web.gather import Pages
+from holdfast.master.web.page import POLICY
 
 #: proto3 JSON writes bytes as base64: a third more.
 _JSON_BYTES_MAX = CONTROL_MESSAGE_BYTES_MAX * 4 // 3 + 4096
 #: For the body of a call, however long.
 _BODY_SECONDS = 60.0
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+#: What is read, by GET or HEAD; none of it changes anything.
+_READ = ("/", "/healthz", "/metrics")
+_PAGE_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
 
 
 class MasterHttp:
-    """Serves calls, health and metrics."""
+    """Serves calls, health, metrics and the status page."""
 
-    def __init__(self, handlers: Handlers, metrics: Metrics) -> None:
+    def __init__(self, handlers: Handlers, metrics: Metrics, pages: Pages) -> None:
         self._handlers = handlers
         self._metrics = metrics
+        self._pages = pages
         self._methods = {method.path: method for method in METHODS.values()}
         self._server = HttpServer(self._serve, connections_max=connections_max(CONNECTIONS_MAX, MASTER_DOORS))
 
@@ -51,13 +63,23 @@ class MasterHttp:
         method = self._methods.get(request.path)
         if method is not None:
             return await self._call(method, request)
-        if request.path == "/healthz" and request.method == "GET":
+        if request.path not in _READ:
+            there = f"there is {', '.join(_READ)} and POST /holdfast.v1.Service/Method"
+            return _refused(HoldfastError(there), "not_found", 404)
+        if request.method not in ("GET", "HEAD"):
+            return _refused(ProtocolError("ask with GET", status=Status.BAD_REQUEST), "invalid_argument", 405)
+        if request.path == "/healthz":
             return web.Response(text="ok\n")
-        if request.path == "/metrics" and request.method == "GET":
+        if request.path == "/metrics":
             return web.Response(body=self._metrics.text(), headers={"Content-Type": _METRICS_TYPE})
-        return _refused(
-            HoldfastError("there is /healthz, /metrics and POST /holdfast.v1.Service/Method"), "not_found", 404
-        )
+        return await self._page(request)
+
+    async def _page(self, request: web.BaseRequest) -> web.Response:
+        try:
+            return web.Response(body=await self._pages.page(request.query), headers=_PAGE_HEADERS)
+        except HoldfastError as error:
+            code = code_of(error.status)
+            return _refused(error, code, http_status_of(code))
 
     async def _call(self, method: Method, request: web.BaseRequest) -> web.Response:
         if request.method != "POST":

@@ -28,6 +28,7 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.notify import Notifier
+from holdfast.master.core.events import Happened
 from holdfast.master.http import MasterHttp
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import TAKEN, RaftError, RaftNode, RaftSettings, SettingsRefused
@@ -47,6 +48,7 @@ from holdfast.master.service.registry import Registry
 from holdfast.master.service.reviving import Reviver
 from holdfast.master.service.sealing import Sealing
 from holdfast.master.service.shuffles import Shuffles
+from holdfast.master.web.gather import Pages
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +142,9 @@ class Server:
         self._config = config
         self._own = own
         self._loop = asyncio.get_running_loop()
-        self._node = RaftNode(_raft_settings(config, own, secret), Machine(self._changed), on_leadership=self._led)
+        self._node = RaftNode(
+            _raft_settings(config, own, secret), Machine(self._changed, self._happened), on_leadership=self._led
+        )
         self._leader = Leader(config, self._node, self._failed)
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
@@ -156,24 +160,27 @@ class Server:
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
         self._missing = DfsMissing(self._leader) if store is None else None
         self._metrics = Metrics(self._gauges)
+        admin = Admin(
+            self._leader,
+            self._masters,
+            registry,
+            fleet,
+            Explainer(self._leader, fleet, locations),
+            self._sealing,
+            load,
+        )
+        self._pages = Pages(self._leader, self._masters, registry, fleet, self._sealing, admin.why)
         self._handlers = Handlers(
             {
                 "Shuffles": Shuffles(
                     self._leader, self._masters, registry, fleet, locations, self._sealing, self._reviver
                 ),
                 "Registry": registry,
-                "Admin": Admin(
-                    self._leader,
-                    self._masters,
-                    registry,
-                    fleet,
-                    Explainer(self._leader, fleet, locations),
-                    load,
-                ),
+                "Admin": admin,
             },
             self._metrics,
         )
-        self._http = MasterHttp(self._handlers, self._metrics)
+        self._http = MasterHttp(self._handlers, self._metrics, self._pages)
 
     def stop(self) -> None:
         """Ask `run` to end."""
@@ -195,6 +202,8 @@ class Server:
         self._masters.grpc = f"{host}:{grpc_port}"
         self._masters.http = f"{host}:{http_port}"
         self._node.start()
+        watch = self._loop.create_task(self._leader.events.watch(self._node.status))
+        watch.add_done_callback(self._leader.watch)
         self._say_ready()
         self._notifier.ready(self._state())
         telling = asyncio.create_task(self._notifier.watch(self._state, self._turns))
@@ -204,9 +213,11 @@ class Server:
             await self._hand_over()
         finally:
             telling.cancel()
-            for watch in (self._cleaner, self._missing):
-                if watch is not None:
-                    watch.close()
+            watch.cancel()
+            self._pages.close()
+            for looker in (self._cleaner, self._missing):
+                if looker is not None:
+                    looker.close()
             await grpc.stop(0.5)
             await self._http.stop()
             self._node.stop()
@@ -249,6 +260,10 @@ class Server:
         """Runs in Raft's thread."""
         if self._leader.waiters.count:
             self._loop.call_soon_threadsafe(self._leader.waiters.wake, subjects)
+
+    def _happened(self, time_ms: int, index: int, what: list[Happened]) -> None:
+        """Runs in Raft's thread."""
+        self._leader.events.applied(time_ms, index, what)
 
     def _led(self, leads: bool, term: int) -> None:
         """Runs in Raft's thread."""

@@ -84,6 +84,16 @@ class Seals:
                     self._left.setdefault(worker, _Left()).add(row)
 
     @property
+    def copies(self) -> int:
+        """Copies of all epochs."""
+        return sum(len(left.rows) for left in self._left.values())
+
+    @property
+    def waited_for(self) -> int:
+        """Answers that are missing of workers that were not given up: a copy on a worker is one."""
+        return sum(left.count for worker, left in self._left.items() if worker not in self._given_up)
+
+    @property
     def unanswered(self) -> list[int]:
         """Workers that have something to answer and were not given up."""
         return [worker for worker, left in self._left.items() if left.count and worker not in self._given_up]

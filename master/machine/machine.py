@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from holdfast.common.ids import ShuffleKey
 from holdfast.master.core import commands as cmd
+from holdfast.master.core import happened
 from holdfast.master.core.apply import apply
+from holdfast.master.core.events import Happened
 from holdfast.master.core.records import Answer
 from holdfast.master.core.state import State, Tables
 from holdfast.master.machine import codec, snapshot
@@ -20,15 +22,21 @@ from holdfast.master.machine import codec, snapshot
 class Machine:
     """The replicated state behind bytes; `state` is read only under Raft's state lock."""
 
-    def __init__(self, on_change: Callable[[tuple[ShuffleKey | bytes, ...]], None] | None = None) -> None:
-        """`on_change` hears the shuffle keys and instances whose readers may have something new to hear."""
+    def __init__(
+        self,
+        on_change: Callable[[tuple[ShuffleKey | bytes, ...]], None] | None = None,
+        on_events: Callable[[int, int, list[Happened]], None] | None = None,
+    ) -> None:
+        """`on_change` hears the shuffle keys and instances whose readers may have something new to hear; `on_events`
+        the time, the place in the log, and what happened there, for people."""
         self.state = State()
         self._on_change = on_change
+        self._on_events = on_events
 
     def apply(self, index: int, term: int, command: bytes) -> tuple[Answer, ...]:
         """Apply one entry; return an answer for each of its commands. Raises codec.VersionError."""
         entry = codec.decode_entry(command)
-        answers = tuple([apply(self.state, index, entry.time_ms, each) for each in entry.commands])
+        answers = tuple([self._apply(index, entry.time_ms, each) for each in entry.commands])
         if self._on_change is not None:
             changed = tuple(
                 [
@@ -40,6 +48,16 @@ class Machine:
             if changed:
                 self._on_change(changed)
         return answers
+
+    def _apply(self, index: int, time_ms: int, command: cmd.Command) -> Answer:
+        if self._on_events is None:
+            return apply(self.state, index, time_ms, command)
+        known = happened.before(self.state, command.body)
+        answer = apply(self.state, index, time_ms, command)
+        told = happened.after(self.state, command.body, answer, known)
+        if told:
+            self._on_events(time_ms, index, told)
+        return answer
 
     def capture(self) -> Tables:
         """Return a picture of the state; quick."""

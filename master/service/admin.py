@@ -16,10 +16,12 @@ from holdfast.common.net.versions import versions
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.version import VERSION
 from holdfast.master.core import commands as cmd
+from holdfast.master.core.events import Kind, Level
 from holdfast.master.core.moves import moved_count
-from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
+from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Application, Lease, Shuffle, Worker
 from holdfast.master.core.state import Below, State, Tables
 from holdfast.master.core.usage import Held
+from holdfast.master.core.why import Why, why_kept
 from holdfast.master.machine import codec, snapshot
 from holdfast.master.raft import RaftStatus
 from holdfast.master.raft.codec import ENTRY_VERSION, WIRE_VERSION
@@ -29,6 +31,7 @@ from holdfast.master.service.handing_over import hand_over
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.masters import Masters
 from holdfast.master.service.registry import Registry
+from holdfast.master.service.sealing import Sealing
 
 _LIMIT_DEFAULT, _LIMIT_MAX = 1_000, 10_000
 _U32 = struct.Struct("<I")
@@ -49,6 +52,7 @@ class Admin:
         registry: Registry,
         fleet: Fleet,
         explainer: Explainer,
+        sealing: Sealing,
         load: Callable[[], Config],
     ) -> None:
         """`load` reads the configuration again; it may raise ConfigError."""
@@ -58,6 +62,7 @@ class Admin:
         self._fleet = fleet
         self._draining = registry.draining
         self._explainer = explainer
+        self._sealing = sealing
         self._load = load
         self._hashed: tuple[int, bytes] = (-1, b"")
         self._versions = {**versions(), **_FORMATS}
@@ -116,6 +121,7 @@ class Admin:
         try:
             changed = await self._fleet.reload(self._load)
         except ConfigError as error:
+            self._leader.events.tell(Kind.RELOAD_FAILED, "placement", f"[placement] was not read again: {error}")
             raise ProtocolError(f"nothing has changed: {error}", status=Status.BAD_REQUEST) from error
         return pb.ReloadReply(name=self._leader.config.master.name, changed=changed)
 
@@ -164,6 +170,21 @@ class Admin:
         config = replace(self._leader.config, placement=self._fleet.section)
         return {**settings_digests(config), "secret": self._masters.secret_digest}
 
+    async def list_events(self, request: pb.ListEventsRequest) -> pb.ListEventsReply:
+        """Return what happened lately; every master answers for itself."""
+        if request.least not in ("", *Level):
+            raise ProtocolError(f"least is one of {', '.join(Level)}", status=Status.BAD_REQUEST)
+        return self._leader.events.reply(request)
+
+    def why(self, application: Application) -> Why:
+        """Say what keeps an application and its shuffles."""
+        now, instance = self._leader.now_ns(), application.instance
+
+        def silence_ms(lease: Lease) -> int:
+            return self._leader.liveness.lease_silence(now, instance, lease.holder) // _NS_PER_MS
+
+        return why_kept(application, silence_ms, self._leader.config.lease.deletion_grace.ms)
+
     def _look(self) -> tuple[RaftStatus, Tables]:
         return self._leader.node.status(), self._leader.node.local(lambda machine: machine.capture())
 
@@ -202,6 +223,7 @@ class Admin:
             info.memory_bytes = report.heartbeat.memory_bytes
             info.files = report.heartbeat.files
             info.counters.update(report.heartbeat.counters)
+            info.push_rate, info.fetch_rate = report.rates
             if report.heartbeat.HasField("dfs"):
                 info.dfs.CopyFrom(report.heartbeat.dfs)
         else:
@@ -219,7 +241,7 @@ class Admin:
         return by_user
 
     def _shuffle(self, shuffle: Shuffle, application: Application, by_user: dict[str, Held]) -> pb.ShuffleInfo:
-        key, moves = shuffle.key, moved_count(shuffle.moves)
+        key, moves, progress = shuffle.key, moved_count(shuffle.moves), self._sealing.progress(shuffle.key)
         held, limits = self._leader.usage.of(key.instance), self._quotas.of_application()
         of_user, user_limits = by_user.get(application.user, Held()), self._quotas.of_user(application.user)
         return pb.ShuffleInfo(
@@ -233,10 +255,12 @@ class Admin:
             state="committed" if shuffle.committed_ms else "open",
             bytes=shuffle.data_bytes,
             created_ms=shuffle.created_ms,
-            why=self._why(application),
+            why=self.why(application).sentence,
             epochs=shuffle.partitions + moves if shuffle.kind == KIND_REDUCE else 0,
             moves=moves,
             lost=shuffle.lost,
+            sealing=progress.asked if progress is not None else 0,
+            sealed=progress.sealed if progress is not None else 0,
             application_bytes=held.size_bytes,
             application_files=held.files,
             application_bytes_limit=limits.size_bytes,
@@ -246,18 +270,6 @@ class Admin:
             user_bytes_limit=user_limits.size_bytes,
             user_files_limit=user_limits.files,
         )
-
-    def _why(self, application: Application) -> str:
-        """Say what keeps an application alive: the lease that ends last."""
-        now = self._leader.now_ns()
-        left = max(
-            lease.lease_ms - self._leader.liveness.lease_silence(now, application.instance, lease.holder) // _NS_PER_MS
-            for lease in application.leases
-        )
-        leases = f"{len(application.leases)} leases" if len(application.leases) > 1 else "1 lease"
-        if left <= 0:
-            return f"{leases}, expired {-left // 1000} s ago; deleted after the grace"
-        return f"{leases}, the last ends in {left // 1000} s unless renewed"
 
 
 def _state(worker: Worker) -> str:

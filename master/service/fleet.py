@@ -24,6 +24,7 @@ from holdfast.common.config import Config, PlacementSection
 from holdfast.common.errors import HoldfastError, NoRoomError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
+from holdfast.master.core.events import Kind
 from holdfast.master.core.records import Shuffle, Worker
 from holdfast.master.placement.assign import Assigned, Place, assign
 from holdfast.master.placement.members import Draw, Member
@@ -154,7 +155,9 @@ class Fleet:
             changed = [name for name in keys if getattr(section, name) != getattr(self._section, name)]
             self._section, self.policy, self.places = section, policy, places
             self._adopt()
-        log.info("read [placement] again", extra={"changed": ", ".join(changed) or "nothing"})
+        told = ", ".join(changed) or "nothing"
+        log.info("read [placement] again", extra={"changed": told})
+        self._leader.events.tell(Kind.RELOADED, "placement", f"[placement] was read again; changed: {told}")
         self._hurry.set()
         return changed
 
@@ -345,7 +348,9 @@ class Fleet:
 
     def nowhere(self) -> NoRoomError:
         """The error of a shuffle that nobody takes."""
-        return NoRoomError(self.no_room() or "no worker is alive; start one, see `holdfast workers`")
+        why = self.no_room() or "no worker is alive; start one, see `holdfast workers`"
+        self._leader.events.tell(Kind.NO_ROOM, "shuffles", f"a shuffle was refused: {why}")
+        return NoRoomError(why)
 
     def no_room(self) -> str:
         """Say which limits living workers met, where none is a candidate; "" if none is alive."""

@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -32,13 +32,17 @@ from holdfast.common.errors import (
 from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
+from holdfast.master.core.conditions import Conditions, Spot
 from holdfast.master.core.drains import Drains
+from holdfast.master.core.events import Kind
 from holdfast.master.core.liveness import Liveness, Timing
+from holdfast.master.core.rates import Rates, rates_between
 from holdfast.master.core.records import Answer, Application
 from holdfast.master.core.state import State
 from holdfast.master.core.usage import Usage
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import RaftNode
+from holdfast.master.service.events import Events
 from holdfast.master.service.proposer import Proposer, translate
 from holdfast.master.service.waiters import Waiters
 
@@ -48,10 +52,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The last heartbeat of a worker."""
+    """The last heartbeat of a worker, when it came, and what the one before says of its pace."""
 
     incarnation: int
     heartbeat: pb.HeartbeatRequest
+    at_ns: int = 0
+    rates: Rates = Rates()
 
 
 class Leader:
@@ -68,11 +74,14 @@ class Leader:
             Timing(config.lease.tick.ns, config.lease.worker.ns, config.lease.deletion_grace.ns),
         )
         self._addresses = {peer.name: str(peer.http) for peer in config.master.peers}
+        #: what happened, for people
+        self.events = Events(config.master.name, self.now_ms)
         self.proposer = Proposer(node, self.now_ms, self.http_of)
         #: last heartbeats by worker number, heard in this leadership; only of workers that the state knows
         self.reports: dict[int, Report] = {}
-        #: who holds how much, as those heartbeats say
+        #: what those heartbeats say of who holds how much, and of what is not well
         self.usage = Usage()
+        self.conditions = Conditions()
         #: what is placed on draining workers, as this leadership last looked
         self.drains = Drains()
         #: told whenever this master begins to lead, or ends; in the event loop
@@ -113,11 +122,17 @@ class Leader:
             return
         self.serving = leads
         log.info("leads" if leads else "does not lead", extra={"term": term})
+        name = self.config.master.name
+        if leads:
+            self.events.tell(Kind.LEADS, name, f"master {name} leads in term {term}")
+        else:
+            self.events.tell(Kind.FOLLOWS, name, f"master {name} does not lead any more")
         if leads:
             self.followed.clear()
             self.liveness.lead(self.now_ns())
             self.reports.clear()
             self.usage = Usage()
+            self.conditions = Conditions()
             self.drains = Drains()
             self._tick = asyncio.get_running_loop().create_task(self._run())
             self._tick.add_done_callback(self.watch)
@@ -154,6 +169,8 @@ class Leader:
         decisions = self.liveness.tick(self.now_ns(), workers, applications)
         if decisions.late:
             log.warning("this master stood still; everybody gets a full lease")
+            name = self.config.master.name
+            self.events.tell(Kind.STOOD_STILL, name, f"master {name} stood still: workers and leases get full time")
         bodies: list[cmd.Body] = []
         if decisions.lost:
             bodies.append(cmd.SetWorkersAlive(False, decisions.lost))
@@ -171,6 +188,15 @@ class Leader:
             if isinstance(body, cmd.SetWorkersAlive):
                 self.lives_changed += 1
                 self.workers_changed.set()
+
+    def heard(self, worker: str, beat: pb.HeartbeatRequest) -> None:
+        """Keep a heartbeat of a worker of that name."""
+        now, before = self.now_ns(), self.reports.get(beat.worker)
+        rates = Rates()
+        if before is not None and before.incarnation == beat.incarnation:
+            rates = rates_between(before.heartbeat.counters, beat.counters, now - before.at_ns, before.rates)
+        self.reports[beat.worker] = Report(beat.incarnation, beat, now, rates)
+        self.events.told(self.conditions.heard(beat.worker, worker, _spots(beat)))
 
     # Commands and reads.
 
@@ -233,6 +259,15 @@ class Leader:
             raise gone(instance)
         self.liveness.heard_lease(self.now_ns(), application, holder)
         return application
+
+
+def _spots(beat: pb.HeartbeatRequest) -> Iterator[Spot]:
+    """Yield what a heartbeat says is not well."""
+    for each in beat.directories:
+        if each.problem or each.full:
+            yield Spot(each.path, each.problem, each.full)
+    if beat.HasField("dfs") and beat.dfs.problem:
+        yield Spot(beat.dfs.url, beat.dfs.problem, is_dfs=True)
 
 
 def gone(instance: bytes) -> ApplicationGoneError:

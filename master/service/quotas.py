@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from holdfast.common.errors import QuotaExceededError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.master.core.events import Kind
 from holdfast.master.core.records import Application
 from holdfast.master.core.state import State
 from holdfast.master.core.usage import Held, Limits, Owned, Row, exceeded
@@ -76,6 +77,7 @@ class Quotas:
         )
         if why:
             self.refused += 1
+            self._leader.events.tell(Kind.QUOTA_REFUSED, application.name, f"a shuffle was refused: {why}")
             self._tell(application, why)
             raise QuotaExceededError(why)
 

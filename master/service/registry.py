@@ -18,7 +18,7 @@ from holdfast.master.core.records import KIND_REDUCE, Directory, Worker
 from holdfast.master.core.state import State
 from holdfast.master.service.draining import Draining
 from holdfast.master.service.fleet import Fleet
-from holdfast.master.service.leader import Leader, Report, key_of
+from holdfast.master.service.leader import Leader, key_of
 from holdfast.master.service.quotas import Quotas
 
 #: Counters that a heartbeat may carry; they are shown to people as they are.
@@ -64,7 +64,7 @@ class Registry:
             applications=request.applications,
             dfs=request.dfs if request.HasField("dfs") else None,
         )
-        self._heed(first)
+        self._heed(request.name, first)
         self._fleet.started(answer.value, request.incarnation)
         self._leader.lives_changed += 1
         self._leader.workers_changed.set()
@@ -95,16 +95,16 @@ class Registry:
             return pb.HeartbeatReply(reregister=True, raft_index=index)
         self._leader.liveness.heard_worker(self._leader.now_ns(), worker.id, worker.incarnation)
         leaving = request.leaving
-        self._heed(request)
+        self._heed(worker.name, request)
         if leaving:
             worker = await self.draining.leaving(worker)
         draining, clear = self.draining.told(worker)
         return pb.HeartbeatReply(raft_index=index, draining=draining, clear=clear)
 
-    def _heed(self, beat: pb.HeartbeatRequest) -> None:
+    def _heed(self, name: str, beat: pb.HeartbeatRequest) -> None:
         self.quotas.heard(beat.worker, beat.applications)
         beat.ClearField("applications")
-        self._leader.reports[beat.worker] = Report(beat.incarnation, beat)
+        self._leader.heard(name, beat)
 
     async def check_shuffles(self, request: pb.CheckShufflesRequest) -> pb.CheckShufflesReply:
         """Return which keys the masters dropped, and which they never heard of; the worker may delete the former."""

@@ -22,6 +22,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.bounds import MOVES_PER_COMMAND_MAX
 from holdfast.master.core.epochs import restarted
+from holdfast.master.core.events import Kind
 from holdfast.master.core.moves import Move, Moved, pack_moves
 from holdfast.master.core.records import KIND_REDUCE, Shuffle
 from holdfast.master.core.seals import PlacedEpoch
@@ -140,6 +141,8 @@ class Reviver:
         except NotEnoughError as error:  # what is enforced cannot be had now: like room, it may come back
             places, room = [], str(error)
             self.counts.without_room += 1
+        if room:
+            self._leader.events.tell(Kind.NO_ROOM, "partitions", f"partitions found no new place: {room}")
         moves = [
             Move(each.partition, each.epoch, place.primary, place.replica)
             for each, place in zip(failed, places, strict=not room)

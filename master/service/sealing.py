@@ -97,6 +97,15 @@ class _Round:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a commit is: copies of epochs of which workers were asked, of those answered, and who is waited for."""
+
+    asked: int
+    sealed: int
+    workers: tuple[int, ...]
+
+
 class _Word:
     """What is said of the epochs, worked out in a thread where they are many."""
 
@@ -117,6 +126,8 @@ class Sealing:
         self._locations = locations
         self._links = Links(leader.config.cluster.id)
         self._commits: dict[ShuffleKey, _Commit] = {}
+        #: of those, what is being sealed
+        self._sealing: dict[ShuffleKey, Seals] = {}
         self._waiting = 0
         self._early: deque[tuple[ShuffleKey, int, tuple[tuple[int, int], ...]]] = deque()
         #: epochs that were asked for early; the oldest are forgotten, and may be asked for again
@@ -139,6 +150,14 @@ class Sealing:
     def begun(self, key: ShuffleKey) -> bool:
         """Whether this generation is being committed."""
         return key in self._commits
+
+    def progress(self, key: ShuffleKey) -> Progress | None:
+        """How far the commit of this generation is; None if none is under way, or it has not asked yet."""
+        seals = self._sealing.get(key)
+        if seals is None:
+            return None
+        asked = seals.copies
+        return Progress(asked, asked - seals.waited_for, tuple(seals.unanswered))
 
     async def ended(self, key: ShuffleKey, seconds: float) -> None:
         """Return when no commit of this generation is under way any more. Raises RetryError (BUSY) after `seconds`."""
@@ -184,6 +203,7 @@ class Sealing:
         def end(task: asyncio.Task[None]) -> None:
             if self._commits.get(key) is commit:
                 del self._commits[key]
+                self._sealing.pop(key, None)
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.warning("a commit failed", extra={"shuffle": str(key), "why": str(error)})
             self._leader.waiters.wake((key,))
@@ -196,6 +216,7 @@ class Sealing:
         key, seals = shuffle.key, Seals(())
         while not _is_committed(shuffle, seen):
             await self._locations.with_epochs(shuffle, seals.add)
+            self._sealing[key] = seals
             await self._collect(_Round(shuffle, seals))
             word = await off_loop(len(seals), lambda: _Word(seen.partitions, seals))
             if await self._say(key, winners, seen, word) != Status.BUSY:

@@ -132,7 +132,7 @@ class SimMaster:
         self.mover = Mover(self.leader, fleet, locations, self.sealing)
         shuffles = Shuffles(self.leader, masters, registry, fleet, locations, self.sealing, reviver)
         explainer = Explainer(self.leader, fleet, locations)
-        admin = Admin(self.leader, masters, registry, fleet, explainer, lambda: self._config)
+        admin = Admin(self.leader, masters, registry, fleet, explainer, self.sealing, lambda: self._config)
         self._services = {"Shuffles": shuffles, "Registry": registry, "Admin": admin}
         node.catch_up()
 

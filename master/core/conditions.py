@@ -1,0 +1,80 @@
+"""What changes between two looks: directories and DFS of workers that fail, fill up and are well again; masters away.
+
+Rules: pure; in the leader's memory, so a new leader tells anew of what fails when it begins. The common case, a worker
+that is well and was, costs a look at each directory. Called by service/registry.py with every heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from holdfast.master.core.events import Happened, Kind
+
+
+class Spot(NamedTuple):
+    """A directory, or the DFS, as a heartbeat tells of it."""
+
+    path: str
+    problem: str
+    full: str = ""
+    is_dfs: bool = False
+
+
+class Conditions:
+    """What was not well at the last heartbeat of each worker."""
+
+    def __init__(self) -> None:
+        self._ill: dict[int, dict[str, Spot]] = {}
+
+    def heard(self, worker: int, name: str, spots: Iterable[Spot]) -> list[Happened]:
+        """Take in a heartbeat; return what has changed. `spots` are those that are not well."""
+        now = {spot.path: spot for spot in spots}
+        before = self._ill.get(worker)
+        if not now:
+            if before is None:
+                return []
+            del self._ill[worker]
+        else:
+            self._ill[worker] = now
+        return list(_changes(name, before or {}, now))
+
+
+def _changes(name: str, before: dict[str, Spot], now: dict[str, Spot]) -> Iterator[Happened]:
+    for path, spot in now.items():
+        was = before.get(path)
+        what, subject = (f"the DFS {path}" if spot.is_dfs else f"directory {path}"), f"{name} {path}"
+        if spot.problem and not (was is not None and was.problem):
+            kind = Kind.DFS_FAILING if spot.is_dfs else Kind.DIRECTORY_FAILING
+            yield Happened(kind, subject, f"worker {name} cannot use {what}: {spot.problem}")
+        if spot.full and not (was is not None and was.full):
+            yield Happened(Kind.DIRECTORY_FULL, subject, f"worker {name} has no room in {what}: {spot.full}")
+    for path, spot in before.items():
+        left = now.get(path)
+        what, subject = (f"the DFS {path}" if spot.is_dfs else f"directory {path}"), f"{name} {path}"
+        if spot.problem and not (left is not None and left.problem):
+            kind = Kind.DFS_WELL if spot.is_dfs else Kind.DIRECTORY_WELL
+            yield Happened(kind, subject, f"worker {name} can use {what} again")
+        elif spot.full and not (left is not None and left.full):
+            yield Happened(Kind.DIRECTORY_WELL, subject, f"worker {name} has room in {what} again")
+
+
+class Peers:
+    """Which other masters are connected."""
+
+    def __init__(self) -> None:
+        self._connected: dict[str, bool] = {}
+
+    def look(self, connected: dict[str, bool], settled: bool) -> list[Happened]:
+        """Take in who is connected now; return what has changed. Until `settled`, who was never there is no news."""
+        found = []
+        for name, is_now in connected.items():
+            was = self._connected.get(name)
+            if is_now:
+                if was is False:
+                    found.append(Happened(Kind.MASTER_BACK, name, f"master {name} is connected again"))
+                self._connected[name] = True
+            elif was or (was is None and settled):
+                found.append(Happened(Kind.MASTER_AWAY, name, f"master {name} is not connected"))
+                self._connected[name] = False
+        return found

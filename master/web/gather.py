@@ -1,0 +1,286 @@
+"""Answers for the status page: takes what it needs on the loop, and has sums and HTML made in a thread.
+
+Rules
+* Under the state lock only tables are copied and one page of shuffles is looked up; never a loop over all shuffles.
+* The thread rests as it goes, so that the loop and Raft's thread get the interpreter; one page at a time is made, and
+  who waits for more than a few others is sent away.
+* It says what the leader knows after a proof that it leads; whoever cannot prove it shows its own state and no more.
+
+Called by master/http.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from holdfast.common.errors import HoldfastError, RetryError, Status
+from holdfast.common.version import VERSION
+from holdfast.master.core.moves import moved_count
+from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
+from holdfast.master.core.state import Below, State
+from holdfast.master.core.why import Why
+from holdfast.master.raft import RaftStatus
+from holdfast.master.service.fleet import Fleet, places_of
+from holdfast.master.service.leader import Leader, Report
+from holdfast.master.service.masters import Masters
+from holdfast.master.service.registry import Registry
+from holdfast.master.service.sealing import Sealing
+from holdfast.master.web.pace import PaceKeeper
+from holdfast.master.web.page import write
+from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
+from holdfast.master.web.summary import fleet_of
+from holdfast.master.web.view import Cut, View
+
+#: Who asks for a page while so many wait is told to come again.
+WAITING_MAX = 16
+_PROOF_SECONDS = 1.0
+#: Counting all shuffles again is for later where there are many.
+_COUNT_AT_ONCE = 5_000
+_COUNT_AGAIN_SECONDS = 10.0
+_REST_SECONDS = 0.001
+#: Workers whose drain is told.
+_DRAINS_MAX = 200
+
+
+@dataclass(slots=True)
+class _Look:
+    """What was copied under the state lock, and from the leader's memory."""
+
+    workers: list[Worker] = field(default_factory=list)
+    applications: list[Application] = field(default_factory=list)
+    shuffles: list[Shuffle] = field(default_factory=list)
+    cut: Cut = Cut(1, 1, 0, 0, 0)
+    reports: dict[int, Report] = field(default_factory=dict)
+    drains: dict[int, str] = field(default_factory=dict)
+    rows: list[ShuffleRow] = field(default_factory=list)
+    application: str = ""
+    now_ns: int = 0
+    pace: Pace = Pace(5)
+
+
+class Pages:
+    """Makes the page of this master."""
+
+    def __init__(
+        self,
+        leader: Leader,
+        masters: Masters,
+        registry: Registry,
+        fleet: Fleet,
+        sealing: Sealing,
+        why: Callable[[Application], Why],
+    ) -> None:
+        """`why` says what keeps an application."""
+        self._leader = leader
+        self._masters = masters
+        self._registry = registry
+        self._fleet = fleet
+        self._sealing = sealing
+        self._why = why
+        self._pace = PaceKeeper(leader)
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        self._counted = ShuffleCounts()
+        self._counted_at = 0.0
+
+    def close(self) -> None:
+        """End what runs."""
+        self._pace.close()
+
+    async def page(self, query: Mapping[str, str]) -> bytes:
+        """Return the page as HTML. Raises RetryError (BUSY) where too many wait for one."""
+        if self._waiting >= WAITING_MAX:
+            raise RetryError(f"{WAITING_MAX} others wait for this page; come again", status=Status.BUSY)
+        self._waiting += 1
+        try:
+            async with self._turn:
+                view = View.of(query)
+                look = await self._look(view)
+                status = self._leader.node.status()
+                own = self._own(status, look is not None)
+                return await asyncio.get_running_loop().run_in_executor(None, self._make, view, own, look)
+        finally:
+            self._waiting -= 1
+
+    # On the loop.
+
+    async def _look(self, view: View) -> _Look | None:
+        """Copy what the page shows; None if this master cannot prove that it leads."""
+        if not self._leader.serving:
+            return None
+        try:
+            async with asyncio.timeout(_PROOF_SECONDS):
+                look = await self._leader.confirmed(lambda state: _copy(state, view))
+        except (HoldfastError, TimeoutError):
+            return None
+        look.reports = dict(self._leader.reports)
+        look.now_ns = self._leader.now_ns()
+        look.pace = self._pace.pace()
+        draining = (each for each in look.workers if each.draining_ms and each.alive)
+        for worker in islice(draining, _DRAINS_MAX):
+            progress = self._registry.draining.progress(worker)
+            look.drains[worker.id] = (progress.waits or "it may be removed") if progress is not None else ""
+        by_instance = {each.instance: each for each in look.applications}
+        names = {worker.id: worker.name for worker in look.workers}
+        look.rows = [self._row(each, by_instance[each.key.instance], names) for each in look.shuffles]
+        if view.application:
+            shown = by_instance.get(bytes.fromhex(view.application))
+            look.application = shown.name if shown is not None else view.application
+        return look
+
+    def _row(self, shuffle: Shuffle, application: Application, names: Mapping[int, str]) -> ShuffleRow:
+        key, moves = shuffle.key, moved_count(shuffle.moves)
+        progress = None if shuffle.committed_ms else self._sealing.progress(key)
+        held = self._leader.usage.shuffles(key.instance).get(key.shuffle)
+        return ShuffleRow(
+            application=application.name,
+            user=application.user,
+            instance=key.instance.hex(),
+            shuffle=key.shuffle,
+            generation=key.generation,
+            kind="MAP" if shuffle.kind == KIND_MAP else "REDUCE",
+            maps=shuffle.maps,
+            partitions=shuffle.partitions,
+            copies=shuffle.copies,
+            copies_wanted=shuffle.copies_wanted,
+            epochs=shuffle.partitions + moves if shuffle.kind == KIND_REDUCE else 0,
+            moves=moves,
+            lost=shuffle.lost,
+            size=shuffle.data_bytes,
+            held=held.size_bytes if held is not None else 0,
+            created_ms=shuffle.created_ms,
+            committed_ms=shuffle.committed_ms,
+            sealing=(progress.sealed, progress.asked) if progress is not None else None,
+            waits_for=tuple(names.get(each, str(each)) for each in progress.workers[:5]) if progress else (),
+            why=self._why(application),
+        )
+
+    def _own(self, status: RaftStatus, proved: bool) -> Own:
+        leader, config = self._leader, self._leader.config
+        counts = leader.node.local(lambda machine: _counts(machine.state))
+        faults = config.faults
+        return Own(
+            name=config.master.name,
+            cluster=config.cluster.id,
+            version=VERSION,
+            role=status.role,
+            serving=leader.serving and proved,
+            leader=status.leader or "",
+            leader_http=leader.http_of(status.leader),
+            term=status.term,
+            commit_index=status.commit_index,
+            applied_index=status.applied_index,
+            snapshot_index=status.snapshot_index,
+            log_entries=status.log_length,
+            log_bytes=status.log_bytes,
+            slow_turns=status.slow_turns,
+            longest_turn=status.longest_turn,
+            masters=tuple(self._master_rows(status)),
+            faults=("disk_delay", "clock_offset") if faults.enabled else (),
+            workers=counts[0],
+            workers_alive=counts[1],
+            applications=counts[2],
+            shuffles=counts[3],
+            now_ms=leader.now_ms(),
+        )
+
+    def _master_rows(self, status: RaftStatus) -> Iterator[MasterRow]:
+        for info in self._masters.infos(status, self._leader.serving):
+            peer = status.peers.get(info.name)
+            yield MasterRow(
+                name=info.name,
+                http=info.http,
+                own=peer is None,
+                leads=info.leader,
+                connected=info.reachable,
+                lag=peer.lag if peer is not None and status.role == "leader" else None,
+                error=(peer.error or "") if peer is not None else "",
+            )
+
+    # In a thread.
+
+    def _make(self, view: View, own: Own, look: _Look | None) -> bytes:
+        events = tuple(self._leader.events.latest(view.events))
+        if look is None:
+            return write(Picture(view, own, events))
+        default = self._fleet.policy.racks.default
+        fleet = fleet_of(
+            look.workers, look.reports, places_of(look.workers, default), look.drains, view, look.now_ns, _rest
+        )
+        silent = sum(all(lease.marked_ms for lease in each.leases) for each in look.applications)
+        return write(
+            Picture(
+                view=view,
+                own=own,
+                events=events,
+                fleet=fleet,
+                shuffles=tuple(look.rows),
+                shuffle_cut=look.cut,
+                counts=self._count([each.instance for each in look.applications], own.shuffles),
+                silent=silent,
+                application=look.application,
+                pace=look.pace,
+            )
+        )
+
+    def _count(self, instances: Sequence[bytes], shuffles: int) -> ShuffleCounts:
+        """Count all shuffles, some applications at a time; where they are many, every few seconds."""
+        now = time.monotonic()
+        if self._counted_at and shuffles > _COUNT_AT_ONCE and now - self._counted_at < _COUNT_AGAIN_SECONDS:
+            return self._counted
+        open_ = committed = lost = size = 0
+        for instance in instances:
+            found = self._leader.node.local(
+                lambda machine, each=instance: list(machine.state.below.get(each, Below()).shuffles.values())  # type: ignore[misc]
+            )
+            for shuffle in found:
+                open_ += not shuffle.committed_ms
+                committed += bool(shuffle.committed_ms)
+                lost += bool(shuffle.lost)
+                size += shuffle.data_bytes
+            if len(found) > 1_000:
+                _rest()
+        self._counted, self._counted_at = ShuffleCounts(open_, committed, lost, size), now
+        return self._counted
+
+
+def _copy(state: State, view: View) -> _Look:
+    """Copy tables; runs under the state lock."""
+    look = _Look(list(state.workers.values()), list(state.applications.values()))
+    if view.application:
+        below = state.below.get(bytes.fromhex(view.application), Below())
+        look.cut = Cut.of(len(below.shuffles), view.shuffles)
+        look.shuffles = _slice([below], look.cut)
+    else:
+        look.cut = Cut.of(state.shuffle_count, view.shuffles)
+        look.shuffles = _slice([state.below[each] for each in reversed(state.below)], look.cut)
+    return look
+
+
+def _slice(below: Sequence[Below], cut: Cut) -> list[Shuffle]:
+    """One page of shuffles, the newest of the newest application first."""
+    found: list[Shuffle] = []
+    skip = cut.first
+    for each in below:
+        if skip >= len(each.shuffles):
+            skip -= len(each.shuffles)
+            continue
+        keys = islice(reversed(each.shuffles), skip, skip + cut.end - cut.first - len(found))
+        found += [each.shuffles[key] for key in keys]
+        skip = 0
+        if len(found) >= cut.end - cut.first:
+            break
+    return found
+
+
+def _counts(state: State) -> tuple[int, int, int, int]:
+    alive = sum(worker.alive for worker in state.workers.values())
+    return len(state.workers), alive, len(state.applications), state.shuffle_count
+
+
+def _rest() -> None:
+    time.sleep(_REST_SECONDS)

@@ -1,0 +1,197 @@
+"""What the page shows, as plain values: made by gather.py and summary.py, written by page.py. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.master.core.events import Event
+from holdfast.master.core.rates import Rates
+from holdfast.master.core.why import Why
+from holdfast.master.web.view import Cut, View
+
+
+@dataclass(frozen=True, slots=True)
+class MasterRow:
+    """One master. `lag`: entries it is behind, None where this master cannot know."""
+
+    name: str
+    http: str
+    own: bool
+    leads: bool
+    connected: bool
+    lag: int | None
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """This master."""
+
+    name: str
+    cluster: str
+    version: str
+    role: str
+    serving: bool
+    leader: str
+    leader_http: str
+    term: int
+    commit_index: int
+    applied_index: int
+    snapshot_index: int
+    log_entries: int
+    log_bytes: int
+    slow_turns: int
+    longest_turn: float
+    masters: tuple[MasterRow, ...]
+    faults: tuple[str, ...]
+    workers: int
+    workers_alive: int
+    applications: int
+    shuffles: int
+    now_ms: int
+
+
+@dataclass(slots=True)
+class Room:
+    """Bytes of one tier, here or there."""
+
+    used: int = 0
+    free: int = 0
+    spots: int = 0
+
+    @property
+    def total(self) -> int:
+        """What there is, taken or not."""
+        return self.used + self.free
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRow:
+    """A directory, or with `url` as its path the DFS, of a worker."""
+
+    path: str
+    tier: str
+    state: str
+    used: int
+    free: int
+    problem: str
+    full: str
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """One worker. `seen_ms` is -1 while this leader has not heard it."""
+
+    number: int
+    name: str
+    host: str
+    rack: str
+    address: str
+    state: str
+    seen_ms: int
+    start: int
+    version: str
+    memory: int
+    files: int
+    rates: Rates
+    disks: tuple[DiskRow, ...]
+    drain: str = ""
+
+
+@dataclass(slots=True)
+class RackRow:
+    """One rack."""
+
+    name: str
+    workers: int = 0
+    alive: int = 0
+    draining: int = 0
+    lost: int = 0
+    ill: int = 0
+    rates: Rates = Rates()
+    tiers: dict[str, Room] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleRow:
+    """One generation of a shuffle. `held`: bytes that workers told of while it is open."""
+
+    application: str
+    user: str
+    instance: str
+    shuffle: int
+    generation: int
+    kind: str
+    maps: int
+    partitions: int
+    copies: int
+    copies_wanted: int
+    epochs: int
+    moves: int
+    lost: int
+    size: int
+    held: int
+    created_ms: int
+    committed_ms: int
+    sealing: tuple[int, int] | None
+    waits_for: tuple[str, ...]
+    why: Why
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleCounts:
+    """Of all shuffles."""
+
+    open: int = 0
+    committed: int = 0
+    lost: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What somebody should look at."""
+
+    text: str
+    grave: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The workers, all in sums and some one by one."""
+
+    racks: tuple[RackRow, ...]
+    rows: tuple[WorkerRow, ...]
+    cut: Cut
+    tiers: dict[str, Room]
+    rates: Rates
+    alive: int
+    draining: int
+    lost: int
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Bytes a second of the last minutes, oldest first, `every` seconds apart."""
+
+    every: int
+    samples: tuple[Rates, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """All of it. On a follower `fleet` is None: only the leader hears workers."""
+
+    view: View
+    own: Own
+    events: tuple[Event, ...]
+    fleet: Fleet | None = None
+    shuffles: tuple[ShuffleRow, ...] = ()
+    shuffle_cut: Cut = Cut(1, 1, 0, 0, 0)
+    counts: ShuffleCounts = ShuffleCounts()
+    #: applications whose leases are all over
+    silent: int = 0
+    application: str = ""
+    pace: Pace = Pace(5)

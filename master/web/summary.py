@@ -1,0 +1,185 @@
+"""Sums and rows from what workers told: which racks, how full, what is not well. Pure; run in a thread.
+
+It looks at every directory of every worker, which is a few milliseconds of a thousand workers, and rests between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.sizes import counted
+from holdfast.master.core.rates import Rates
+from holdfast.master.core.records import Worker
+from holdfast.master.core.why import in_time
+from holdfast.master.service.leader import Report
+from holdfast.master.web.picture import DiskRow, Fleet, Problem, RackRow, Room, WorkerRow
+from holdfast.master.web.view import Cut, View
+
+#: Workers between two rests.
+_SLICE = 200
+#: Of one sort of problem so many are named.
+_NAMED = 5
+#: Tiers as people go down them; others come behind, by name.
+_TIERS = {"MEMORY": 0, "SSD": 1, "HDD": 2, "DFS": 9}
+
+
+def fleet_of(
+    workers: Sequence[Worker],
+    reports: Mapping[int, Report],
+    places: Mapping[int, str],
+    drains: Mapping[int, str],
+    view: View,
+    now_ns: int,
+    rest: Callable[[], None],
+) -> Fleet:
+    """Sum up the workers, and make rows of those that are asked for. `drains`: what drains wait for."""
+    racks: dict[str, RackRow] = {}
+    tiers: dict[str, Room] = {}
+    problems = _Problems()
+    shown = []
+    for number, worker in enumerate(workers):
+        if number % _SLICE == _SLICE - 1:
+            rest()
+        rack = racks.get(places[worker.id])
+        if rack is None:
+            rack = racks[places[worker.id]] = RackRow(places[worker.id])
+        report = _report(worker, reports)
+        _count(worker, report, rack, tiers, problems)
+        if not view.rack or view.rack == rack.name:
+            shown.append(worker)
+    rest()
+    shown.sort(key=lambda worker: (places[worker.id], worker.name))
+    cut = Cut.of(len(shown), view.workers)
+    rows = [
+        worker_row(worker, _report(worker, reports), places[worker.id], drains.get(worker.id, ""), now_ns)
+        for worker in shown[cut.first : cut.end]
+    ]
+    ordered = tuple(racks[name] for name in sorted(racks))
+    return Fleet(
+        racks=ordered,
+        rows=tuple(rows),
+        cut=cut,
+        tiers=in_order(tiers),
+        rates=_sum(each.rates for each in ordered),
+        alive=sum(each.alive for each in ordered),
+        draining=sum(each.draining for each in ordered),
+        lost=sum(each.lost for each in ordered),
+        problems=tuple(problems.told()),
+    )
+
+
+def in_order(tiers: dict[str, Room]) -> dict[str, Room]:
+    """Tiers from the fastest down."""
+    return dict(sorted(tiers.items(), key=lambda each: (_TIERS.get(each[0], 5), each[0])))
+
+
+def state_of(worker: Worker) -> str:
+    """What a worker is called: gone is one that was drained before it went, and is missed by nobody."""
+    if not worker.alive:
+        return "gone" if worker.draining_ms else "lost"
+    return "draining" if worker.draining_ms else "alive"
+
+
+def worker_row(worker: Worker, report: Report | None, rack: str, drain: str, now_ns: int) -> WorkerRow:
+    """One worker as the page shows it."""
+    beat = report.heartbeat if report is not None else None
+    return WorkerRow(
+        number=worker.id,
+        name=worker.name,
+        host=worker.host,
+        rack=rack,
+        address=worker.http_address or worker.data_address,
+        state=state_of(worker),
+        seen_ms=max(now_ns - report.at_ns, 0) // 1_000_000 if report is not None else -1,
+        start=worker.incarnation,
+        version=worker.version,
+        memory=beat.memory_bytes if beat is not None else 0,
+        files=beat.files if beat is not None else 0,
+        rates=report.rates if report is not None and worker.alive else Rates(),
+        disks=tuple(_disks(worker, beat)),
+        drain=drain,
+    )
+
+
+def _report(worker: Worker, reports: Mapping[int, Report]) -> Report | None:
+    """The last heartbeat of this start of a worker, if this leader heard one."""
+    report = reports.get(worker.id)
+    return report if report is not None and report.incarnation == worker.incarnation else None
+
+
+def _count(worker: Worker, report: Report | None, rack: RackRow, tiers: dict[str, Room], problems: _Problems) -> None:
+    """Add one worker to all sums."""
+    state = state_of(worker)
+    rack.workers += 1
+    rack.alive += worker.alive
+    rack.draining += state == "draining"
+    rack.lost += state == "lost"
+    if state == "lost":
+        problems.lost.append(worker.name)
+    if report is None or not worker.alive:
+        return
+    rack.rates = Rates(rack.rates.push + report.rates.push, rack.rates.fetch + report.rates.fetch)
+    ill = False
+    for disk in report.heartbeat.directories:
+        used, free = disk.used_bytes, disk.free_bytes
+        for room in (_room(rack.tiers, disk.tier), _room(tiers, disk.tier)):
+            room.used += used
+            room.free += free
+            room.spots += 1
+        if disk.problem:
+            ill = True
+            problems.ill.append(f"{worker.name} cannot use {disk.path}: {disk.problem}")
+        elif disk.full:
+            problems.full.append(f"{worker.name} {disk.path}: {disk.full}")
+    if report.heartbeat.HasField("dfs"):
+        dfs = report.heartbeat.dfs
+        for room in (_room(rack.tiers, "DFS"), _room(tiers, "DFS")):
+            room.used += dfs.bytes
+            room.spots += 1
+        if dfs.problem:
+            ill = True
+            problems.ill.append(f"{worker.name} cannot use {dfs.url} since {in_time(dfs.problem_ms)}: {dfs.problem}")
+    rack.ill += ill
+
+
+def _room(tiers: dict[str, Room], tier: str) -> Room:
+    found = tiers.get(tier)
+    if found is None:
+        found = tiers[tier] = Room()
+    return found
+
+
+def _sum(rates: Iterable[Rates]) -> Rates:
+    all_ = list(rates)
+    return Rates(sum(each.push for each in all_), sum(each.fetch for each in all_))
+
+
+def _disks(worker: Worker, beat: pb.HeartbeatRequest | None) -> Iterator[DiskRow]:
+    if beat is None:
+        for known in worker.directories:
+            yield DiskRow(known.path, known.tier, "", 0, 0, "", "", known=False)
+        return
+    for each in beat.directories:
+        yield DiskRow(each.path, each.tier, each.state, each.used_bytes, each.free_bytes, each.problem, each.full)
+    if beat.HasField("dfs"):
+        yield DiskRow(beat.dfs.url, "DFS", beat.dfs.state, beat.dfs.bytes, 0, beat.dfs.problem, "")
+
+
+class _Problems:
+    """What is not well with workers, by sort; the first of each are named."""
+
+    def __init__(self) -> None:
+        self.lost: list[str] = []
+        self.ill: list[str] = []
+        self.full: list[str] = []
+
+    def told(self) -> Iterator[Problem]:
+        """One problem for all lost workers, one for each of the first directories."""
+        if self.lost:
+            more = f" and {len(self.lost) - _NAMED} more" if len(self.lost) > _NAMED else ""
+            yield Problem(f"{counted(len(self.lost), 'worker')} lost: {', '.join(self.lost[:_NAMED])}{more}")
+        for sort, grave in ((self.ill, True), (self.full, False)):
+            yield from (Problem(each, grave) for each in sort[:_NAMED])
+            if len(sort) > _NAMED:
+                yield Problem(f"and {len(sort) - _NAMED} more directories like that", grave)

@@ -1,0 +1,170 @@
+"""What operators see of real masters: the page on the leader and on followers, and the events of all of them."""
+
+import asyncio
+import re
+import secrets
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from holdfast.client.cluster import LocalCluster, Server
+from holdfast.common.errors import ProtocolError
+from holdfast.common.ids import AttemptId
+from holdfast.common.net.control import ControlClient
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.reduce_layouts import ReduceWinners
+from holdfast.master.web.page import POLICY
+from tests.cluster.masters import agree, leader_of, run
+from tests.cluster.shapes import Shape
+from tests.page.world import EVIL, SETTINGS, busy
+from tests.unit.master.test_page import Reader
+
+SHARED = Shape(masters=3, workers=0, settings=SETTINGS)
+
+
+def page(master: Server, query: str = "", method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+    request = urllib.request.Request(f"http://{master.address}/{query}", method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            return reply.status, dict(reply.headers), reply.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, dict(error.headers), error.read()
+
+
+@pytest.fixture(scope="module")
+def worked(shared: LocalCluster) -> LocalCluster:
+    """Masters that were told of a day's work, and of a name that is markup."""
+
+    async def story() -> None:
+        async with ControlClient(shared.endpoints) as client:
+            world = await busy(client, 1.0)
+            await world.application(EVIL, "eve", 1, 1)
+
+    run(story())
+    return shared
+
+
+def test_the_leader_shows_all_of_it(worked: LocalCluster) -> None:
+    """Racks, tiers, workers, shuffles, rates, events; whole HTML; names that are markup do nothing."""
+    status, headers, body = page(leader_of(worked))
+    found = Reader(body)
+    assert status == 200
+    assert headers["Content-Security-Policy"] == POLICY
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    for told in ("8 of 8", "/hall-1/r1", "/hall-2/r7", "w08", "nightly-orders", "features-v2", "378.0 MiB", "2 leases"):
+        assert told in found.text, told
+    assert "17 8 committed" not in found.text
+    assert "17 9 open, 8 committed" in found.text
+    assert re.search(r"Pushed [1-9][\d.]* MiB/s", found.text)
+    assert EVIL in found.text
+    assert "script" not in {name for name, _ in found.tags}
+
+
+def test_followers_show_themselves_and_link_to_the_leader(worked: LocalCluster) -> None:
+    """A follower has no workers to show, and says who has."""
+    leader = leader_of(worked)
+    for master in worked.masters:
+        if master is not leader:
+            found = Reader(page(master)[2])
+            assert f"//{leader.address}/" in found.links()
+            assert "8 workers (8 alive)" in found.text
+            assert 'id="workers"' not in found.text
+
+
+def test_the_page_is_only_read(worked: LocalCluster) -> None:
+    """GET and HEAD; any other method is refused, and any query shows something."""
+    leader = leader_of(worked)
+    length = int(page(leader, "?refresh=off", "HEAD")[1]["Content-Length"])
+    assert (page(leader, "", "HEAD")[2], length > 1_000) == (b"", True)
+    assert {page(leader, "", method)[0] for method in ("POST", "PUT", "DELETE", "PATCH")} == {405}
+    for query in (
+        "?rack=%2Fhall-1%2Fr2",
+        "?workers=99&shuffles=99",
+        "?application=zz",
+        "?rack=%ff%00",
+        f"?{'x' * 999}",
+    ):
+        assert page(leader, query)[0] == 200
+    assert "w02" in Reader(page(leader, "?rack=%2Fhall-1%2Fr2")[2]).text
+    assert "w01" not in Reader(page(leader, "?rack=%2Fhall-1%2Fr2&events=1")[2]).text
+
+
+def test_many_who_ask_at_once_all_get_one_or_are_told_to_wait(worked: LocalCluster) -> None:
+    """Pages are made one after the other; beyond a bound the answer is 503, and the master goes on."""
+    leader = leader_of(worked)
+
+    async def story() -> list[int]:
+        asked = [asyncio.to_thread(page, leader) for _ in range(60)]
+        return [status for status, _, _ in await asyncio.gather(*asked)]
+
+    assert set(asyncio.run(story())) <= {200, 503}
+    assert page(leader)[0] == 200
+
+
+def test_every_master_tells_the_same_of_the_log(worked: LocalCluster) -> None:
+    """Events of the log are equal on all masters; what only one saw carries its name; numbers and levels are heeded."""
+
+    async def story() -> None:
+        async with ControlClient(worked.endpoints) as client:
+
+            async def told(address: str, **asked: Any) -> pb.ListEventsReply:
+                reply: pb.ListEventsReply = await client.ask(address, "Admin/ListEvents", pb.ListEventsRequest(**asked))
+                return reply
+
+            async def of_log(address: str) -> list[tuple[int, str, str]]:
+                reply = await told(address, limit=3_000)
+                return [(each.raft_index, each.kind, each.text) for each in reply.events if each.raft_index]
+
+            leader = leader_of(worked).address
+            wanted = await of_log(leader)
+            kinds = {kind for _, kind, _ in wanted}
+            assert {"worker_registered", "application_registered", "shuffle_committed"} <= kinds
+            await agree(client)
+            for master in worked.masters:
+                assert await of_log(master.address) == wanted
+            own = await told(leader, limit=3_000)
+            assert {each.master for each in own.events if not each.raft_index} == {own.name}
+            assert [each.kind for each in own.events if not each.raft_index].count("leads") == 1
+            assert [each.number for each in (await told(leader, after=own.last - 2)).events] == [own.last, own.last - 1]
+            assert not (await told(leader, after=own.last)).events
+            assert len((await told(leader)).events) <= 100
+            assert not (await told(leader, least="error")).events
+            with pytest.raises(ProtocolError, match="info, warning, error"):
+                await told(leader, least="loud")
+
+    run(story())
+
+
+def test_what_is_told_of_shuffles_says_why_and_how_far(worked: LocalCluster) -> None:
+    """A commit that waits for a worker that does not answer shows copies asked, sealed, and whom it waits for."""
+
+    async def story() -> None:
+        async with ControlClient(worked.endpoints) as client:
+            instance = secrets.token_bytes(16)
+            key = pb.ShuffleKey(instance=instance, shuffle=1)
+            await client.call(
+                "Shuffles/RegisterApplication",
+                pb.RegisterApplicationRequest(instance=instance, name="slow", holder=instance),
+            )
+            asked = pb.RegisterShuffleRequest(
+                key=key, kind=pb.PARTITION_KIND_REDUCE, partitions=6, maps=1, copies=2, ack=1
+            )
+            await client.call("Shuffles/RegisterShuffle", asked)
+            array = ReduceWinners(6, (AttemptId(1),)).encode()
+            commit = asyncio.ensure_future(
+                client.call("Shuffles/Commit", pb.CommitRequest(key=key, winners_array=array))
+            )
+
+            copies = None
+            while copies != (12, 0) and not commit.done():
+                listed = await client.call("Admin/ListShuffles", pb.ListShufflesRequest(instance=instance))
+                copies = next((each.sealing, each.sealed) for each in listed.shuffles)
+            assert copies == (12, 0)
+            assert "0 of 12 copies sealed" in Reader(page(leader_of(worked))[2]).text
+            await client.call("Admin/Forget", pb.ForgetRequest(instance=instance))
+            await asyncio.gather(commit, return_exceptions=True)
+
+    run(story())

@@ -1,0 +1,378 @@
+"""The status page as HTML: whole, with every number, with names of others as names, and not too long."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.common.limits import GIB, MIB
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.master.core.events import Event, Kind
+from holdfast.master.core.rates import Rates, rates_between
+from holdfast.master.core.records import Application, Lease, Worker
+from holdfast.master.core.why import in_time, why_kept
+from holdfast.master.service.leader import Report
+from holdfast.master.web import page
+from holdfast.master.web.markup import tag, text
+from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
+from holdfast.master.web.summary import fleet_of
+from holdfast.master.web.view import Cut, View
+from tests.unit.master.build import H1, H2, I1, Log, sixteen, worker
+
+EVIL = "<script>alert(1)</script>\"'&\u202e"
+SECOND = 1_000_000_000
+
+
+class Reader(HTMLParser):
+    """Reads a page as a browser without a script would."""
+
+    VOID = frozenset({"meta", "link"})
+
+    def __init__(self, html: bytes) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(html.decode())
+        self.close()
+        assert self.open == [], "every element that begins ends"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+    def links(self) -> list[str]:
+        return [attrs["href"] or "" for name, attrs in self.tags if name == "a"]
+
+
+def workers(count: int, racks: int = 3) -> list[Worker]:
+    """Workers that registered, in racks."""
+    log = Log()
+    for number in range(1, count + 1):
+        log.do(replace(worker(number, name=f"w{number}"), place=f"/dc/r{number % racks}"))
+    return list(log.state.workers.values())
+
+
+def beat(number: int, **changed: Any) -> Report:
+    """What worker `number` told a second ago."""
+    disk = pb.Directory(path=f"/d{number}", tier="SSD", used_bytes=3 * GIB, free_bytes=5 * GIB, healthy=True)
+    for name, value in changed.items():
+        setattr(disk, name, value)
+    heartbeat = pb.HeartbeatRequest(worker=number, incarnation=1, directories=[disk], memory_bytes=77 * MIB, files=12)
+    return Report(1, heartbeat, 9 * SECOND, Rates(2 * MIB, 5 * MIB))
+
+
+def own(**changed: Any) -> Own:
+    masters = (MasterRow("m1", "a:1", True, True, True, None, ""), MasterRow("m2", "b:1", False, False, True, 7, ""))
+    fields: dict[str, Any] = {
+        "name": "m1",
+        "cluster": "c",
+        "version": "1",
+        "role": "leader",
+        "serving": True,
+        "leader": "m1",
+        "leader_http": "a:1",
+        "term": 41,
+        "commit_index": 1234,
+        "applied_index": 1233,
+        "snapshot_index": 1000,
+        "log_entries": 234,
+        "log_bytes": 5 * MIB,
+        "slow_turns": 3,
+        "longest_turn": 0.061,
+        "masters": masters,
+        "faults": (),
+        "workers": 4,
+        "workers_alive": 4,
+        "applications": 6,
+        "shuffles": 1,
+        "now_ms": 10_000_000,
+    }
+    return Own(**{**fields, **changed})
+
+
+def shuffle(**changed: Any) -> ShuffleRow:
+    why = why_kept(application(), lambda _: 5_000, 60_000)
+    fields: dict[str, Any] = {
+        "application": "app",
+        "user": "ana",
+        "instance": "ab" * 16,
+        "shuffle": 7,
+        "generation": 0,
+        "kind": "REDUCE",
+        "maps": 40,
+        "partitions": 200,
+        "copies": 2,
+        "copies_wanted": 2,
+        "epochs": 203,
+        "moves": 3,
+        "lost": 0,
+        "size": 33 * MIB,
+        "held": 0,
+        "created_ms": 9_000_000,
+        "committed_ms": 9_500_000,
+        "sealing": None,
+        "waits_for": (),
+        "why": why,
+    }
+    return ShuffleRow(**{**fields, **changed})
+
+
+def application(leases: int = 1) -> Application:
+    made = tuple(Lease(sixteen(f"h{number}"), 600_000) for number in range(1, leases + 1))
+    return Application(instance=I1, name="app", user="ana", created_ms=1, serial=1, leases=made)
+
+
+def picture(known: list[Worker], reports: Mapping[int, Report], view: View | None = None, **changed: Any) -> Picture:
+    view = view or View()
+    places = {each.id: each.place for each in known}
+    fleet = fleet_of(known, reports, places, {}, view, 10 * SECOND, lambda: None)
+    event = Event(1, 9_990_000, 3, Kind.WORKER_LOST, "w9", "worker w9 is lost")
+    fields: dict[str, Any] = {
+        "shuffles": (shuffle(),),
+        "shuffle_cut": Cut.of(1, 1),
+        "counts": ShuffleCounts(0, 1, 0, 1),
+    }
+    return Picture(**{**fields, "view": view, "own": own(), "events": (event,), "fleet": fleet, **changed})
+
+
+def read(shown: Picture) -> Reader:
+    return Reader(page.write(shown))
+
+
+def test_every_number_is_in_the_html() -> None:
+    """Workers by rack with tiers and disks, shuffles with progress, Raft, events and reasons, without a script."""
+    known = workers(4)
+    found = read(picture(known, {each.id: beat(each.id) for each in known}))
+    for told in (
+        *("/dc/r0", "/dc/r1", "/dc/r2", "w1", "w4", "host1", "/d4", "3.0 GiB of 8.0 GiB", "12.0 GiB of 32.0 GiB"),
+        *("2.0 MiB/s", "5.0 MiB/s", "8.0 MiB/s", "20.0 MiB/s", "77.0 MiB", "12 files", "seen 1 s ago", "2 of 2 alive"),
+        *("41", "1,234", "1,233", "234 entries", "61 ms", "7 entries behind", "this one"),
+        *("/ 7", "REDUCE, 2 copies", "of ana", "40", "200", "203 (3 moved)", "33.0 MiB", "committed"),
+        *(
+            "1 lease, the last ends in 9 min 55 s unless renewed",
+            "holder 68312e2e: renewed 5 s ago",
+            "Deleted 1 min after",
+        ),
+        *("worker w9 is lost", "10 s ago", "error"),
+    ):
+        assert told in found.text, told
+    assert not {"script", "iframe", "object", "form", "img"} & {name for name, _ in found.tags}
+    assert not any(name.startswith("on") or name == "style" for _, attrs in found.tags for name in attrs)
+
+
+def test_names_of_others_stay_names() -> None:
+    """Markup in an application, a user, a worker, a path, a problem and an event is shown and does nothing."""
+    known = [replace(each, name=EVIL, host=EVIL, place=f"/dc/{EVIL}") for each in workers(1)]
+    event = Event(1, 9_000_000, 0, Kind.NO_ROOM, EVIL, EVIL)
+    rows = (shuffle(application=EVIL, user=EVIL, sealing=(1, 2), committed_ms=0, waits_for=(EVIL,)),)
+    shown = picture(known, {1: beat(1, path=EVIL, problem=EVIL)}, shuffles=rows, events=(event,))
+    html = page.write(replace(shown, own=own(cluster=EVIL, name=EVIL), application=EVIL, view=View(rack=EVIL)))
+    found = Reader(html)
+    assert "script" not in {name for name, _ in found.tags}
+    assert found.text.count("<script>alert(1)</script>\"'&") >= 8
+    assert "\u202e" not in html.decode(), "what turns text around is marked"
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_markup_escapes_whatever_comes(inside: str, attribute: str) -> None:
+    """Text and attributes of any characters come back as they were, where they can be printed."""
+    found = Reader(str(tag("b", inside, title=attribute)).encode())
+    shown = [each if each.isprintable() else "\ufffd" for each in attribute]
+    assert found.tags == [("b", {"title": "".join(shown)})]
+    assert str(text(text("<"))) == "&lt;", "what is markup is not escaped twice"
+
+
+def test_the_policy_allows_the_one_style_sheet_and_nothing_else() -> None:
+    """The hash that the header names is that of the sheet in the page, and no source of scripts is allowed."""
+    html = page.write(picture([], {})).decode()
+    sheet = html[html.index("<style>") + 7 : html.index("</style>")]
+    digest = base64.b64encode(hashlib.sha256(sheet.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in page.POLICY
+    assert page.POLICY.startswith("default-src 'none';")
+    assert "unsafe" not in page.POLICY
+    assert "script-src" not in page.POLICY
+
+
+def test_problems_are_told_first() -> None:
+    """Lost workers by name, directories with their errors, full ones, lost data and masters away."""
+    known = workers(9)
+    lost = [replace(each, alive=False) for each in known[:7]]
+    gone = replace(known[7], alive=False, draining_ms=5)
+    reports = {9: beat(9, problem="EIO", state="critical")}
+    away = (MasterRow("m3", "c:1", False, False, False, None, "refused"),)
+    found = read(
+        picture([*lost, gone, known[8]], reports, own=own(masters=away), counts=ShuffleCounts(1, 2, 3, 4), silent=2)
+    ).text
+    for told in (
+        "7 workers lost: w1, w2, w3, w4, w5 and 2 more",
+        "w9 cannot use /d9: EIO",
+        "master m3 is not connected: refused",
+        "3 shuffles committed without all data",
+        "2 applications silent",
+        "gone",
+        "critical",
+    ):
+        assert told in found, told
+    assert "w8," not in found, "who was drained before it went is missed by nobody"
+    assert "all well" in read(picture(known, {each.id: beat(each.id) for each in known})).text
+
+
+def test_what_is_long_has_pages() -> None:
+    """1,500 workers and 1,000 shuffles: 50 of each, links to the others, every rack in sight, and a bounded size."""
+    known = workers(1_500, racks=30)
+    reports = {each.id: beat(each.id) for each in known}
+    rows = tuple(shuffle(shuffle=number) for number in range(50))
+    shown = picture(known, reports, View(workers=3), shuffles=rows, shuffle_cut=Cut.of(1_000, 1))
+    html = page.write(shown)
+    found = Reader(html)
+    assert len(html) < 400_000
+    assert sum(attrs.get("class", "") == "worker alive" for _, attrs in found.tags) == 50
+    assert "workers 101–150 of 1,500" in found.text
+    assert "shuffles 1–50 of 1,000" in found.text
+    assert {"?workers=4#workers", "?workers=30#workers", "?workers=3&shuffles=2#shuffles"} <= set(found.links())
+    assert all(f"/dc/r{number}" in found.text for number in range(30))
+    one_rack = read(picture(known, reports, View(rack="/dc/r7")))
+    assert sum(attrs.get("class", "") == "worker alive" for _, attrs in one_rack.tags) == 50
+    assert "Only rack" in one_rack.text
+
+
+def test_a_follower_shows_itself_and_the_way_to_the_leader() -> None:
+    """No workers and shuffles, which it cannot know, but its state, its events and a link."""
+    found = read(Picture(View(), own(role="follower", serving=False, leader="m2", leader_http="b:1"), ()))
+    assert "//b:1/" in found.links()
+    assert "This master follows" in found.text
+    assert "Here, as of entry 1,233: 4 workers (4 alive), 6 applications, 1 shuffle." in found.text
+    alone = read(Picture(View(), own(role="candidate", leader="", leader_http=""), ()))
+    assert "no master leads" in alone.text
+
+
+def test_an_empty_cluster_says_what_to_do() -> None:
+    """No worker, no shuffle, no event, and a sentence for each."""
+    found = read(picture([], {}, shuffles=(), shuffle_cut=Cut.of(0, 1), events=())).text
+    assert "No worker has registered. Start one:" in found
+    assert "No shuffle is registered." in found
+    assert "Nothing has happened" in found
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"committed_ms": 0}, "open"),
+        ({"committed_ms": 0, "held": 5 * MIB}, "5.0 MiB so far"),
+        ({"committed_ms": 0, "sealing": (150, 400), "waits_for": ("w3",)}, "150 of 400 copies sealed waits for w3"),
+        ({"lost": 2}, "data lost"),
+        ({"lost": 2}, "2 epochs lost"),
+        ({"copies": 1}, "1 copy of 2"),
+        ({"generation": 4}, "/ 7 generation 4"),
+        ({"maps": 0}, "not said yet"),
+        ({"kind": "MAP", "epochs": 0}, "–"),
+    ],
+)
+def test_how_far_a_shuffle_is(changed: dict[str, Any], told: str) -> None:
+    """Each stage of a shuffle has its words."""
+    assert told in read(picture([], {}, shuffles=(shuffle(**changed),))).text
+
+
+def test_curves_and_refresh_are_of_the_view() -> None:
+    """Samples become a line; refreshing can be switched off, and stays off in every link."""
+    found = read(picture([], {}, pace=Pace(5, (Rates(1, 2), Rates(3, 4)))))
+    assert sum(name == "polyline" for name, _ in found.tags) == 4
+    assert [attrs["content"] for _, attrs in found.tags if attrs.get("http-equiv") == "refresh"] == ["10"]
+    still = read(picture(workers(60), {}, View(refresh=False)))
+    assert not [attrs for _, attrs in still.tags if attrs.get("http-equiv")]
+    assert all("refresh=off" in link for link in still.links() if link.startswith("?workers"))
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["workers", "shuffles", "rack", "application", "events", "refresh", "x"]), st.text(max_size=9)
+    )
+)
+def test_any_address_shows_something(query: dict[str, str]) -> None:
+    """Whatever is written there is read, within bounds, and written back as the same view."""
+    view = View.of(query)
+    assert min(view.workers, view.shuffles) >= 1
+    assert 1 <= view.events <= 1_000
+    assert View.of(dict(parse_qsl(view.link().partition("?")[2]))) == view
+
+
+@given(st.integers(0, 500), st.integers(-3, 500))
+def test_pages_cover_everything_once(total: int, asked: int) -> None:
+    """The rows of all pages are all rows; a page beyond the last is the last."""
+    cut = Cut.of(total, asked)
+    rows = [
+        row
+        for number in range(1, cut.pages + 1)
+        for row in range(Cut.of(total, number).first, Cut.of(total, number).end)
+    ]
+    assert rows == list(range(total))
+    assert 1 <= cut.page <= cut.pages
+
+
+def test_why_something_is_still_here() -> None:
+    """The lease that ends last decides; an application that is silent says when its data goes."""
+    silence = {H1: 5_000, H2: 500_000}
+    why = why_kept(application(2), lambda lease: silence[lease.holder], 60_000)
+    assert why.sentence == "2 leases, the last ends in 9 min 55 s unless renewed"
+    assert [each[:15] for each in why.leases] == ["holder 68312e2e", "holder 68322e2e"]
+    over = why_kept(application(), lambda _: 620_000, 60_000)
+    assert over.sentence == "1 lease, expired 20 s ago; deleted after the grace"
+    assert over.deletes == "Deleted in 40 s unless its application is heard again before"
+    assert len(why_kept(application(9), lambda _: 0, 0).leases) == 6
+
+
+@pytest.mark.parametrize(
+    ("ms", "told"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (61_000, "1 min 1 s"),
+        (120_000, "2 min"),
+        (7_500_000, "2 h 5 min"),
+        (90_000_000, "1 d 1 h"),
+    ],
+)
+def test_spans_are_for_people(ms: int, told: str) -> None:
+    """Two units at most."""
+    assert in_time(ms) == told
+
+
+def test_rates_are_between_two_heartbeats() -> None:
+    """Bytes over time; a hurried heartbeat keeps the pace, a counter that fell or is new is no pace."""
+    before = {"push_bytes": 1_000, "stream_bytes": 0}
+    assert rates_between(before, {"push_bytes": 5_000, "stream_bytes": 600}, 2 * SECOND, Rates()) == (2_000, 300)
+    assert rates_between(before, {"push_bytes": 9_000}, 1_000, Rates(7, 8)) == (7, 8)
+    assert rates_between(before, {"push_bytes": 10}, SECOND, Rates(7, 8)) == (0, 0)
+    assert rates_between({}, before, SECOND, Rates()) == (0, 0)
+
+
+def test_summing_up_a_large_cluster_rests_in_between() -> None:
+    """The thread that sums up gives way every few hundred workers."""
+    rests: list[float] = []
+    known = workers(1_000)
+    fleet_of(known, {}, {each.id: each.place for each in known}, {}, View(), 0, lambda: rests.append(time.monotonic()))
+    assert len(rests) >= 5
