@@ -1,0 +1,142 @@
+"""A fleet of hosts with an inventory, and playbooks run on it from the control host. Used by test_hosts.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.ansible.hosts import Host, World, run
+from tests.dev_tree import ROOT
+
+ANSIBLE = ROOT / "deploy" / "ansible"
+#: Where Spark is on the host that has it; a package that Python can import, too.
+SPARK_PYTHON = "/opt/spark"
+_RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
+_SSH = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ControlPersist=60s"
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a run of a playbook came to: changes by host, and all that it said."""
+
+    changed: dict[str, int]
+    text: str
+
+
+class Fleet:
+    """Masters and workers of one cluster on hosts of a world."""
+
+    def __init__(self, world: World, directory: Path, wheelhouse: Path) -> None:
+        self.world, self.directory = world, directory
+        self._wheelhouse = wheelhouse
+        self._inventory = directory / "inventory" / "hosts.json"
+        self._inventory.parent.mkdir()
+
+    def declare(self, masters: Sequence[str], workers: Mapping[str, str], spark: Sequence[str]) -> None:
+        """Write the inventory: names of masters, workers with their racks, and hosts with Spark."""
+        places = {name: {"ansible_host": host.address} for name, host in self.world.hosts.items()}
+        groups: dict[str, Any] = {
+            "masters": {"hosts": {name: places[name] for name in masters}},
+            "workers": {
+                "hosts": {name: {**places[name], "holdfast_worker_rack": rack} for name, rack in workers.items()}
+            },
+            "spark": {"hosts": {name: places[name] for name in spark}},
+        }
+        (wheel,) = self._wheelhouse.glob("holdfast-*.whl")
+        shared = {
+            "ansible_user": "root",
+            "ansible_ssh_private_key_file": str(self.world.key),
+            "ansible_ssh_common_args": _SSH,
+            "ansible_python_interpreter": "/usr/bin/python3",
+            "holdfast_cluster_id": "trial",
+            "holdfast_version": wheel.name.split("-")[1],
+            "holdfast_wheelhouse": str(self._wheelhouse),
+            "holdfast_packages": [],  # there already, and nothing could be fetched: these hosts reach one another alone
+            "holdfast_secrets": str(self.directory / "secrets"),
+            "holdfast_journal_max_use": "50M",
+            "holdfast_worker_directories": [
+                {"path": "/data1/holdfast", "tier": "SSD", "capacity": "2GiB"},
+                {"path": "/data2/holdfast", "tier": "HDD", "capacity": "2GiB"},
+            ],
+            "holdfast_spark_home": f"{SPARK_PYTHON}/pyspark",
+            "holdfast_spark_conf_directory": "/etc/spark",
+            "holdfast_spark_replication": 2 if len(workers) > 1 else 1,
+            "holdfast_spark_fallback": "never",
+        }
+        self._inventory.write_text(json.dumps({"holdfast": {"children": groups, "vars": shared}}, indent=1))
+
+    def play(self, name: str, *words: str, good: bool = True) -> Played:
+        """Run a playbook on the control host; it has to end well, or badly if not `good`."""
+        program = shutil.which("ansible-playbook")
+        assert program, "ansible-playbook is not there: run this by tox -e ansible"
+        environ = {
+            "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
+            "ANSIBLE_HOME": str(self.directory / "ansible"),
+            "ANSIBLE_PIPELINING": "1",
+            "ANSIBLE_FORKS": "5",
+            "ANSIBLE_NOCOLOR": "1",
+        }
+        command = ["ip", "netns", "exec", self.world.network.name, program, "-i", str(self._inventory)]
+        command += [str(ANSIBLE / "playbooks" / f"{name}.yml"), *words]
+        done = subprocess.run(
+            command,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **environ},
+        )
+        with (self.directory / "playbooks.log").open("a", encoding="utf-8") as log:
+            log.write(f"$ {' '.join(command[4:])}\n{done.stdout}\n")
+        assert (done.returncode == 0) == good, f"{name}: exit {done.returncode}\n{done.stdout[-6000:]}"
+        recap = _RECAP.findall(done.stdout)
+        if good:
+            assert recap, done.stdout
+            assert all(unreachable == failed == "0" for _, _, _, unreachable, failed in recap), done.stdout
+        return Played({host: int(changed) for host, _, changed, _, _ in recap}, done.stdout)
+
+    def ask(self, host: Host, *words: str) -> dict[str, Any]:
+        """What a command of holdfast answers on a host, bad news included."""
+        masters = json.loads(self._inventory.read_text())["holdfast"]["children"]["masters"]["hosts"]
+        endpoints = ",".join(f"{each['ansible_host']}:7070" for each in masters.values())
+        said = host.inside("env", f"HOLDFAST_MASTERS={endpoints}", "holdfast", *words, "--json", check=False)
+        found = json.loads(said[said.index("{") : said.rindex("}") + 1])
+        assert isinstance(found, dict)
+        return found
+
+
+def wheels(directory: Path) -> Path:
+    """A directory with the wheel of this tree and of all that it needs, for the Python of the hosts."""
+    wheelhouse = directory / "wheelhouse"
+    wheelhouse.mkdir(parents=True, exist_ok=True)
+    for old in wheelhouse.glob("holdfast-*.whl"):
+        old.unlink()
+    package = os.environ.get("TOX_PACKAGE") or str(ROOT)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        f"--find-links={wheelhouse}",
+        f"--wheel-dir={wheelhouse}",
+        package,
+    )
+    return wheelhouse
+
+
+def spark_binds() -> list[str]:
+    """The Spark of this environment, for a host: a package that is both Spark's home and PySpark."""
+    import py4j
+    import pyspark
+
+    return [f"{Path(str(found.__file__)).parent}:{SPARK_PYTHON}/{found.__name__}" for found in (pyspark, py4j)]

@@ -1,0 +1,262 @@
+"""The playbooks against real systemd hosts: from nothing to a cluster, a job that goes on through it all, and back to
+nothing.
+
+Long, and for `tox -e ansible`: it needs root, mmdebstrap and some minutes. `-k one_host` is the form for small
+machines.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ansible.fleet import SPARK_PYTHON, Fleet, spark_binds, wheels
+from tests.ansible.hosts import Host, World
+from tests.support.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(3000),
+    pytest.mark.skipif(os.geteuid() != 0, reason="makes namespaces, for which it needs root"),
+    pytest.mark.skipif(not shutil.which("mmdebstrap"), reason="needs mmdebstrap: apt-get install mmdebstrap"),
+]
+MASTERS = ("m1", "m2", "m3")
+WORKERS = {"w1": "r1", "w2": "r2"}
+ROUND_SECONDS_MAX = 120.0
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the Debian root and the wheels are; they outlive the run where HOLDFAST_TEST_HOSTS says where."""
+    given = os.environ.get("HOLDFAST_TEST_HOSTS")
+    return Path(given) if given else tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture
+def world(tmp_path: Path, kept: Path) -> Iterator[World]:
+    """Hosts of one test; how the playbooks and the servers went is left below tmp_path."""
+    with World(tmp_path / "hosts", kept) as made:
+        yield made
+        for name, host in made.hosts.items():
+            journal = host.inside("journalctl", "--no-pager", "-o", "short-precise", "-u", "holdfast-*", check=False)
+            (tmp_path / f"{name}.log").write_text(journal)
+
+
+class Job:
+    """The PySpark job on its host."""
+
+    def __init__(self, host: Host, directory: Path) -> None:
+        self._host, self._log = host, directory
+        host.inside("mkdir", "-p", "/var/tmp/job")
+        script = Path(__file__).with_name("job.py").read_text("utf-8")
+        host.inside("python3", "-c", f"import pathlib; pathlib.Path('/var/tmp/job/job.py').write_text({script!r})")
+        environ = (f"PYTHONPATH={SPARK_PYTHON}", "SPARK_CONF_DIR=/etc/spark", "PYSPARK_PYTHON=/usr/bin/python3")
+        words = ("env", *environ, "python3", "/var/tmp/job/job.py", "/var/tmp/job")
+        self._process: subprocess.Popen[bytes] = host.start("job", directory, *words)
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """The rounds that ended, each with the right answer."""
+        said = self._host.inside("cat", "/var/tmp/job/rounds", check=False)
+        return [json.loads(line) for line in said.splitlines() if line.startswith("{") and line.endswith("}")]
+
+    def goes_on(self, rounds: int = 2) -> None:
+        """Wait for more rounds: it does not stand still."""
+        before = len(self.rounds())
+
+        def more() -> bool:
+            assert self._process.poll() is None, f"the job ended: {(self._log / 'job.log').read_text()[-3000:]}"
+            return len(self.rounds()) >= before + rounds
+
+        wait_until(more, f"{rounds} more rounds of the job", ROUND_SECONDS_MAX)
+
+    def stop(self) -> list[dict[str, Any]]:
+        """End it in order; every round was right."""
+        self._host.inside("touch", "/var/tmp/job/stop")
+        assert self._process.wait(ROUND_SECONDS_MAX) == 0, (self._log / "job.log").read_text()[-3000:]
+        return self.rounds()
+
+
+def pids(fleet: Fleet) -> dict[str, str]:
+    """The process of each host's server."""
+    units = {name: f"holdfast-{'master' if name in MASTERS else 'worker'}" for name in fleet.world.hosts}
+    return {
+        name: fleet.world.hosts[name].inside("systemctl", "show", "-P", "MainPID", unit).strip()
+        for name, unit in units.items()
+    }
+
+
+def leader(fleet: Fleet) -> str:
+    """The host of the master that leads, which all masters agree on."""
+    asked = fleet.world.hosts["w1"]
+    told = wait_until(lambda: fleet.ask(asked, "status").get("leader"), "a leader")
+    return next(name for name, host in fleet.world.hosts.items() if told == f"{host.address}:7070")
+
+
+def well(fleet: Fleet) -> None:
+    """Wait until the cluster calls itself healthy."""
+    wait_until(lambda: fleet.ask(fleet.world.hosts["w1"], "status")["healthy"], "a healthy cluster", 90)
+
+
+def test_five_hosts(world: World, tmp_path: Path, kept: Path) -> None:
+    """Three masters and two workers are installed, serve a job, are upgraded, killed and replaced under it, which
+    goes on and has every answer right; they are backed up, restored, taken away, and removed. What is so already
+    changes nothing."""
+    for name in (*MASTERS, "w1"):
+        world.add(name)
+    world.add("w2", spark_binds())
+    fleet = Fleet(world, tmp_path, wheels(kept))
+    fleet.declare(MASTERS, WORKERS, ["w2"])
+
+    installs(fleet)
+    job = Job(world.hosts["w2"], tmp_path)
+    job.goes_on(2)
+    assert fleet.ask(world.hosts["w2"], "shuffles")["total"] > 0
+    upgrades(fleet, job)
+    survives_kills(fleet, job)
+    replaces_a_master(fleet, job)
+    rounds = job.stop()
+    print(f"{len(rounds)} rounds, the longest took {max(each['seconds'] for each in rounds)} s")
+    goes_back(fleet)
+    workers_come_and_go(fleet)
+    removes(fleet)
+
+
+def test_one_host(world: World, tmp_path: Path, kept: Path) -> None:
+    """The same in small: one master, one worker and Spark on one host, a job, an upgrade under it, and removal."""
+    world.add("w1", spark_binds())
+    fleet = Fleet(world, tmp_path, wheels(kept))
+    fleet.declare(["w1"], {"w1": "r1"}, ["w1"])
+    fleet.play("install")
+    again = fleet.play("install")
+    assert set(again.changed.values()) == {0}, again.text
+    job = Job(world.hosts["w1"], tmp_path)
+    job.goes_on(1)
+    fleet.play("upgrade", "-e", "holdfast_restart=true")
+    job.goes_on(1)
+    job.stop()
+    removes(fleet)
+
+
+def installs(fleet: Fleet) -> None:
+    """Nothing is done in check mode, all is done once, and nothing the second time."""
+    fleet.play("install", "--check")
+    assert "holdfast" not in fleet.world.hosts["m1"].inside("ls", "/opt", "/etc")
+    fleet.play("install")
+    well(fleet)
+    before = pids(fleet)
+    again = fleet.play("install")
+    assert set(again.changed.values()) == {0}, again.text
+    assert pids(fleet) == before
+    host = fleet.world.hosts["w1"]
+    modes = host.inside("stat", "-c", "%n %a %U", "/etc/holdfast/secret", "/data1/holdfast", "/var/lib/holdfast")
+    wanted = ["/etc/holdfast/secret 600 holdfast", "/data1/holdfast 700 holdfast", "/var/lib/holdfast 700 holdfast"]
+    assert modes.split("\n")[:3] == wanted
+    assert "serves, incarnation 1" in host.inside("systemctl", "status", "holdfast-worker")
+    hung = host.inside("systemctl", "show", "-P", "MainPID", "holdfast-worker").strip()
+    assert host.inside("systemctl", "show", "-P", "WatchdogUSec", "holdfast-worker").strip() == "1min"
+    assert hung != "0"
+
+
+def upgrades(fleet: Fleet, job: Job) -> None:
+    """A new release reaches every server, one after the other, and the job goes on; the leader came last and had handed
+    over. Nothing is left to do then."""
+    before, led = pids(fleet), leader(fleet)
+    done = fleet.play("upgrade", "-e", "holdfast_release=second")
+    after = pids(fleet)
+    assert all(before[name] != after[name] for name in before), (before, after)
+    for name in before:
+        exe = fleet.world.hosts[name].inside("cat", f"/proc/{after[name]}/cmdline")
+        assert "/opt/holdfast/releases/second/" in exe
+    restarted = [line.split("[")[1].split("]")[0] for line in _tasks(done.text, "Restart the master")]
+    assert restarted[-1] == led
+    assert len(restarted) == len(MASTERS)
+    assert leader(fleet) != led
+    job.goes_on()
+    again = fleet.play("upgrade", "-e", "holdfast_release=second")
+    assert set(again.changed.values()) == {0}, again.text
+    assert pids(fleet) == after
+
+
+def _tasks(text: str, name: str) -> list[str]:
+    """The lines `changed: [host]` of a task, in their order."""
+    found = []
+    for block in text.split("\nTASK [")[1:]:
+        if block.partition("]")[0].endswith(name):
+            found += [line for line in block.splitlines() if line.startswith("changed:")]
+    return found
+
+
+def survives_kills(fleet: Fleet, job: Job) -> None:
+    """The host of the leader, then one of a worker is gone without a word; each comes back by itself when its machine
+    does."""
+    for name in (leader(fleet), "w1"):
+        host = fleet.world.hosts[name]
+        host.kill()
+        job.goes_on(1)
+        host.boot()
+        well(fleet)
+    job.goes_on()
+
+
+def replaces_a_master(fleet: Fleet, job: Job) -> None:
+    """A machine of the same name and address with nothing on it takes the place of a master; the job does not
+    notice."""
+    lost = fleet.world.hosts["m2"]
+    lost.kill()
+    lost.wipe()
+    job.goes_on(1)
+    lost.boot()
+    fleet.play("replace_master", "-e", "holdfast_replace=m9", good=False)
+    fleet.play("replace_master", "-e", "holdfast_replace=m2", "-e", "holdfast_release=second")
+    well(fleet)
+    job.goes_on(1)
+    again = fleet.play("install", "-e", "holdfast_release=second")
+    assert set(again.changed.values()) == {0}, again.text
+
+
+def goes_back(fleet: Fleet) -> None:
+    """A backup of the leader is on the control host; with it all masters go back, and workers find them again."""
+    backups = fleet.directory / "backups"
+    release = ("-e", "holdfast_release=second")
+    fleet.play("backup", "-e", f"holdfast_backups={backups}", *release)
+    (made,) = backups.iterdir()
+    assert made.stat().st_mode & 0o777 == 0o600
+    back = ("-e", f"holdfast_backup={made}", *release)
+    fleet.play("restore", "-e", "holdfast_sure=other", *back, good=False)
+    well(fleet)
+    fleet.play("restore", "-e", "holdfast_sure=trial", *back)
+    well(fleet)
+    hashes = {
+        (each["applied_index"], each["state_hash"]) for each in fleet.ask(fleet.world.hosts["w1"], "status")["masters"]
+    }
+    assert len({index for index, _ in hashes}) == len(hashes)
+
+
+def workers_come_and_go(fleet: Fleet) -> None:
+    """A worker that nobody needs is taken away; set up again it takes data."""
+    release = ("-e", "holdfast_release=second")
+    fleet.play("remove_worker", good=False)
+    fleet.play("remove_worker", "--limit", "w1", *release)
+    assert "inactive" in fleet.world.hosts["w1"].inside("systemctl", "is-active", "holdfast-worker", check=False)
+    fleet.play("add_worker", "--limit", "w1", *release)
+    listed = fleet.ask(fleet.world.hosts["w1"], "workers")["workers"]
+    assert {each["name"]: each["state"] for each in listed} == {"w1": "alive", "w2": "alive"}
+
+
+def removes(fleet: Fleet) -> None:
+    """Without the cluster's id nothing happens, with it the servers go and the data stays; it goes with a second
+    word."""
+    fleet.play("uninstall", "-e", "holdfast_sure=no", "-e", "holdfast_sure_of_data=no", good=False)
+    well(fleet)
+    fleet.play("uninstall", "-e", "holdfast_sure=trial", "-e", "holdfast_sure_of_data=no")
+    host = fleet.world.hosts["w1"]
+    assert "identity" in host.inside("ls", "/data1/holdfast")
+    assert "No such file" in host.inside("ls", "/opt/holdfast", check=False)
+    fleet.play("uninstall", "-e", "holdfast_sure=trial", "-e", "holdfast_sure_of_data=delete data")
+    assert "No such file" in host.inside("ls", "/data1/holdfast", check=False)
+    assert host.inside("pgrep", "-f", "holdfast", check=False).strip() == ""

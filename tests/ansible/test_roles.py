@@ -1,0 +1,181 @@
+"""What Ansible would write and do, looked at without it: configurations that servers take, units that systemd takes,
+and playbooks that name what there is."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common import config
+from holdfast.common.config import Config
+from tests.ansible.render import ANSIBLE, ROLES, Inventory, inventory, load
+from tests.dev_tree import ROOT
+
+PLAYBOOKS = sorted((ANSIBLE / "playbooks").glob("*.yml"))
+TASKS = sorted(ROLES.glob("*/tasks/*.yml"))
+#: Given by people on the command line, as the head of each playbook says.
+ASKED = {"holdfast_restart", "holdfast_at_once", "holdfast_replace", "holdfast_backups", "holdfast_backup"}
+
+
+@pytest.fixture(scope="module")
+def example() -> Inventory:
+    return inventory()
+
+
+def written(example: Inventory, host: str, role: str, **extra: Any) -> tuple[Config, str]:
+    """The configuration and the unit that a host gets."""
+    (task,) = (each for each in load(ROLES / f"holdfast_{role}" / "tasks" / "main.yml") if "vars" in each)
+    variables = example.host(host, "holdfast", f"holdfast_{role}", **task["vars"], holdfast_toml_role=role, **extra)
+    text = variables.filled(ROLES / "holdfast" / "templates" / "config.toml.j2")
+    return config.parse(text, source=f"{host}: {role}.toml"), variables.filled(
+        ROLES / "holdfast" / "templates" / "server.service.j2"
+    )
+
+
+def every_task(found: Any) -> Iterator[dict[str, Any]]:
+    """All tasks of a file, those in blocks and plays too."""
+    for each in found or []:
+        for key in ("tasks", "block", "pre_tasks"):
+            yield from every_task(each.get(key))
+        if "hosts" not in each:
+            yield each
+
+
+def test_masters_take_their_configuration(example: Inventory) -> None:
+    """Each is who the inventory says, all have the same three peers, the secret is a file, nothing listens
+    everywhere."""
+    seen = []
+    for number, host in enumerate(example.groups["masters"], 1):
+        made, _ = written(example, host, "master")
+        own = config.require_master(made)
+        assert own.name == f"m{number}"
+        assert (made.cluster.id, made.cluster.secret_file) == ("prod", "/etc/holdfast/secret")
+        assert made.master.bind == host
+        assert made.log.format == "json"
+        assert made.quota.application_bytes == 2 << 40
+        seen.append(made.master.peers)
+    assert seen[0] == seen[1] == seen[2]
+    assert [str(each.http) for each in seen[0]] == [f"m{number}.example.org:7070" for number in (1, 2, 3)]
+
+
+def test_workers_take_their_configuration(example: Inventory) -> None:
+    """Each has the rack of its group, the directories of its own or its group, and knows all masters."""
+    assert len(example.groups["workers"]) == 6
+    for host in example.groups["workers"]:
+        made, unit = written(example, host, "worker")
+        config.require_worker(made)
+        number = int(host[1])
+        assert (made.worker.name, made.worker.rack, made.worker.host) == (f"w{number}", f"r{(number + 1) // 2}", host)
+        assert len(made.worker.directories) == (3 if number == 6 else 2)
+        assert [str(each) for each in made.worker.masters] == [f"m{each}.example.org:7070" for each in (1, 2, 3)]
+        assert made.worker.memory == 1 << 30
+        for directory in made.worker.directories:
+            assert f"ReadWritePaths=-{directory.path}\n" in unit
+        (stop,) = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
+        assert int(stop) > made.worker.drain_timeout.seconds
+
+
+def test_settings_win_over_what_roles_say(example: Inventory) -> None:
+    """What the inventory says of a section is in the file, the rest of the section stays; text is escaped."""
+    settings = {"worker": {"drain_timeout": "5m"}, "dfs": {"url": "/mnt/shuffle"}, "cluster": {"id": 'a"b\\c'}}
+    made, unit = written(example, "w1.example.org", "worker", holdfast_worker_settings=settings)
+    assert made.worker.drain_timeout.seconds == 300
+    assert made.worker.name == "w1"
+    assert made.cluster.id == 'a"b\\c'
+    assert "ReadWritePaths=-/mnt/shuffle\n" in unit
+
+
+def test_one_master_is_a_cluster(tmp_path: Path) -> None:
+    """A trial on one host, with addresses for names: one peer, and a worker that knows it."""
+    (tmp_path / "hosts.yml").write_text(
+        "all:\n  children:\n    masters:\n      hosts: {one: {ansible_host: 192.0.2.1}}\n"
+        "    workers:\n      hosts: {one: {ansible_host: 192.0.2.1}}\n"
+    )
+    trial = inventory(tmp_path)
+    made, _ = written(trial, "one", "master")
+    assert config.require_master(made).http == "192.0.2.1:7070"
+    worker, _ = written(trial, "one", "worker")
+    config.require_worker(worker)
+    assert (worker.worker.name, worker.worker.address) == ("one", "192.0.2.1")
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
+@pytest.mark.parametrize(("host", "role"), [("m1.example.org", "master"), ("w6.example.org", "worker")])
+def test_systemd_takes_the_units(example: Inventory, host: str, role: str, tmp_path: Path) -> None:
+    """`systemd-analyze verify` finds nothing unknown or wrong in what is ours."""
+    program = tmp_path / "releases" / "0.1.0" / "bin" / "holdfast"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    _, text = written(example, host, role, holdfast_home=str(tmp_path))
+    unit = tmp_path / f"holdfast-{role}.service"
+    unit.write_text(text)
+    command = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert unit.name not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("path", [*PLAYBOOKS, *TASKS], ids=lambda path: str(path.relative_to(ANSIBLE)))
+def test_playbooks_name_what_there_is(path: Path) -> None:
+    """Every play and task says what it does; roles, task files and templates that are named exist."""
+    role = path.parent.parent.name
+    for task in every_task(load(path)):
+        assert task.get("name"), task
+        if "import_playbook" in task:
+            assert (path.parent / task["import_playbook"]).exists()
+        for key, words in task.items():
+            module = key.rpartition(".")[2]
+            if module == "include_role":
+                assert (ROLES / words["name"] / "tasks" / f"{words.get('tasks_from', 'main')}.yml").exists(), words
+            elif module == "include_tasks":
+                assert (path.parent / words).exists(), words
+            elif module == "template":
+                assert (ROLES / role / "templates" / words["src"]).exists(), words
+            else:
+                assert key in KEYWORDS or key.startswith("ansible.builtin."), key
+
+
+#: What a task has beside its module.
+KEYWORDS = frozenset(
+    (
+        *("name", "when", "loop", "loop_control", "register", "vars", "changed_when", "failed_when", "check_mode"),
+        *("block", "become", "become_user", "notify", "retries", "delay", "until", "environment", "delegate_to"),
+        *("run_once", "no_log", "import_playbook"),
+    )
+)
+
+
+def test_variables_are_known() -> None:
+    """Every variable that roles and playbooks read is a default, set on the way, or asked for by a playbook's head."""
+    known: set[str] = set(ASKED)
+    used: dict[str, Path] = {}
+    for path in (*PLAYBOOKS, *TASKS, *ROLES.glob("*/defaults/*.yml"), *ROLES.glob("*/templates/*")):
+        text = path.read_text("utf-8")
+        known |= set(re.findall(r"^\s*(?:- )?(holdfast_\w+):(?:\s|$)", text, re.MULTILINE))
+        known |= set(re.findall(r"(?:register|loop_var|- name|groups): (holdfast_\w+)\s*$", text, re.MULTILINE))
+        code = re.sub(r"#.*", "", text)
+        for name in re.findall(r"\bholdfast_\w+", code):
+            used.setdefault(name, path)
+    roles = {path.name for path in ROLES.iterdir()}
+    unknown = {name: str(path) for name, path in used.items() if name not in known | roles}
+    assert not unknown
+
+
+def test_secrets_are_nobody_elses() -> None:
+    """What brings a secret shows none of it, and leaves it 0600."""
+    tasks = list(every_task(load(ROLES / "holdfast" / "tasks" / "secrets.yml")))
+    copies = [task for task in tasks if "ansible.builtin.copy" in task]
+    assert len(copies) == 4
+    for task in copies:
+        assert task["no_log"] is True
+        assert task["ansible.builtin.copy"]["mode"] == "0600"
+
+
+def test_the_docs_name_playbooks_that_there_are() -> None:
+    """Each playbook is in docs/operations.md, and none that is not there."""
+    text = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    assert set(re.findall(r"playbooks/(\w+)\.yml", text)) == {path.stem for path in PLAYBOOKS}
