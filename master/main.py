@@ -44,6 +44,7 @@ from holdfast.master.service.locations import Locations
 from holdfast.master.service.masters import Masters
 from holdfast.master.service.metrics import Metrics
 from holdfast.master.service.moving import Mover
+from holdfast.master.service.readings import Readings
 from holdfast.master.service.registry import Registry
 from holdfast.master.service.reviving import Reviver
 from holdfast.master.service.sealing import Sealing
@@ -159,7 +160,7 @@ class Server:
         self._mover = Mover(self._leader, fleet, locations, self._sealing)
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
         self._missing = DfsMissing(self._leader) if store is None else None
-        self._metrics = Metrics(self._gauges)
+        self._metrics = Metrics(self._gauges, Readings(self._leader))
         admin = Admin(
             self._leader,
             self._masters,

@@ -27,6 +27,8 @@ COMMANDS = {
     "worker": ("servers", "Run one worker."),
     "status": ("look", "Tell how the cluster is: masters, leader, workers, problems."),
     "workers": ("look", "List the workers and their directories."),
+    "top": ("top", "Show workers and shuffles with their pace, live."),
+    "events": ("events", "Tell what happened lately."),
     "shuffles": ("look", "List the shuffles and what keeps them."),
     "doctor": ("doctor", "Say what is wrong on this host, and what to do."),
     "drain": ("draining", "Have workers take nothing new, and wait until they may go."),

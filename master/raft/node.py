@@ -9,12 +9,12 @@ Called by the master's service.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import random
 import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -32,6 +32,8 @@ from holdfast.master.raft.journal_store import LmdbStore
 from holdfast.master.raft.member import PREFIX, Applied, Member, MemberSettings, StateMachine
 from holdfast.master.raft.snapshot import FileSnapshots
 from holdfast.master.raft.transport import Transport
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 M = TypeVar("M", bound=StateMachine)
@@ -120,8 +122,7 @@ class Pacer:
 
 def die(error: BaseException) -> None:
     """Say what happened and end the process without any cleaning up."""
-    sys.stderr.write("holdfast master: fatal error in the Raft thread; the process ends\n")
-    traceback.print_exception(error, file=sys.stderr)
+    log.critical("fatal error in the Raft thread; the process ends", exc_info=error)
     sys.stderr.flush()
     os._exit(EXIT_FATAL)
 

@@ -1,4 +1,4 @@
-"""The masters' metrics for Prometheus; docs/control_plane.md lists them.
+"""The masters' metrics for Prometheus; docs/metrics.md lists them.
 
 Rules: no label takes values from clients: methods and statuses are fixed sets, so the number of series is bounded.
 Gauges are read when they are scraped. Called by handlers.py (counts) and http.py (the text).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -24,8 +24,8 @@ Gauges = Callable[[], Iterable[tuple[str, str, float]]]
 class Metrics:
     """One registry per master process."""
 
-    def __init__(self, gauges: Gauges) -> None:
-        """`gauges` yields (name, help, value) when metrics are scraped."""
+    def __init__(self, gauges: Gauges, readings: Collector | None = None) -> None:
+        """`gauges` yields (name, help, value) when metrics are scraped, `readings` whole families."""
         self._registry = CollectorRegistry(auto_describe=False)
         self._calls = Counter("holdfast_master_calls", "Calls answered", ["method", "status"], registry=self._registry)
         seconds = Histogram(
@@ -34,6 +34,9 @@ class Metrics:
         self._seconds = {name: seconds.labels(name) for name in METHODS}
         self._counts: dict[tuple[str, Status], Counter] = {}
         self._registry.register(_Gauges(gauges))
+        if readings is not None:
+            self._registry.register(readings)
+        ProcessCollector(registry=self._registry)
 
     def answered(self, method: str, status: Status, seconds: float) -> None:
         """Count one call."""

@@ -1,6 +1,7 @@
 """What operators see of real masters: the page on the leader and on followers, and the events of all of them."""
 
 import asyncio
+import json
 import re
 import secrets
 import urllib.error
@@ -8,9 +9,11 @@ import urllib.request
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from holdfast.client.cli.main import holdfast
 from holdfast.client.cluster import LocalCluster, Server
-from holdfast.common.errors import ProtocolError
+from holdfast.common.errors import ConfigError, ProtocolError
 from holdfast.common.ids import AttemptId
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -61,6 +64,52 @@ def test_the_leader_shows_all_of_it(worked: LocalCluster) -> None:
     assert re.search(r"Pushed [1-9][\d.]* MiB/s", found.text)
     assert EVIL in found.text
     assert "script" not in {name for name, _ in found.tags}
+
+
+def asked(cluster: LocalCluster, *words: str) -> tuple[int, str]:
+    """Exit status and output of a command of the command line."""
+    done = CliRunner().invoke(holdfast, [*words, "--masters", cluster.endpoints], standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return int(done.return_value), done.stdout
+
+
+def test_events_of_all_masters_are_told_together(worked: LocalCluster) -> None:
+    """`holdfast events`: each event of the log once, oldest first, those of one master by its name; levels and limits
+    are heeded, and JSON is one document."""
+    status, text = asked(worked, "events", "--limit", "3000", "--json")
+    found = json.loads(text)
+    texts = [each["text"] for each in found["events"] if each["raft_index"]]
+    assert (status, found["masters_silent"]) == (0, [])
+    assert len(texts) == len(set(texts)) > 10
+    times = [each["time_ms"] for each in found["events"]]
+    assert times == sorted(times)
+    assert {each["master"] for each in found["events"]} == {"", "m1", "m2", "m3"}
+    last = json.loads(asked(worked, "events", "--limit", "2", "--json")[1])["events"]
+    assert last == found["events"][-2:]
+    assert not json.loads(asked(worked, "events", "--least", "error", "--json")[1])["events"]
+    shown = asked(worked, "events", "--limit", "3000")[1]
+    assert "worker w08 registered for the first time" in shown
+    assert EVIL in shown.replace("\n", "")
+    with pytest.raises(ConfigError, match="choose one"):
+        asked(worked, "events", "--follow", "--json")
+
+
+def test_top_shows_the_busiest_first(worked: LocalCluster) -> None:
+    """`holdfast top --once`: sums, workers by their pace, shuffles with their state; as JSON the same."""
+    status, text = asked(worked, "top", "--json", "--rows", "5")
+    found = json.loads(text)
+    assert (status, found["workers_total"], found["lost"], found["healthy"]) == (0, 8, 0, True)
+    paces = [each["push_rate"] + each["fetch_rate"] for each in found["workers"]]
+    assert paces == sorted(paces, reverse=True)
+    assert min(paces) > 0
+    assert (len(found["workers"]), len(found["shuffles"])) == (5, 5)
+    assert {each["state"] for each in found["shuffles"]} == {"open"}, "what is open comes first"
+    assert found["push_rate"] > max(each["push_rate"] for each in found["workers"])
+    status, shown = asked(worked, "top", "--once")
+    assert status == 0
+    for told in ("8 workers", "MiB/s", "w01", "/hall-2/r7", "nightly-orders", "open", "committed", "unless renewed"):
+        assert told in shown, told
 
 
 def test_followers_show_themselves_and_link_to_the_leader(worked: LocalCluster) -> None:

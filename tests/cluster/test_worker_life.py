@@ -198,13 +198,13 @@ def test_sigterm_ends_the_worker_in_order(tmp_path: Path) -> None:
 
 
 def test_metrics_and_health_are_told(world: World) -> None:
-    """Every counter of /status is in /metrics by its documented name, and in docs/worker.md."""
+    """Every counter of /status is in /metrics by its documented name, and in docs/metrics.md."""
     text = urllib.request.urlopen(f"http://{world.worker.http}/metrics", timeout=10).read().decode()
     status = world.status()
-    documented = (Path(__file__).parents[2] / "docs" / "worker.md").read_text()
+    documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     for name in status["counters"]:
         assert f"holdfast_worker_{name}_total " in text
-        assert f"`{name}`" in documented
+        assert f"`holdfast_worker_{name}_total`" in documented
     assert f"holdfast_worker_memory_bytes {status['memory_bytes']:.1f}"[:28] in text
     health = urllib.request.urlopen(f"http://{world.worker.http}/healthz", timeout=10)
     assert (health.status, health.read()) == (200, b"ok")

@@ -157,3 +157,17 @@ def test_log_of_a_failed_test_is_shown_and_kept(processes, tmp_path):
     shown = processes.log("inner").read_text("utf-8")
     assert f"end of {kept}" in shown
     assert "last words" in shown
+
+
+def test_what_nobody_catches_is_a_json_line_too(processes):
+    """Of the main thread and of any other, and a warning: each is one object, the first two with their tracebacks."""
+    code = (
+        "import threading, warnings; from holdfast.common.net.log import set_up_logging;"
+        "set_up_logging('WARNING', 'json'); warnings.warn('old');"
+        "other = threading.Thread(target=lambda: 1 / 0); other.start(); other.join(); raise ValueError('end')"
+    )
+    assert processes.start("log", [sys.executable, "-c", code]).wait(30) == 1
+    entries = [json.loads(line) for line in processes.log("log").read_text("utf-8").splitlines()]
+    assert [each["level"] for each in entries] == ["WARNING", "CRITICAL", "CRITICAL"]
+    assert "ZeroDivisionError" in entries[1]["exception"]
+    assert "ValueError: end" in entries[2]["exception"]

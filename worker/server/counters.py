@@ -6,7 +6,10 @@ them in /metrics. docs/worker.md says what each means.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+
+from holdfast.common.errors import Status
 
 
 @dataclass(slots=True)
@@ -55,7 +58,32 @@ class Counters:
     leftovers_removed: int = 0
     #: answers of masters that were refused because the cluster was restored, or is another
     forgetting_refused: int = 0
+    #: of refusals and refused batches: how often for which reason; in /metrics alone
+    request_causes: dict[int, int] = field(default_factory=dict)
+    batch_causes: dict[int, int] = field(default_factory=dict)
+
+    def refused(self, status: int) -> None:
+        """Count a request that is answered with an error status."""
+        self.refusals += 1
+        status = status if status in _NAMES else int(Status.INTERNAL)
+        self.request_causes[status] = self.request_causes.get(status, 0) + 1
+
+    def batches_refused(self, statuses: Iterable[int]) -> None:
+        """Count batches whose status is not OK."""
+        for status in statuses:
+            self.push_batches_refused += 1
+            status = status if status in _NAMES else int(Status.INTERNAL)
+            self.batch_causes[status] = self.batch_causes.get(status, 0) + 1
+
+    def causes(self) -> Mapping[str, Mapping[str, int]]:
+        """By metric, how often for which status, by its name."""
+        told = {"requests_refused": self.request_causes, "batches_refused": self.batch_causes}
+        return {name: {_NAMES[status]: count for status, count in found.items()} for name, found in told.items()}
 
     def as_dict(self) -> dict[str, int]:
         """Every counter by name."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in _NUMBERS}
+
+
+_NUMBERS = tuple(each.name for each in fields(Counters) if not each.name.endswith("_causes"))
+_NAMES = {int(status): status.name for status in Status}

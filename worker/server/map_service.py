@@ -240,7 +240,7 @@ class MapService:
         self._act(self.files.step(Broke(file, error.status)))
 
     def _refuse(self, request: Request, error: HoldfastError) -> None:
-        self._counters.refusals += 1
+        self._counters.refused(error.status)
         request.connection.refuse(request.header, error)
 
     def _after(self, seconds: float, act: Callable[[], None]) -> None:

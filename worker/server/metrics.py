@@ -1,18 +1,18 @@
-"""A worker's numbers in the format of Prometheus; docs/worker.md lists the names. Called by http.py."""
+"""A worker's numbers in the format of Prometheus; docs/metrics.md lists the names. Called by http.py."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
+from holdfast.worker.server.meanings import CAUSES, COUNTERS, DIRECTORY, GAUGES
 from holdfast.worker.server.status import Status
 
 _PREFIX = "holdfast_worker_"
-_DIRECTORY_GAUGES = ("capacity_bytes", "used_bytes", "free_bytes", "healthy", "errors", "flush_us", "fetch_us")
 
 
 class Exposition(Collector):
@@ -24,6 +24,7 @@ class Exposition(Collector):
         self._status = status
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
+        ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
         """The whole exposition."""
@@ -31,13 +32,25 @@ class Exposition(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric (called by the registry)."""
-        for name, value in self._status.totals().items():
-            yield CounterMetricFamily(_PREFIX + name, f"See docs/worker.md, {name}.", value=value)
-        for name, value in self._status.gauges().items():
-            yield GaugeMetricFamily(_PREFIX + name, f"See docs/worker.md, {name}.", value=value)
-        directories = self._status.store.directories()
-        for name in _DIRECTORY_GAUGES:
-            family = GaugeMetricFamily(f"{_PREFIX}directory_{name}", f"See docs/worker.md, {name}.", labels=["path"])
+        status = self._status
+        build = GaugeMetricFamily(f"{_PREFIX}build_info", "1, with the version as a label", labels=["version"])
+        build.add_metric([status.place.version], 1)
+        yield build
+        yield GaugeMetricFamily(
+            f"{_PREFIX}faults_enabled", "1 while [faults] is on", value=bool(status.faults.active())
+        )
+        for name, value in status.totals().items():
+            yield CounterMetricFamily(_PREFIX + name, COUNTERS[name], value=value)
+        for name, value in status.gauges().items():
+            yield GaugeMetricFamily(_PREFIX + name, GAUGES[name], value=value)
+        for name, causes in status.counters.causes().items():
+            counted = CounterMetricFamily(_PREFIX + name, CAUSES[name], labels=["status"])
+            for cause, count in causes.items():
+                counted.add_metric([cause], count)
+            yield counted
+        directories = status.store.directories()
+        for name, meaning in DIRECTORY.items():
+            family = GaugeMetricFamily(f"{_PREFIX}directory_{name}", meaning, labels=["path"])
             for found in directories:
                 family.add_metric([str(found.path)], getattr(found, name))
             yield family

@@ -167,7 +167,7 @@ class PushService:
         if refusal is not None:
             body.release()
             self._grant(account.answered(connection.number, size, time.monotonic_ns()))
-            self._counters.refusals += 1
+            self._counters.refused(refusal.status)
             connection.refuse(header, refusal)
             return
         push = _Push(connection, header, account, size, body, self.reduce.decide(request))
@@ -353,7 +353,7 @@ class PushService:
         answer = PushAnswer(push.credits.window(number), statuses)
         push.connection.reply(push.header, answer.encode())
         self._counters.push_batches += len(decision.push.entries)
-        self._counters.push_batches_refused += len(statuses)
+        self._counters.batches_refused(status for _, status in statuses)
         if granted:
             self._grant(granted)
 

@@ -79,7 +79,7 @@ class SealService:
         try:
             epochs = await self._seal(request)
         except HoldfastError as error:
-            self._counters.refusals += 1
+            self._counters.refused(error.status)
             connection.refuse(header, error)
         else:
             connection.reply(header, SealAnswer(epochs).encode())

@@ -79,7 +79,7 @@ class StreamService:
             source = MapSource(header, iter(plan.pieces()))
             stream = self.streams.open(connection.number, request.credit_bytes)
         except HoldfastError as error:
-            self._counters.refusals += 1
+            self._counters.refused(error.status)
             connection.unhold()
             connection.refuse(header, error)
             return
@@ -101,7 +101,7 @@ class StreamService:
                 self._loop.call_later(pause, self._open_on, connection, header, opening)
                 return
         except HoldfastError as error:
-            self._counters.refusals += 1
+            self._counters.refused(error.status)
             connection.refuse(header, error)
         connection.unhold()
 
@@ -147,7 +147,7 @@ class StreamService:
         try:
             starts = self.streams.credit(connection.number, request.stream, request.credit_bytes)
         except HoldfastError as error:
-            self._counters.refusals += 1
+            self._counters.refused(error.status)
             connection.refuse(header, error)
             return
         if starts:
