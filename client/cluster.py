@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ class LocalCluster:
         missing = [worker for worker in self.workers if worker.running]
 
         def all_there() -> bool:
-            alive = self._alive_workers()
+            alive = self.alive_workers()
             if alive is None:
                 return False
             missing[:] = [worker for worker in missing if worker.name not in alive or not _registered(worker)]
@@ -98,7 +98,7 @@ class LocalCluster:
         except HoldfastError:
             return False
 
-    def _alive_workers(self) -> set[str] | None:
+    def alive_workers(self) -> set[str] | None:
         """Names of the workers that the leader does not call lost; None if no master leads."""
         for master in filter(lambda server: server.running, self.masters):
             try:
@@ -123,13 +123,18 @@ def local_cluster(
     workers: int = 2,
     dir: str | Path | None = None,  # noqa: A002 - the name is part of the settled public face
     settings: Sections | None = None,
+    *,
+    own: Mapping[str, Sections] | None = None,
+    around: Callable[[LocalCluster], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[LocalCluster]:
     """Start a cluster, yield it once its leader calls all workers alive, and end it.
 
     `dir` keeps state, configuration and logs (a cluster started there again continues with the same data); without it
     they live in a temporary directory that is removed. `settings` holds configuration sections that go into every
     server's file, values as in TOML: {"lease": {"worker": "3s", "heartbeat": "1s"}}; `{name}` in the path of a storage
-    directory is the name of the worker (w1, w2, …), so that each has its own. `workers` may be 0: masters alone.
+    directory is the name of the worker (w1, w2, …), so that each has its own. `own` holds sections for single servers,
+    by name, which win: {"w1": {"worker": {"rack": "r1"}}}. `around` is entered before the first server starts and left
+    when all have ended. `workers` may be 0: masters alone.
     Raises ConfigError for what cannot be and for a directory in use, StartError with the end of a log when a server
     does not start.
     """
@@ -140,19 +145,20 @@ def local_cluster(
     try:
         with _held(root):
             try:
-                cluster = _lay_out(root, masters, workers, settings or {}, launcher)
+                cluster = _lay_out(root, masters, workers, (settings or {}, own or {}), launcher)
             except OSError as error:
                 raise ConfigError(f"no cluster can be kept in {root}: {error}") from error
             servers = cluster.servers
-            try:
-                for server in servers:
-                    server.start(wait=False)
-                for server in servers:
-                    server.wait_ready()
-                cluster.wait_ready()
-                yield cluster
-            finally:
-                _end(servers)
+            with around(cluster):
+                try:
+                    for server in servers:
+                        server.start(wait=False)
+                    for server in servers:
+                        server.wait_ready()
+                    cluster.wait_ready()
+                    yield cluster
+                finally:
+                    _end(servers)
     finally:
         launcher.shutdown()
         if dir is None:
@@ -199,8 +205,16 @@ def _end(servers: list[Server]) -> None:
             list(pool.map(Server.end, group))
 
 
-def _lay_out(root: Path, masters: int, workers: int, settings: Sections, launcher: ThreadPoolExecutor) -> LocalCluster:
-    """Make directories, ports and configuration files; nothing is started."""
+def _lay_out(
+    root: Path,
+    masters: int,
+    workers: int,
+    asked: tuple[Sections, Mapping[str, Sections]],
+    launcher: ThreadPoolExecutor,
+) -> LocalCluster:
+    """Make directories, ports and configuration files; nothing is started. `asked`: settings of all, and of single
+    servers."""
+    settings, own = asked
     (root / "logs").mkdir(parents=True, exist_ok=True)
     shared = {"cluster": {"id": _identity(root), "secret_file": str(_secret(root))}}
     ports = iter(free_ports(masters * _MASTER_PORTS + workers * _WORKER_PORTS, _LOOPBACK))
@@ -211,10 +225,11 @@ def _lay_out(root: Path, masters: int, workers: int, settings: Sections, launche
     ]
     handles: dict[str, list[Server]] = {"master": [], "worker": []}
 
-    def add(role: str, section: dict[str, object], http: int, address: int) -> None:
+    def add(role: str, section: dict[str, object], http: int, address: int, *others: int) -> None:
         name = str(section["name"])
         file = root / f"{name}.toml"
-        file.write_text(_configuration(shared, {role: section}, _named(settings, name)), encoding="utf-8")
+        layers = (shared, {role: section}, _named(settings, name), own.get(name, {}))
+        file.write_text(_configuration(*layers), encoding="utf-8")
         handles[role].append(
             Server(
                 role=role,
@@ -224,14 +239,17 @@ def _lay_out(root: Path, masters: int, workers: int, settings: Sections, launche
                 config=file,
                 log=root / "logs" / f"{name}.log",
                 launcher=launcher,
+                ports=tuple({http, address, *others}),
             )
         )
 
-    for peer, (http, grpc, _) in zip(peers, master_ports, strict=True):
+    for peer, (http, grpc, raft) in zip(peers, master_ports, strict=True):
         section = {"name": peer["name"], "http_port": http, "grpc_port": grpc, "peers": peers}
-        add("master", {**section, "directory": str(root / peer["name"])}, http, http)
+        add("master", {**section, "directory": str(root / peer["name"])}, http, http, grpc, raft)
     if workers > 1:
         _check_directories(settings)
+    if strange := own.keys() - {peer["name"] for peer in peers} - {f"w{number}" for number in range(1, workers + 1)}:
+        raise ConfigError(f"own settings are for {', '.join(sorted(strange))}, and no server has that name")
     for number in range(1, workers + 1):
         data, http = next(ports), next(ports)
         directory = root / f"w{number}"

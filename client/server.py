@@ -38,6 +38,9 @@ class Server:
     and `log` are its files.
     """
 
+    #: whether the process is one of this machine, started from here
+    here = True
+
     def __init__(
         self,
         *,
@@ -48,14 +51,17 @@ class Server:
         config: Path,
         log: Path,
         launcher: ThreadPoolExecutor,
+        ports: tuple[int, ...] = (),
     ) -> None:
-        """`launcher` is the one thread that starts processes: they die with it, so it must outlive them."""
+        """`launcher` is the one thread that starts processes: they die with it, so it must outlive them. `ports`: all
+        on which it listens."""
         self.role = role
         self.name = name
         self.address = address
         self.http = http
         self.log = log
         self.config = config
+        self.ports = ports
         self._launcher = launcher
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0

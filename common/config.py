@@ -20,12 +20,12 @@ from typing import Literal
 from holdfast.common import settings
 from holdfast.common.dfs.urls import Kind, harmless, parse_url
 from holdfast.common.errors import ConfigError
+from holdfast.common.fault_settings import FaultsSection
 from holdfast.common.settings import (
     Address,
     Duration,
     Port,
     Ratio,
-    SignedDuration,
     Size,
     duration,
     required,
@@ -447,28 +447,6 @@ class PlacementSection:
             raise ConfigError(f'resolver_path means nothing to resolver = "{self.resolver}"; take it out')
         if self.resolver_argument and self.resolver in ("static", "table", "script"):
             raise ConfigError(f'resolver_argument means nothing to resolver = "{self.resolver}"; take it out')
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultsSection:
-    """Faults made on purpose, for drills. Shown in status."""
-
-    enabled: bool = setting(False, "Nothing below does anything unless this is true.")
-    disk_delay: Duration = duration("0", "Added to every write, sync and read.")
-    disk_rate: Size = size("0", "Bytes a second that a directory takes; 0 is no bound.")
-    disk_error_rate: Ratio = setting(Ratio(0.0), "Share of writes and syncs that fail.")
-    disk_error: Literal["EIO", "ENOSPC", "EROFS"] = setting(
-        "EIO", "How they fail; ENOSPC spares syncs, EROFS spares nothing that changes the disk."
-    )
-    disk_error_after: Size = size("0", "Bytes that are written before any fails; with ENOSPC what the disk holds.")
-    disk_error_count: int = setting(0, "Failures after which the disk is well again; 0: it stays as it is.")
-    clock_offset: SignedDuration = setting(SignedDuration(Duration(0)), "Added to the clock; may be negative.")
-
-    def __post_init__(self) -> None:
-        asked = self.disk_delay.ns or self.disk_rate or self.disk_error_rate or self.disk_error_after
-        asked = asked or self.disk_error_count or self.disk_error != "EIO" or self.clock_offset.ns
-        if asked and not self.enabled:
-            raise ConfigError("asks for faults, but enabled is false: set it to true, or take the faults out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from holdfast.common.config import Config
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import ConfigError
 from holdfast.common.ids import ShuffleKey
+from holdfast.common.net import detour
 from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.notify import Notifier
@@ -76,6 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         return _refuse(str(error))
     set_up_logging(config.log.level, config.log.format)
+    detour.take_configured(config.faults)
     raise_descriptor_limit()
     gc.set_threshold(*_COLLECT)
     try:

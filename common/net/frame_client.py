@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status, error_for
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.messages import DataFlag, Hello, HelloOk, StreamCredit, StreamData, StreamOpen, StreamOpened
+from holdfast.common.net import detour
 from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.frame_reader import Frame
 from holdfast.common.net.frames import Buffer, FrameConnection
@@ -101,7 +102,8 @@ class FrameClient(FrameConnection):
         client: Self | None = None
         try:
             async with asyncio.timeout(timeout_seconds):
-                _, client = await loop.create_connection(lambda: cls(pool, inflight_max), host, port)
+                place = detour.through(host, port)
+                _, client = await loop.create_connection(lambda: cls(pool, inflight_max), place, port)
                 reply = await client.request(FrameType.HELLO, hello.encode())
                 client.hello = HelloOk.decode(reply.meta)
         except TimeoutError:

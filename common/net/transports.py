@@ -25,6 +25,7 @@ from holdfast.common.errors import (
     error_for,
 )
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB
+from holdfast.common.net import detour
 from holdfast.common.net.methods import LEADER_KEY, LOWEST_KEY, STATUS_KEY
 
 _HEAD_BYTES_MAX = 16 * KIB
@@ -153,7 +154,9 @@ class HttpTransport:
         idle = self._idle
         try:
             _, connection = await loop.create_connection(
-                lambda: _Connection(address, idle.setdefault(address, [])), host.strip("[]"), int(port)
+                lambda: _Connection(address, idle.setdefault(address, [])),
+                detour.through(host.strip("[]"), int(port)),
+                int(port),
             )
         except (OSError, UnicodeError) as error:
             _fail(answered, _unreachable(address, error))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Protocol
 
+from holdfast.common.net import detour
 from holdfast.master.raft.codec import MAX_MESSAGE_BYTES
 from holdfast.master.raft.errors import TAKEN, PeerRefused, RaftError, SettingsRefused, WireError
 from holdfast.master.raft.handshake import (
@@ -258,7 +259,7 @@ class Transport:
 
     def _connect(self, peer: str) -> None:
         host, port = split_address(self._peers[peer])
-        place = self._names.find(host)
+        place = self._names.find(detour.through(host, port))
         if place is None:
             self._note(peer, f"the address of {host} is being looked up")
             return

@@ -197,9 +197,8 @@ class Admin:
 
     def _faults(self) -> list[str]:
         faults = self._leader.config.faults
-        if not faults.enabled:
-            return []
-        return [f"{name}={getattr(faults, name)}" for name in ("disk_delay", "clock_offset")]
+        slow = [f"disk_delay={faults.disk_delay}"] if faults.enabled and faults.disk_delay.ns else []
+        return [*slow, *faults.others()]
 
     def _worker(self, worker: Worker) -> pb.WorkerInfo:
         report = self._leader.reports.get(worker.id)

@@ -70,6 +70,7 @@ class Leader:
         self.node = node
         self.waiters = Waiters()
         self._offset_ns = config.faults.clock_offset.ns if config.faults.enabled else 0
+        self._began_ns = time.monotonic_ns()
         self.liveness = Liveness(
             Timing(config.lease.tick.ns, config.lease.worker.ns, config.lease.deletion_grace.ns),
         )
@@ -100,7 +101,8 @@ class Leader:
 
     def now_ms(self) -> int:
         """Milliseconds since 1970, as this master's clock says."""
-        return (time.time_ns() + self._offset_ns) // 1_000_000
+        jumped_ns = self.config.faults.jumped_ns(time.monotonic_ns() - self._began_ns)
+        return (time.time_ns() + self._offset_ns + jumped_ns) // 1_000_000
 
     def now_ns(self) -> int:
         """Monotonic nanoseconds."""

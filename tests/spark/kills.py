@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import tpch
-from holdfast.client.cli.drill import run_drill
 from holdfast.client.cli.drills import spark
+from holdfast.client.cli.drills.running import Ground, run_drill
 from holdfast.client.cli.drills.spark_queries import Query, Workload
 from holdfast.client.cli.output import show
 
@@ -55,7 +55,9 @@ def main() -> int:
     queries = workload(tpch.make(given.scale, given.tpch.absolute()), given.queries)
     drill = partial(spark.drill, killed=killed, copies=given.copies, every=given.every, workload=queries)
     name = f"spark --kill {killed} --copies {given.copies}, TPC-H"
-    report = run_drill(name, drill, given.count, given.seed, given.dir, spark.workers(killed, given.copies))
+    report = run_drill(
+        name, drill, given.count, given.seed, given.dir, Ground(workers=spark.workers(killed, given.copies))
+    )
     show(report.document(), False, report.draw)
     return 0 if report.good else 1
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cli.drill import run_drill
 from holdfast.client.cli.drills import spark
 from holdfast.client.cli.drills.report import Report
+from holdfast.client.cli.drills.running import Ground, run_drill
 from holdfast.client.cli.drills.spark import Killed
 from holdfast.client.cli.drills.spark_events import read
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(900)
 def drilled(killed: Killed, count: int, copies: int, every: float | None, directory: Path) -> Report:
     """Run a drill; nothing was broken."""
     drill = partial(spark.drill, killed=killed, copies=copies, every=every)
-    report = run_drill(f"spark {killed}", drill, count, 1, directory, spark.workers(killed, copies))
+    report = run_drill(f"spark {killed}", drill, count, 1, directory, Ground(workers=spark.workers(killed, copies)))
     report.limits.clear()
     assert report.done == count, report.failures
     assert not [failure for failure in report.failures if spark.STALL not in failure]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.common.config import FaultsSection
+from holdfast.common.fault_settings import FaultsSection
 from holdfast.worker.storage.disk import Disk
 
 
@@ -34,6 +34,8 @@ class Faults:
     error_count: int = 0
     _failed: int = 0
     _written: int = 0
+    #: faults of clock and network, for people
+    others: tuple[str, ...] = ()
     #: when a narrow disk has done all that it was given
     _free_at: float = 0.0
     _random: random.Random = field(default_factory=random.Random)
@@ -50,10 +52,14 @@ class Faults:
             getattr(errno, section.disk_error),
             int(section.disk_error_after),
             section.disk_error_count,
+            others=tuple(section.others()),
         )
 
     def active(self) -> list[str]:
         """What is switched on, for people."""
+        return [*self._of_disks(), *self.others]
+
+    def _of_disks(self) -> list[str]:
         told = []
         if self.delay_seconds:
             told.append(f"disk_delay={self.delay_seconds}s")
@@ -67,7 +73,7 @@ class Faults:
 
     def disk(self) -> Disk:
         """The door to the disk that fails and delays as asked."""
-        return FaultyDisk(self) if self.active() else Disk()
+        return FaultyDisk(self) if self._of_disks() else Disk()
 
     def wait_for(self, size: int) -> float:
         """Seconds until `size` bytes more have passed, behind all that came before them."""

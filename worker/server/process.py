@@ -22,6 +22,7 @@ from holdfast.common.config import Config, advertised
 from holdfast.common.errors import ConfigError, RetryError
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.limits import MIB
+from holdfast.common.net import detour
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import serve
 from holdfast.common.net.log import set_up_logging
@@ -56,6 +57,7 @@ STOCK_BYTES = 32 * MIB
 def run(config: Config, pending: Pending) -> None:
     """Open the directories, serve until told to stop. Raises ConfigError or OSError, also for a taken port."""
     set_up_logging(config.log.level, config.log.format)
+    detour.take_configured(config.faults)
     for sentence in doubts(pending.settings.directories):
         _log.warning(sentence)
     pending.disk = Faults.of(config.faults).disk()

@@ -36,7 +36,7 @@ _COMMAND_SECONDS_MAX = 120.0
 _CLIENTS = 3
 
 
-class _Commands:
+class Commands:
     """Clients that register one new shuffle after the other; knows when each accepted command was sent and answered."""
 
     def __init__(self, endpoints: str, rng: random.Random) -> None:
@@ -48,11 +48,13 @@ class _Commands:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
+        """Register the application and begin."""
         request = pb.RegisterApplicationRequest(instance=self.instance, name="drill", holder=self.instance)
         await self._clients[0].call("Shuffles/RegisterApplication", request, deadline_s=_COMMAND_SECONDS_MAX)
         self._tasks = [asyncio.create_task(self._run(client)) for client in self._clients]
 
     async def stop(self) -> None:
+        """End the clients."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -73,6 +75,7 @@ class _Commands:
         return await self._register(self._clients[0])
 
     def key(self, shuffle: int) -> pb.ShuffleKey:
+        """The key of a shuffle that `register` made."""
         return pb.ShuffleKey(instance=self.instance, shuffle=shuffle, generation=0)
 
     async def _run(self, client: ControlClient) -> None:
@@ -97,7 +100,7 @@ class _Commands:
 async def drill_kill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
     """Kill the leader `report.rounds` times. Raises DrillError when something does not happen in time."""
     report.limits[FAILOVER] = FAILOVER_SECONDS
-    commands = _Commands(cluster.endpoints, rng)
+    commands = Commands(cluster.endpoints, rng)
     await commands.start()
     try:
         for _ in range(report.rounds):
@@ -110,17 +113,17 @@ async def drill_kill(cluster: LocalCluster, report: Report, rng: random.Random, 
             report.check("a new leader accepts commands", True, "")
             await servers.start([old])
             with report.until("the killed master does not catch up"):
-                await _caught_up(cluster, old)
+                await caught_up(cluster, old)
             report.done += 1
             step(f"{seconds:.2f} s to the next accepted command")
     finally:
         await commands.stop()
-    await _agree(cluster, report)
+    await agree_all(cluster, report)
 
 
 async def drill_stop(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
     """Stop and continue the leader `report.rounds` times. Raises DrillError when something does not happen in time."""
-    commands = _Commands(cluster.endpoints, rng)
+    commands = Commands(cluster.endpoints, rng)
     await commands.start()
     try:
         for _ in range(report.rounds):
@@ -128,53 +131,55 @@ async def drill_stop(cluster: LocalCluster, report: Report, rng: random.Random, 
             await asyncio.sleep(rng.uniform(0.0, _RUN_SECONDS))
             await _stop_and_ask(old, report, rng, commands)
             with report.until("the stopped master does not catch up"):
-                await _caught_up(cluster, old)
+                await caught_up(cluster, old)
             report.done += 1
             step(f"{report.failed} stale answers")
     finally:
         await commands.stop()
-    await _agree(cluster, report)
+    await agree_all(cluster, report)
 
 
-async def _stop_and_ask(old: Server, report: Report, rng: random.Random, commands: _Commands) -> None:
+async def _stop_and_ask(old: Server, report: Report, rng: random.Random, commands: Commands) -> None:
     waiting = [DirectConnection(old.address, seconds=10.0) for _ in range(3)]
     for connection in waiting:  # opened while it still answers, so that questions can lie in its queue
         await asyncio.to_thread(connection.ask, "Shuffles/Discover", pb.DiscoverRequest(), pb.DiscoverReply)
     old.kill(signal.SIGSTOP)
     report.kills += 1
+    report.event(f"stopped {old.name}")
     moment = time.monotonic()
     try:
         with report.until("no command was accepted after the leader was stopped"):
             accepted = await commands.accepted_after(moment)
             report.time("from stop to the next accepted command", accepted - moment)
             new = await commands.register()
-        questions = [asyncio.create_task(_ask(connection, new, commands, report)) for connection in waiting]
+        questions = [asyncio.create_task(ask_for_new(connection, new, commands, report)) for connection in waiting]
         await asyncio.sleep(rng.uniform(0.0, 0.2))
     finally:
         old.kill(signal.SIGCONT)
+        report.event(f"continued {old.name}")
     with report.until("the stopped master does not answer after it was continued"):
         async with asyncio.timeout(20.0):
             await asyncio.gather(*questions)
             fresh = DirectConnection(old.address)
-            await _ask(fresh, new, commands, report)
+            await ask_for_new(fresh, new, commands, report)
     for connection in (*waiting, fresh):
         connection.close()
 
 
-async def _ask(connection: DirectConnection, new: int, commands: _Commands, report: Report) -> None:
+async def ask_for_new(connection: DirectConnection, new: int, commands: Commands, report: Report) -> None:
     """Ask one master for what it cannot know unless it follows the new leader; any answer must have it."""
     listing = pb.ListShufflesRequest(instance=commands.instance, limit=1_000_000)
     listed = await _answer(connection, "Admin/ListShuffles", listing, pb.ListShufflesReply, report)
     if listed is not None:
         seen = any(shuffle.key.shuffle == new for shuffle in listed.shuffles)
-        report.check("no stale answer", seen, "ListShuffles of the resumed leader lacks what was accepted meanwhile")
+        report.check("no stale answer", seen, "ListShuffles of the old leader lacks what was accepted meanwhile")
     check = pb.CheckShufflesRequest(worker=1, keys=[commands.key(new)])
     checked = await _answer(connection, "Registry/CheckShuffles", check, pb.CheckShufflesReply, report)
     if checked is not None:
         report.check(
             "no stale answer",
             not checked.dropped and not checked.unheard,
-            "CheckShuffles of the resumed leader would delete new data",
+            "CheckShuffles of the old leader would delete new data",
         )
     await _answer(
         connection, "Shuffles/GetManifest", pb.GetManifestRequest(key=commands.key(new)), pb.GetManifestReply, report
@@ -189,17 +194,17 @@ async def _answer(
     try:
         found = await asyncio.to_thread(connection.ask, method, request, reply)
     except RetryError as error:
-        report.counts[f"resumed leader: {error.status.name}"] += 1
+        report.counts[f"old leader: {error.status.name}"] += 1
         report.check("no stale answer", True, "")
     except HoldfastError as error:
-        report.check("no stale answer", error.status not in stale, f"{method} of the resumed leader says {error}")
+        report.check("no stale answer", error.status not in stale, f"{method} of the old leader says {error}")
     else:
-        report.counts["resumed leader: answered with the new state"] += 1
+        report.counts["old leader: answered with the new state"] += 1
         return found
     return None
 
 
-async def _caught_up(cluster: LocalCluster, master: Server) -> None:
+async def caught_up(cluster: LocalCluster, master: Server) -> None:
     """Wait until the master has applied what the leader had applied when asked. Raises TimeoutError."""
     async with asyncio.timeout(servers.AGREE_SECONDS_MAX):
         first = await servers.status(await servers.leader(cluster))
@@ -211,7 +216,8 @@ async def _caught_up(cluster: LocalCluster, master: Server) -> None:
             await asyncio.sleep(0.02)
 
 
-async def _agree(cluster: LocalCluster, report: Report) -> None:
+async def agree_all(cluster: LocalCluster, report: Report) -> None:
+    """Check that masters which have applied the same have the same state. Raises DrillError."""
     with report.until("the masters do not reach the same applied index"):
         replies = await servers.agree(cluster.masters)
     same = len({reply.state_hash for reply in replies}) == 1

@@ -46,12 +46,12 @@ Records = list[tuple[int, bytes]]
 Contents = Counter[tuple[int, int, bytes]]
 
 
-def records_of(seed: int, map_id: int) -> Records:
+def records_of(seed: int, map_id: int, count: int = RECORDS, sizes: tuple[int, ...] = _SIZES) -> Records:
     """What a map pushes: (partition, payload), each payload unlike any other."""
     rng = random.Random(f"{seed}/{map_id}")
     return [
-        (rng.randrange(PARTITIONS), map_id.to_bytes(4, "big") + index.to_bytes(4, "big") + bytes(rng.choice(_SIZES)))
-        for index in range(RECORDS)
+        (rng.randrange(PARTITIONS), map_id.to_bytes(4, "big") + index.to_bytes(4, "big") + bytes(rng.choice(sizes)))
+        for index in range(count)
     ]
 
 
@@ -116,7 +116,7 @@ class _Round:
             return
         worker = self._killed[0] if self._killed and self._only_one else self._rng.choice(self._workers)
         await asyncio.to_thread(worker.kill)
-        self._report.kills += 1
+        self._report.killed(worker.name)
         alone = all(each is worker for each in self._killed)
         self._killed.append(worker)
         if self._copies > 1 and alone and self._rng.random() < 0.5:

@@ -1,20 +1,23 @@
-"""What a drill found: counts of kills and checks, times, and every broken promise by name. Pure."""
+"""What a drill found: kills and when, counts of checks, times, and every broken promise by name."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.client.cli.output import in_seconds, percentile, table
+from holdfast.client.cli.output import escape, in_seconds, percentile, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 #: Broken promises that are kept word by word; all are counted.
 FAILURES_MAX = 20
+#: Moments that are kept; what comes later is counted, not told.
+EVENTS_MAX = 1_000
 
 
 class DrillError(Exception):
@@ -37,19 +40,40 @@ class Report:
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     failed: int = 0
+    #: what was looked at and not good, and how often
+    broken: Counter[str] = field(default_factory=Counter)
     #: seconds, by what was timed
     times: dict[str, list[float]] = field(default_factory=dict)
     #: largest p99 in seconds that is still good, by what was timed
     limits: dict[str, float] = field(default_factory=dict)
+    #: what it ran against
+    against: str = "an embedded cluster"
+    #: the command that does the same again
+    repeat: str = ""
+    #: (seconds since the beginning, what was done then)
+    events: list[tuple[float, str]] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    def event(self, what: str) -> None:
+        """Note what is done to the cluster at this moment."""
+        if len(self.events) < EVENTS_MAX:
+            self.events.append((time.monotonic() - self.began, what))
+
+    def killed(self, *names: str) -> None:
+        """Count and note kills."""
+        self.kills += len(names)
+        self.event(f"killed {', '.join(names)}")
 
     def check(self, what: str, good: bool, otherwise: str) -> None:
         """Count one check; `otherwise` says what is wrong if it is not good."""
         self.checks[what] += 1
         if not good:
             self.failed += 1
+            self.broken[what] += 1
+            place = f"round {self.done + 1}: " if self.done < self.rounds else ""
             if len(self.failures) < FAILURES_MAX:
-                place = f"round {self.done + 1}: " if self.done < self.rounds else ""
                 self.failures.append(place + otherwise)
+            self.event(f"broken: {place}{otherwise}")
 
     def time(self, what: str, seconds: float) -> None:
         """Add one span."""
@@ -90,13 +114,17 @@ class Report:
             "times_s": {what: summary(spans) for what, spans in self.times.items()},
             "limits_p99_s": self.limits,
             "failed": self.failed,
+            "broken": dict(self.broken),
             "failures": self.failures,
+            "against": self.against,
+            "repeat": self.repeat,
+            "events": [{"s": round(second, 3), "what": what} for second, what in self.events],
         }
 
     def draw(self, screen: Console) -> None:
         """The report for people."""
         head = f"drill {self.drill}: {self.done} of {self.rounds} rounds, {self.kills} kills, seed {self.seed}"
-        screen.print(f"{head}, {in_seconds(self.seconds)}")
+        screen.print(f"{head}, {in_seconds(self.seconds)}, against {self.against}", soft_wrap=True)
         screen.print(table(("checked", "#times"), sorted(self.checks.items())))
         if self.counts:
             screen.print(table(("happened", "#times"), sorted(self.counts.items())))
@@ -110,10 +138,12 @@ class Report:
                 )
             screen.print(table(("time", "#count", "#p50", "#p99", "#max", "wanted"), rows))
         for failure in self.failures:
-            screen.print(f"[bold red]broken[/] {failure}", soft_wrap=True)
+            screen.print(f"[bold red]broken[/] {escape(failure)}", soft_wrap=True)
         if self.failed > len(self.failures):
             screen.print(f"and {self.failed - len(self.failures)} more")
         screen.print("[bold green]good[/]: nothing was forgotten" if self.good else "[bold red]bad[/]")
+        if self.repeat and not self.good:
+            screen.print(f"again: {escape(self.repeat)}", soft_wrap=True)
 
 
 def summary(spans: list[float]) -> dict[str, float]:

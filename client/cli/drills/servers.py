@@ -21,11 +21,13 @@ _LOOK_SECONDS = 0.02
 
 
 async def kill(servers: Sequence[Server], report: Report) -> float:
-    """Kill -9 all of them at once; returns the moment (monotonic seconds) when the last signal was sent."""
+    """Kill -9 all of them at once; returns the moment (monotonic seconds) when the last signal was sent, or where
+    commands send them, when the first was about to be."""
     for server in servers:
-        os.kill(server.pid, signal.SIGKILL)
+        if server.here:
+            os.kill(server.pid, signal.SIGKILL)
     moment = time.monotonic()
-    report.kills += len(servers)
+    report.killed(*(server.name for server in servers))
     await asyncio.gather(*(asyncio.to_thread(server.kill) for server in servers))
     return moment
 

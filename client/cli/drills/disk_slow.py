@@ -166,7 +166,7 @@ async def drill(
 ) -> None:
     """Run the rounds; nothing in them is drawn."""
     worker = cluster.workers[0]
-    with Session(cluster.endpoints, app="drill slow-disk") as session:
+    with Session(cluster.endpoints, app="drill disk-slow") as session:
         for _ in range(report.rounds):
             taken = _Memory(worker.pid)
             watching = asyncio.create_task(taken.watch())

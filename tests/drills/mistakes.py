@@ -1,0 +1,170 @@
+"""Mistakes planted in real servers, by name: each takes away one safety, and a drill must find it.
+
+A function gets the role of the process that it is in, and patches what that process is going to run. None of this is in
+the product. Loaded by plant/sitecustomize.py in servers that a test starts.
+"""
+
+from __future__ import annotations
+
+import errno
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+
+def nobody_stands_for_election(role: str) -> None:
+    """A follower that has heard of a leader never stands: nobody takes over."""
+    if role != "master":
+        return
+    from holdfast.master.raft import library, member
+
+    def tick(self: Any) -> None:
+        if self.raft.role != library.LEADER and self.raft.leader_id is not None:
+            self.heard = True
+        if getattr(self, "heard", False) and self.raft.role == library.FOLLOWER:
+            self.raft.postpone_election()
+        original(self)
+
+    original = member.Member.tick
+    member.Member.tick = tick  # type: ignore[method-assign]
+
+
+def answers_without_proof(role: str) -> None:
+    """A master answers from memory, whether it leads or not."""
+    if role != "master":
+        return
+    from holdfast.master.service import leader
+
+    async def confirmed(self: Any, read: Any) -> Any:
+        return self.node.local(lambda machine: read(machine.state))
+
+    leader.Leader.confirmed = confirmed  # type: ignore[method-assign]
+    leader.Leader.require = lambda self: None  # type: ignore[method-assign]
+
+
+def acknowledged_before_the_journal(role: str) -> None:
+    """Votes and entries leave before they are on the disk; and they never get there."""
+    if role != "master":
+        return
+    from holdfast.master.raft.journal import Journal
+
+    Journal.sync = lambda self: None  # type: ignore[method-assign]
+
+
+def seal_answered_before_it_is_done(role: str) -> None:
+    """A worker answers a seal at once, and seals half a second later."""
+    if role != "worker":
+        return
+    from holdfast.common.messages import MapSealed
+    from holdfast.worker.server import map_service
+
+    def seal(self: Any, effect: Any) -> None:
+        request = effect.ticket
+        incarnation = self._standing.incarnation
+        request.connection.reply(request.header, MapSealed(totals=effect.totals, incarnation=incarnation).encode())
+        mute = replace(request, connection=_Mute())
+        self._loop.call_later(0.5, original, self, replace(effect, ticket=mute))
+
+    original = map_service.MapService._seal
+    map_service.MapService._seal = seal  # type: ignore[method-assign]
+
+
+class _Mute:
+    """A connection on which nothing is said."""
+
+    def reply(self, *_: Any) -> None:
+        """Say nothing."""
+
+    refuse = reply
+
+
+def acknowledged_before_the_write(role: str) -> None:
+    """A worker answers a push at once, and writes a moment later."""
+    if role != "worker":
+        return
+    from holdfast.worker.server.push_service import PushService
+
+    def write(self: Any, push: Any, rows: Any, body: Any) -> None:
+        kept = (memoryview(bytes(rows)), memoryview(bytes(body)))
+        self._loop.call_later(0.3, original, self, push, *kept)
+
+    original = PushService._write
+    PushService._write = write  # type: ignore[method-assign]
+
+
+def enospc_taken_for_success(role: str) -> None:
+    """A worker does not look how much room there is, and a write for which there is none is taken for done."""
+    if role != "worker":
+        return
+    from holdfast.worker.server.faults import FaultyDisk
+    from holdfast.worker.storage.disk import Disk
+
+    def forgiving(original: Any) -> Any:
+        def write(*given: Any) -> None:
+            try:
+                original(*given)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+
+        return write
+
+    FaultyDisk.write = forgiving(FaultyDisk.write)  # type: ignore[method-assign]
+    FaultyDisk.write_parts = forgiving(FaultyDisk.write_parts)  # type: ignore[method-assign]
+    FaultyDisk.free_bytes = Disk.free_bytes  # type: ignore[method-assign]
+
+
+def windows_without_a_bound(role: str) -> None:
+    """A worker grants every client all that it wants, and has memory for it."""
+    if role != "worker":
+        return
+    from holdfast.common.net.buffers import BufferPool
+    from holdfast.worker.core.credits import Credits
+
+    def more(self: Any) -> None:
+        self.budget_bytes, self.window_bytes_max, self.standing_bytes = 1 << 40, 1 << 30, None
+
+    def much(self: Any) -> None:
+        self.budget_bytes = 1 << 40
+
+    Credits.__post_init__ = more  # type: ignore[method-assign]
+    BufferPool.__post_init__ = much  # type: ignore[method-assign]
+
+
+def leases_by_the_clock_of_the_day(role: str) -> None:
+    """A leader judges silence by a clock that jumps, and gives nobody a full lease when it did."""
+    if role != "master":
+        return
+    from holdfast.master.core import liveness
+    from holdfast.master.service.leader import Leader
+
+    Leader.now_ns = lambda self: self.now_ms() * 1_000_000  # type: ignore[method-assign]
+    liveness._LATE_TICKS = 1 << 60
+
+
+def leases_end_at_once(role: str) -> None:
+    """A leader ends a lease as soon as its holder is silent for a moment."""
+    if role != "master":
+        return
+    from holdfast.master.core.liveness import Liveness
+
+    def judge(self: Any, now: int, leases: Any) -> Any:
+        short = {ref: replace(lease, lease_ms=300) for ref, lease in leases.items()}
+        return original(self, now, short)
+
+    original = Liveness._judge_leases
+    Liveness._judge_leases = judge  # type: ignore[method-assign]
+
+
+def nothing_left_after_a_start(role: str) -> None:
+    """A worker that starts again has lost its files."""
+    if role != "worker":
+        return
+    import sys
+
+    config = tomllib.loads(Path(sys.orig_argv[-1]).read_text("utf-8"))
+    for directory in config["worker"]["directories"]:
+        for path in (Path(directory["path"]) / "data").rglob("*.*"):
+            if path.is_file():
+                path.unlink()

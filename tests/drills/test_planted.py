@@ -1,0 +1,160 @@
+"""Every drill finds what it is for: with its safety taken away by a planted mistake, its verdict is bad.
+
+The mistakes are in real servers (mistakes.py), in the reader, or in the settings. Two of these run by default.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from holdfast.client import push_reader, reader
+from holdfast.client.cli.drills import (
+    bit_flip,
+    clock_skew,
+    disk_full,
+    disk_slow,
+    driver,
+    leader,
+    masters,
+    partition,
+    push,
+    rack,
+    rolling,
+    worker,
+)
+from holdfast.client.cli.drills.report import Report
+from holdfast.client.cli.drills.running import Drill, Ground, run_drill
+from holdfast.common import batch
+from holdfast.common.checksum import crc32c
+from holdfast.common.limits import MIB
+
+PLANT_PATH = Path(__file__).parent / "plant"
+LONG = pytest.mark.long
+
+
+def with_mistake(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Servers that start from now on make this mistake."""
+    import os
+
+    path = os.pathsep.join(filter(None, [str(PLANT_PATH), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.setenv("HOLDFAST_TEST_MISTAKE", name)
+
+
+def clock_ground() -> tuple[Drill, Ground]:
+    """The drill of clocks, with the clocks of one seed."""
+    return clock_skew.drill, clock_skew.ground(1)
+
+
+SLOW = 64 * MIB
+FAULTS = [
+    # The first two take seconds.
+    pytest.param("enospc_taken_for_success", lambda: (disk_full.drill, disk_full.GROUND), 1, "", id="disk-full"),
+    pytest.param(
+        "acknowledged_before_the_write",
+        lambda: (partial(push.drill, copies=1), Ground(workers=push.WORKERS)),
+        4,
+        "",
+        id="push",
+        marks=LONG,
+    ),
+    pytest.param(
+        "leases_end_at_once",
+        lambda: (partial(driver.drill, files=False), driver.GROUND),
+        1,
+        "",
+        id="driver",
+        marks=LONG,
+    ),
+    pytest.param("leases_by_the_clock_of_the_day", clock_ground, 3, "no lease ends early", id="clock-skew", marks=LONG),
+    pytest.param("answers_without_proof", partition.ground, 1, "no stale answer", id="partition", marks=LONG),
+    pytest.param(
+        "answers_without_proof",
+        lambda: (leader.drill_stop, Ground()),
+        5,
+        "no stale answer",
+        id="leader --stop",
+        marks=LONG,
+    ),
+    pytest.param(
+        "nobody_stands_for_election", lambda: (leader.drill_kill, Ground()), 1, "nothing hangs", id="leader", marks=LONG
+    ),
+    pytest.param("acknowledged_before_the_journal", lambda: (masters.drill, Ground()), 2, "", id="masters", marks=LONG),
+    pytest.param(
+        "seal_answered_before_it_is_done",
+        lambda: (worker.drill, Ground()),
+        8,
+        "acknowledged seals read back equal",
+        id="worker",
+        marks=LONG,
+    ),
+    pytest.param(
+        "windows_without_a_bound",
+        lambda: (
+            partial(disk_slow.drill, clients=32, seconds=6.0, memory=SLOW),
+            Ground(settings=disk_slow.settings(SLOW)),
+        ),
+        1,
+        "memory inside the budget",
+        id="disk-slow",
+        marks=LONG,
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "make", "rounds", "broken"), FAULTS)
+def test_drill_finds_the_mistake_in_its_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str, make, rounds: int, broken: str
+) -> None:
+    """With a safety removed from the servers, the drill that is for it says which promise was broken."""
+    monkeypatch.setattr(leader, "_COMMAND_SECONDS_MAX", 8.0)
+    with_mistake(monkeypatch, mistake)
+    drill, ground = make()
+    judge(run_drill("planted", drill, rounds, 1, tmp_path, ground), broken)
+
+
+def test_drill_finds_a_reader_that_believes_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With checksums not looked at, flipped bytes are delivered, and the drill sees that."""
+    for module in (push_reader, reader):
+        monkeypatch.setattr(module, "parse_batches", unverified)
+    report = run_drill("planted", bit_flip.drill, 3, 1, tmp_path, bit_flip.GROUND)
+    judge(report, "a read is right, or refused as damaged")
+
+
+def unverified(data: memoryview, seed: int) -> Iterator[batch.Batch]:
+    """What parse_batches yields, whatever the checksums say."""
+    offset = 0
+    while offset < len(data):
+        size = batch.whole_batch_bytes(data, offset)
+        assert size is not None
+        mended = bytearray(data[offset : offset + size])
+        told = mended[batch._CRC_OFFSET : batch.HEADER_BYTES]
+        crc = crc32c(memoryview(mended)[batch.HEADER_BYTES :], crc32c(mended[: batch._CRC_OFFSET], seed))
+        mended[batch._CRC_OFFSET : batch.HEADER_BYTES] = batch._CRC.pack(crc)
+        (found,) = batch.parse_batches(memoryview(mended), seed)
+        yield found._replace(crc=batch._CRC.unpack(told)[0])
+        offset += size
+
+
+@LONG
+def test_drill_finds_copies_on_one_rack(tmp_path: Path) -> None:
+    """Where both copies may be on one rack, a rack that is killed takes data with it."""
+    ground = rack.GROUND.with_settings({"placement": {"policy": "random"}, "worker": {"return_grace": "2s"}})
+    judge(run_drill("planted", rack.drill, 2, 1, tmp_path, ground), "")
+
+
+@LONG
+def test_drill_finds_workers_that_end_at_once(tmp_path: Path) -> None:
+    """Where a worker does not wait until nothing is open there, it says so itself."""
+    ground = Ground(workers=rolling.workers(1), settings={"worker": {"drain_timeout": "0s"}})
+    drill = partial(rolling.drill, copies=1)
+    judge(run_drill("planted", drill, 1, 1, tmp_path, ground), "workers end when that is safe")
+
+
+def judge(report: Report, broken: str) -> None:
+    """The verdict is bad, since this was broken."""
+    assert not report.good
+    assert report.failures
+    assert not broken or broken in report.broken, report.failures
