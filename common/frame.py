@@ -95,7 +95,10 @@ def decode_header(data: bytes | bytearray | memoryview, offset: int = 0) -> Fram
     if magic != MAGIC:
         raise ProtocolError("not a Holdfast frame: is the other side speaking to the right port?")
     if version != VERSION:
-        raise ProtocolError(f"frame version {version}, this side speaks {VERSION}", status=Status.BAD_VERSION)
+        raise ProtocolError(
+            f"frame version {version}, this side speaks {VERSION}: run releases that go together (docs/upgrade.md)",
+            status=Status.BAD_VERSION,
+        )
     if flags & ~RESPONSE:
         raise ProtocolError(f"unknown frame flags {flags:#06x}")
     if meta_bytes > FRAME_META_BYTES_MAX or body_bytes > FRAME_BODY_BYTES_MAX:

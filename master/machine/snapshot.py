@@ -61,8 +61,14 @@ def state_hash(tables: Tables) -> bytes:
 def decode(chunks: Iterable[bytes]) -> Tables:
     """Return the tables of a snapshot, wherever it was cut into chunks. Raises SnapshotError."""
     source = _Source(chunks)
-    if source.take(len(_MAGIC)) != _MAGIC:
-        raise SnapshotError("this is no snapshot of this version of Holdfast's masters")
+    magic = source.take(len(_MAGIC))
+    if magic != _MAGIC and magic[:-1] == _MAGIC[:-1]:
+        raise SnapshotError(
+            f"this is a snapshot of version {magic[-1]}, and this master reads version {VERSION}: start the release "
+            "that wrote it (docs/upgrade.md)"
+        )
+    if magic != _MAGIC:
+        raise SnapshotError("this is no snapshot of Holdfast's masters")
     tables = Tables()
     count = 0
     while True:

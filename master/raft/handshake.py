@@ -156,7 +156,7 @@ class Acceptor:
             raise PeerRefused("not a hello of a Holdfast master")
         (version,) = _VERSION.unpack_from(frame, 1)
         if version != PROTOCOL_VERSION:
-            raise PeerRefused(f"protocol version {version}; this master speaks {PROTOCOL_VERSION}: run equal builds")
+            raise PeerRefused(f"protocol version {version}; this master speaks {PROTOCOL_VERSION}: see docs/upgrade.md")
         cluster_id, peer, wanted = self._ids(frame[start:])
         if cluster_id != self._me.cluster_id:
             raise PeerRefused(f"this master belongs to cluster {self._me.cluster_id!r}, not {cluster_id!r}")

@@ -147,6 +147,7 @@ class World:
             "/tmp/try/w1": str(cluster.directory / "w2"),
             "/opt/spark/conf/spark-defaults.conf": str(spark),
             "cluster.toml": str(directory / "cluster.toml"),
+            "…": cluster.endpoints,
             "INSTANCE": session.instance.hex(),
             "INSTANCE/SHUFFLE": f"{session.instance.hex()}/0",
             "INSTANCE/SHUFFLE[/GENERATION]": f"{session.instance.hex()}/0",

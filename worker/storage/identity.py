@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass
 
 from holdfast.common.checksum import crc32c
-from holdfast.common.errors import CorruptError
+from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import NAME_BYTES_MAX
 
@@ -56,13 +56,20 @@ class Identity:
 
     @classmethod
     def decode(cls, data: bytes) -> Identity:
+        """Undo encode. Raises CorruptError; ConfigError for a sound one of a later format: nothing in the directory may
+        be touched then, or what this release takes for damage would be lost."""
         body = _unseal(data, "the identity file")
         if len(body) < _IDENTITY.size:
             raise CorruptError("the identity file is cut")
         magic, version, cluster, name, worker_uid, directory_id = _IDENTITY.unpack_from(body)
         start = _IDENTITY.size
+        if magic == _IDENTITY_MAGIC and version > VERSION:
+            raise ConfigError(
+                f"the storage directory has format {version}, of a later release of Holdfast, and this one reads "
+                f"format {VERSION}: start the release that wrote it, or a later one (docs/upgrade.md)"
+            )
         if magic != _IDENTITY_MAGIC or version != VERSION or len(body) != start + cluster + name:
-            raise CorruptError(f"an identity file of version {version} is not known here")
+            raise CorruptError(f"an identity file of version {version}; this release reads version {VERSION}")
         return cls(
             cluster_id=body[start : start + cluster].decode(),
             worker_name=body[start + cluster :].decode(),

@@ -93,6 +93,8 @@ def _read_identity(examined: Examined) -> None:
                 examined.index_part = Part.DAMAGED
                 examined.notes.append(f"{examined.root}: the index is that of another directory")
             return
+        except ConfigError as error:
+            raise ConfigError(f"{examined.root}: {error}") from None
         except CorruptError as error:
             examined.identity_part = Part.DAMAGED
             examined.notes.append(f"{path}: {error}")

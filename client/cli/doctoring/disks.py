@@ -113,7 +113,7 @@ def _identity(path: str) -> tuple[str, str, str]:
         found = Identity.decode(Path(path, IDENTITY).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return "", "", ""
-    except (OSError, CorruptError) as error:
+    except (OSError, CorruptError, ConfigError) as error:
         return "", "", str(error)
     return found.cluster_id, found.worker_name, ""
 
