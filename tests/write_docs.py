@@ -5,8 +5,12 @@ Tests compare each page with what would be written, so a page that was forgotten
 
 from holdfast.common import config
 from tests.dev_tree import ROOT
+from tests.docs import api
 
-PAGES = {ROOT / "docs" / "configuration.md": config.documentation}
+PAGES = {
+    ROOT / "docs" / "configuration.md": config.documentation,
+    ROOT / "docs" / "api.md": api.documentation,
+}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,126 @@
+"""The text of docs/api.md: the face of the Python client, from its docstrings. Called by tests/write_docs.py."""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+MODULES = {
+    "holdfast.client": "Sessions, shuffles, clusters on this machine, errors.",
+    "holdfast.client.arrow": "Rows of committed shuffles as Arrow, without Spark. Needs the extra `arrow`.",
+    "holdfast.client.spark": "PySpark. `conf` is for the plug-in, the others need no jar. Needs the extra `spark`.",
+}
+#: Classes without a docstring of their constructor that people make all the same; others are made for them.
+_MADE_BY_USERS = ("FetchOptions",)
+_INTRODUCTION = """# Python API
+
+Made from the docstrings by `python -m tests.write_docs`; change them there. What is not here is not public, and may
+change with any release; [python.md](python.md) says how the parts go together.
+"""
+
+
+def documentation() -> str:
+    """The whole page."""
+    return _INTRODUCTION + "".join(f"{line}\n" for name, told in MODULES.items() for line in _module(name, told))
+
+
+def _module(name: str, told: str) -> Iterator[str]:
+    module = importlib.import_module(name)
+    yield from ("", f"## {name}", "", told)
+    found = {each: getattr(module, each) for each in sorted(module.__all__)}
+    errors = {each: value for each, value in found.items() if _is_error(value)}
+    for each, value in found.items():
+        if each not in errors:
+            yield from _class(each, value) if inspect.isclass(value) else _function(each, value, "###")
+    if errors:
+        yield from ("", "### Errors", "", "| Error | Is a | When |", "|---|---|---|")
+        for each, value in errors.items():
+            yield f"| `{each}` | `{value.__bases__[0].__name__}` | {' '.join((inspect.getdoc(value) or '').split())} |"
+
+
+def _is_error(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, Exception)
+
+
+def _class(name: str, value: type[Any]) -> Iterator[str]:
+    yield from ("", f"### {name}", "", *_text(value))
+    if issubclass(value, enum.Enum):
+        yield from ("", ", ".join(f"`{name}.{each.name}`" for each in value))
+        return
+    if "__init__" in vars(value) and (vars(value)["__init__"].__doc__ or name in _MADE_BY_USERS):
+        yield from _function(name, value.__init__, "####")
+    for each, member in sorted(vars(value).items()):
+        if each.startswith("_"):
+            continue
+        if isinstance(member, property):
+            yield from ("", f"#### {name}.{each}", "", *_text(member))
+        elif inspect.isfunction(member):
+            yield from _function(f"{name}.{each}", member, "####")
+    for base in value.__bases__:
+        for each, member in sorted(vars(base).items()):
+            if inspect.isfunction(member) and not each.startswith("_") and base.__module__.startswith("holdfast"):
+                yield from _function(f"{name}.{each}", member, "####")
+
+
+def _function(name: str, value: Any, level: str) -> Iterator[str]:
+    signature = inspect.signature(value)
+    parameters = [each for each in signature.parameters.values() if each.name != "self"]
+    shown = signature.replace(
+        parameters=[_shown(each) for each in parameters], return_annotation=_plain(signature.return_annotation)
+    )
+    text = [] if (inspect.getdoc(value) or "").startswith("Initialize self") else list(_text(value))
+    yield from ("", f"{level} {name}", "", "```text", f"{name}{_wrapped(shown)}", "```", "", *text)
+
+
+def _wrapped(signature: inspect.Signature) -> str:
+    text = str(signature)
+    if len(text) <= 100:
+        return text
+    inner = "".join(f"    {line},\n" for line in _parameters(signature))
+    back = "" if signature.return_annotation is inspect.Signature.empty else f" -> {signature.return_annotation!r}"
+    return f"(\n{inner}){back}"
+
+
+def _parameters(signature: inspect.Signature) -> Iterator[str]:
+    starred = False
+    for each in signature.parameters.values():
+        if each.kind is inspect.Parameter.KEYWORD_ONLY and not starred:
+            starred = True
+            yield "*"
+        starred = starred or each.kind is inspect.Parameter.VAR_POSITIONAL
+        yield str(each)
+
+
+class _Plain:
+    """A default value, or an annotation, as code writes it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _shown(parameter: inspect.Parameter) -> inspect.Parameter:
+    default = parameter.default
+    if isinstance(default, enum.Enum):
+        default = _Plain(f"{type(default).__name__}.{default.name}")
+    return parameter.replace(default=default, annotation=_plain(parameter.annotation))
+
+
+def _plain(annotation: Any) -> Any:
+    return _Plain(annotation) if isinstance(annotation, str) else annotation
+
+
+def _text(value: Any) -> Iterator[str]:
+    """The docstring; its lines "name: what it is" become a list."""
+    for line in (inspect.getdoc(value) or "").splitlines():
+        named = re.match(r"([a-z_]+(?:, [a-z_]+)*(?: and [a-z_]+)?): (.*)", line)
+        if named:
+            yield f"* `{named[1]}`: {named[2]}"
+        else:
+            yield f"  {line.strip()}" if line.startswith("    ") else line

@@ -1,0 +1,23 @@
+"""The public face of the Python client is documented; tests/unit/test_config.py compares docs/api.md with it."""
+
+import importlib
+import inspect
+
+import pytest
+
+from tests.docs.api import MODULES
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_everything_public_says_what_it_is(name: str):
+    """Every public name and every public method has a docstring, which the page shows."""
+    if name.endswith("spark"):
+        pytest.importorskip("pyspark")
+    module = importlib.import_module(name)
+    values = {each: getattr(module, each) for each in module.__all__}
+    for each, value in list(values.items()):
+        if inspect.isclass(value):
+            values |= {
+                f"{each}.{key}": one for key, one in vars(value).items() if inspect.isfunction(one) and key[0] != "_"
+            }
+    assert [each for each, value in values.items() if not inspect.getdoc(value)] == []
