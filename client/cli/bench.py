@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from holdfast.client.cli.benches.figures import Figure
     from holdfast.client.cluster import LocalCluster
 
-SECTIONS = ("latency", "rate", "placement", "small", "data", "restart", "idle", "failover")
+SECTIONS = ("latency", "rate", "placement", "small", "data", "restart", "idle", "failover", "page")
 
 _COLUMNS_MAX = 120
 
 #: Workers of a section's cluster, where it is not one.
-WORKERS = {"small": 2, "placement": 0}
+WORKERS = {"small": 2, "placement": 0, "page": 0}
 
 
 @click.command()
@@ -59,10 +59,10 @@ def draw(figures: list[Figure], screen: Console) -> None:
 
 
 def _measure(chosen: list[str], scratch: Path, partitions: int) -> list[Figure]:
-    from holdfast.client.cli.benches import machine, placement
+    from holdfast.client.cli.benches import machine, page, placement
     from holdfast.client.cluster import local_cluster
 
-    actions, settings = _actions(partitions), {"placement": placement.SETTINGS}
+    actions, settings = _actions(partitions), {"placement": placement.SETTINGS, "page": page.SETTINGS}
     with progress("bench", len(chosen) + 1) as step:
         figures = machine.calibrate(scratch)
         step("the machine")
@@ -75,7 +75,7 @@ def _measure(chosen: list[str], scratch: Path, partitions: int) -> list[Figure]:
 
 
 def _actions(partitions: int) -> dict[str, Callable[[LocalCluster], list[Figure]]]:
-    from holdfast.client.cli.benches import commands, data, placement, servers, small
+    from holdfast.client.cli.benches import commands, data, page, placement, servers, small
 
     return {
         "latency": commands.latency,
@@ -86,4 +86,5 @@ def _actions(partitions: int) -> dict[str, Callable[[LocalCluster], list[Figure]
         "restart": lambda cluster: servers.restart(cluster, partitions),
         "idle": servers.idle,
         "failover": commands.failover,
+        "page": page.page,
     }

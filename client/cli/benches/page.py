@@ -1,0 +1,144 @@
+"""The page of the leading master and its metrics, with 1,500 workers and 1,000 shuffles.
+
+The workers are only told of, by one client that sends their heartbeats; each has three directories. Measured is what a
+client sees from the request to the last byte, one page after the other while heartbeats and commands go on, and what
+commands beside them see, since a page must not hold up the masters. What a browser adds is seen with `tox -e page`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping
+
+import aiohttp
+
+from holdfast.client.bench_control import measure_control
+from holdfast.client.cli.benches.commands import longest_turn
+from holdfast.client.cli.benches.figures import Figure
+from holdfast.client.cli.output import percentile
+from holdfast.client.cluster import LocalCluster
+from holdfast.common.limits import GIB
+from holdfast.common.net.control import ControlClient
+from holdfast.common.proto import holdfast_pb2 as pb
+
+WORKERS = 1_500
+RACKS = 30
+APPLICATIONS = 20
+SHUFFLES = 50
+_AT_ONCE = 32
+_SECONDS = 8.0
+#: For the masters of this section: heartbeats come late, since one process sends them all.
+SETTINGS: Mapping[str, Mapping[str, object]] = {"lease": {"worker": "1h"}}
+_TIERS = (("MEMORY", "/dev/shm/holdfast"), ("SSD", "/data/nvme0"), ("HDD", "/data/disk1"))
+
+
+def page(cluster: LocalCluster) -> list[Figure]:
+    """Tell the masters of workers and shuffles, then load the page again and again."""
+    return asyncio.run(_measure(cluster))
+
+
+async def _measure(cluster: LocalCluster) -> list[Figure]:
+    async with ControlClient(cluster.endpoints) as client, aiohttp.ClientSession() as session:
+        beats = await _fill(client)
+        leader = await asyncio.to_thread(cluster.leader)
+        quiet = await measure_control(cluster.endpoints, clients=1, seconds=_SECONDS / 2)
+        beating = asyncio.ensure_future(_beat(client, beats))
+        loading = asyncio.ensure_future(_load(session, f"http://{leader.address}/", time.perf_counter() + _SECONDS))
+        beside = await measure_control(cluster.endpoints, clients=1, seconds=_SECONDS - 1)
+        times, size = await loading
+        scrapes, _ = await _load(session, f"http://{leader.address}/metrics", time.perf_counter() + 2.0)
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+    note = f"{WORKERS:,} workers in {RACKS} racks, {APPLICATIONS * SHUFFLES:,} shuffles, {len(times)} pages"
+    return [
+        Figure("page", "from the request to the last byte, median", percentile(times, 0.5), "s", 0.1, note=note),
+        Figure("page", "the same, p99", percentile(times, 0.99), "s", 0.1),
+        Figure("page", "its size", size, "B"),
+        Figure("page", "metrics, median", percentile(scrapes, 0.5), "s", 0.1),
+        Figure(
+            "page", "one command beside pages, p99", beside.p99_ms / 1000, "s", note=f"without: {quiet.p99_ms:.1f} ms"
+        ),
+        Figure("page", "longest turn of a Raft thread", longest_turn(cluster), "s", 0.05, note="disk included"),
+    ]
+
+
+async def _load(session: aiohttp.ClientSession, url: str, end: float) -> tuple[list[float], int]:
+    """Load a page again and again; return the seconds of each, and its size."""
+    times, size = [], 0
+    while (began := time.perf_counter()) < end:
+        async with session.get(url) as reply:
+            reply.raise_for_status()
+            size = len(await reply.read())
+        times.append(time.perf_counter() - began)
+        await asyncio.sleep(0.02)
+    return times, size
+
+
+async def _fill(client: ControlClient) -> list[pb.HeartbeatRequest]:
+    """Register everything; return a heartbeat of each worker."""
+    beats: list[pb.HeartbeatRequest] = []
+    for first in range(0, WORKERS, _AT_ONCE):
+        made = [_worker(number) for number in range(first, min(first + _AT_ONCE, WORKERS))]
+        replies = await asyncio.gather(*(client.call("Registry/RegisterWorker", each) for each in made))
+        beats += [
+            pb.HeartbeatRequest(worker=reply.worker, incarnation=1, directories=each.directories)
+            for each, reply in zip(made, replies, strict=True)
+        ]
+    for number in range(APPLICATIONS):
+        instance = secrets.token_bytes(16)
+        application = pb.RegisterApplicationRequest(instance=instance, name=f"application-{number}", holder=instance)
+        await client.call("Shuffles/RegisterApplication", application)
+        requests = [
+            pb.RegisterShuffleRequest(
+                key=pb.ShuffleKey(instance=instance, shuffle=shuffle),
+                kind=pb.PARTITION_KIND_REDUCE,
+                partitions=200,
+                maps=40,
+                copies=2,
+                ack=1,
+            )
+            for shuffle in range(SHUFFLES)
+        ]
+        for first in range(0, SHUFFLES, _AT_ONCE):
+            some = requests[first : first + _AT_ONCE]
+            await asyncio.gather(*(client.call("Shuffles/RegisterShuffle", each) for each in some))
+    return beats
+
+
+async def _beat(client: ControlClient, beats: list[pb.HeartbeatRequest]) -> None:
+    """Send heartbeats of all workers in turn, as fast as a quarter of a core may, until cancelled."""
+    while True:
+        for beat in beats:
+            beat.counters["push_bytes"] += 1 << 20
+            beat.counters["stream_bytes"] += 1 << 20
+            began = time.perf_counter()
+            await client.call("Registry/Heartbeat", beat)
+            await asyncio.sleep(3 * (time.perf_counter() - began))
+
+
+def _worker(number: int) -> pb.RegisterWorkerRequest:
+    directories = [
+        pb.Directory(
+            id=secrets.token_bytes(16),
+            path=path,
+            tier=tier,
+            capacity_bytes=1000 * GIB,
+            used_bytes=(number % 900) * GIB,
+            free_bytes=(1000 - number % 900) * GIB,
+            healthy=True,
+            state="well",
+        )
+        for tier, path in _TIERS
+    ]
+    return pb.RegisterWorkerRequest(
+        uid=secrets.token_bytes(16),
+        name=f"w{number}",
+        incarnation=1,
+        host=f"h{number}",
+        rack=f"/dc/r{number % RACKS}",
+        data_address=f"h{number}:7080",
+        http_address=f"h{number}:7081",
+        directories=directories,
+    )

@@ -1,0 +1,174 @@
+"""The page as Chromium shows it: at three sizes, light and dark, of an empty, a busy and a degraded cluster.
+
+`tox -e page` runs this and keeps the photographs; look at them after each change of the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.common.net.control import ControlClient
+from tests.page.browser import Browser, Seen, browser, picture_of
+from tests.page.world import EVIL, SETTINGS, World, busy, degraded
+
+pytestmark = pytest.mark.long
+
+SIZES = {"phone": (390, 844), "laptop": (1280, 800), "wide": (1920, 1200)}
+#: Photographs take both cores of a small machine for a while, and nobody is to be elected meanwhile.
+CALM = {"raft": {"election_timeout_min": "4s", "election_timeout_max": "6s"}}
+Story = Callable[[LocalCluster, ControlClient], Awaitable[World | None]]
+
+
+async def _empty(cluster: LocalCluster, client: ControlClient) -> World | None:
+    return None
+
+
+async def _busy(cluster: LocalCluster, client: ControlClient) -> World | None:
+    return await busy(client, 16.0)
+
+
+async def _degraded(cluster: LocalCluster, client: ControlClient) -> World | None:
+    world = await degraded(cluster, client)
+    await world.beat(7.0, but="w03")
+    return world
+
+
+#: What each cluster must show, at every size.
+STORIES: dict[str, tuple[Story, tuple[str, ...]]] = {
+    "empty": (
+        _empty,
+        ("no worker has registered yet", "No worker has registered.", "No shuffle is registered.", "leads in term"),
+    ),
+    "busy": (
+        _busy,
+        (
+            "all well",
+            "8 of 8",
+            "/hall-1/r1",
+            "w08",
+            "nightly-orders",
+            "16",
+            "9 open, 7 committed",
+            "MiB/s",
+            "378.0 MiB",
+        ),
+    ),
+    "degraded": (
+        _degraded,
+        (
+            "1 worker lost: w03",
+            "Input/output error",
+            "is not connected",
+            "did not answer within 10 s",
+            "draining",
+            "full",
+            EVIL,
+        ),
+    ),
+}
+
+
+def keep(name: str, seen: Seen, directory: Path) -> None:
+    """Keep a photograph where tox says, or below the test's directory."""
+    kept = Path(os.environ.get("HOLDFAST_TEST_PHOTOGRAPHS", directory))
+    kept.mkdir(parents=True, exist_ok=True)
+    (kept / f"{name}.png").write_bytes(seen.photograph)
+
+
+def check(seen: Seen, width: int, height: int) -> None:
+    """Nothing complains, nothing sticks out, and there is something in the photograph."""
+    assert seen.complaints == []
+    assert seen.wide == []
+    assert (seen.width, seen.scroll_width) == (width, width)
+    shot_width, shot_height, lines = picture_of(seen.photograph)
+    assert (shot_width, shot_height) == (width, height)
+    assert lines > 100
+    assert "<script" not in seen.html
+
+
+async def with_beats(world: World | None, work: Awaitable[None]) -> None:
+    """Do the work while workers go on sending heartbeats, all but the one that is to be lost."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        if world is not None:
+            await world.beat(0.5, but="w03" if world.workers[1].problems else "")
+        else:
+            await asyncio.wait((task,), timeout=0.5)
+    task.result()
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_the_page_is_whole_at_every_size(name: str, tmp_path: Path) -> None:
+    """Numbers are in the text, the console is silent, nothing is wider than a phone, no photograph is blank; dark and
+    without scripts it says the same."""
+    story, wanted = STORIES[name]
+    lease = {"lease": {"worker": "5s", "heartbeat": "1s"}} if name == "degraded" else SETTINGS
+    settings = {**lease, **CALM}
+
+    async def photographs(chrome: Browser, address: str) -> None:
+        url = f"http://{address}/"
+        for size, (width, height) in SIZES.items():
+            for dark in (False, True):
+                seen = await chrome.look(url, width, height, dark=dark)
+                keep(f"{name}-{size}{'-dark' if dark else ''}", seen, tmp_path)
+                check(seen, width, height)
+                for told in wanted:
+                    assert told in seen.text, told
+            whole = await chrome.look(f"{url}?refresh=off", width, height, whole=True, scripts=False)
+            keep(f"{name}-{size}-whole", whole, tmp_path)
+            assert (whole.complaints, whole.wide) == ([], [])
+            assert all(told in whole.text for told in wanted)
+
+    async def run() -> None:
+        with local_cluster(masters=3, workers=0, dir=tmp_path / "c", settings=settings) as cluster:
+            async with ControlClient(cluster.endpoints) as client, browser() as chrome:
+                world = await story(cluster, client)
+                await with_beats(world, photographs(chrome, cluster.leader().address))
+                if name == "busy":
+                    follower = next(each for each in cluster.masters if each is not cluster.leader())
+                    seen = await chrome.look(f"http://{follower.address}/", *SIZES["phone"])
+                    keep("follower-phone", seen, tmp_path)
+                    check(seen, *SIZES["phone"])
+
+    asyncio.run(run())
+
+
+def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
+    """The checks can fail: a script that the policy refuses, an error, something too wide, and a blank page."""
+    pages = {
+        "/refused": ("<p>x<script>1</script>", {"Content-Security-Policy": "default-src 'none'"}),
+        "/error": ("<p>x<script>throw new Error('hurt')</script>", {}),
+        "/wide": ("<div style='width:900px;height:9px'>wide</div>", {}),
+        "/blank": ("", {}),
+    }
+
+    async def serve(request: web.BaseRequest) -> web.Response:
+        body, headers = pages.get(request.path, ("", {}))
+        head = "<!doctype html><link rel=icon href='data:,'><meta name=viewport content='width=device-width'>"
+        return web.Response(text=head + body, headers=headers, content_type="text/html")
+
+    async def run() -> None:
+        runner = web.ServerRunner(web.Server(serve))
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        try:
+            async with browser() as chrome:
+                seen = {path: await chrome.look(f"http://127.0.0.1:{port}{path}", *SIZES["phone"]) for path in pages}
+        finally:
+            await runner.cleanup()
+        assert "Content Security Policy" in "".join(seen["/refused"].complaints)
+        assert seen["/error"].complaints
+        assert seen["/wide"].wide
+        assert seen["/wide"].scroll_width > SIZES["phone"][0]
+        assert picture_of(seen["/blank"].photograph)[2] <= 2
+
+    asyncio.run(run())
