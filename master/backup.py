@@ -161,7 +161,10 @@ def _unpack(file: Path, scratch: Path) -> Document:
             for member in archive:
                 if member.name not in (_ABOUT, _JOURNAL, _SNAPSHOT) or not member.isreg():
                     raise ConfigError(f"{file} holds {member.name!r}, which no backup has")
-                archive.extract(member, scratch, filter="data")
+                target = scratch / member.name  # one of three; nothing but its bytes is taken from the archive
+                target.parent.mkdir(exist_ok=True)
+                with archive.extractfile(member) as packed, target.open("wb") as unpacked:  # type: ignore[union-attr]
+                    shutil.copyfileobj(packed, unpacked)
         about: Document = json.loads((scratch / _ABOUT).read_text("utf-8"))
         if about["format"] != FORMAT or not (scratch / _JOURNAL).exists():
             raise ConfigError(

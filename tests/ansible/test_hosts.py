@@ -120,6 +120,7 @@ def test_five_hosts(world: World, tmp_path: Path, kept: Path) -> None:
     survives_kills(fleet, job)
     replaces_a_master(fleet, job)
     rounds = job.stop()
+    restarts_what_hangs(fleet)
     print(f"{len(rounds)} rounds, the longest took {max(each['seconds'] for each in rounds)} s")
     goes_back(fleet)
     workers_come_and_go(fleet)
@@ -157,9 +158,6 @@ def installs(fleet: Fleet) -> None:
     wanted = ["/etc/holdfast/secret 600 holdfast", "/data1/holdfast 700 holdfast", "/var/lib/holdfast 700 holdfast"]
     assert modes.split("\n")[:3] == wanted
     assert "serves, incarnation 1" in host.inside("systemctl", "status", "holdfast-worker")
-    hung = host.inside("systemctl", "show", "-P", "MainPID", "holdfast-worker").strip()
-    assert host.inside("systemctl", "show", "-P", "WatchdogUSec", "holdfast-worker").strip() == "1min"
-    assert hung != "0"
 
 
 def upgrades(fleet: Fleet, job: Job) -> None:
@@ -201,6 +199,19 @@ def survives_kills(fleet: Fleet, job: Job) -> None:
         host.boot()
         well(fleet)
     job.goes_on()
+
+
+def restarts_what_hangs(fleet: Fleet) -> None:
+    """A worker and a master that stand still are ended and started again by the watchdog, with their stacks in the
+    log."""
+    for name, unit in (("w1", "holdfast-worker"), ("m1", "holdfast-master")):
+        host, before = fleet.world.hosts[name], pids(fleet)[name]
+        host.inside("kill", "-STOP", before)
+        wait_until(lambda name=name, before=before: pids(fleet)[name] not in (before, "0"), f"{unit} to be new", 120)
+        journal = host.inside("journalctl", "--no-pager", "-o", "cat", "-u", unit)
+        assert "Watchdog timeout" in journal
+        assert "Fatal Python error: Aborted" in journal
+    well(fleet)
 
 
 def replaces_a_master(fleet: Fleet, job: Job) -> None:
@@ -257,6 +268,6 @@ def removes(fleet: Fleet) -> None:
     host = fleet.world.hosts["w1"]
     assert "identity" in host.inside("ls", "/data1/holdfast")
     assert "No such file" in host.inside("ls", "/opt/holdfast", check=False)
-    fleet.play("uninstall", "-e", "holdfast_sure=trial", "-e", "holdfast_sure_of_data=delete data")
+    fleet.play("uninstall", "-e", "holdfast_sure=trial", "-e", "holdfast_sure_of_data=delete-data")
     assert "No such file" in host.inside("ls", "/data1/holdfast", check=False)
     assert host.inside("pgrep", "-f", "holdfast", check=False).strip() == ""

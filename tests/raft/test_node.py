@@ -28,6 +28,8 @@ from tests.raft.process import ListMachine
 from tests.support.waiting import wait_until
 
 Node = RaftNode[ListMachine]
+#: Nobody stands for election because the machine is busy.
+CALM = {"election_min": 2.0, "election_max": 3.0, "leader_fallback": 4.0}
 
 
 class Nodes:
@@ -259,7 +261,7 @@ def test_contradicting_settings_are_refused(nodes: Nodes, wrong: dict[str, Any])
 def test_leadership_moves_under_load(nodes: Nodes) -> None:
     """With commands on their way all the time the one that is asked to take over gets the whole log, since new ones
     wait; each is applied once or told to be not proposed."""
-    running = nodes.three()
+    running = nodes.three(**CALM)
     leader = leader_of(running)
     name = leader.status().node_id
     to = next(node.status().node_id for node in running if node is not leader)
@@ -280,7 +282,7 @@ def test_leadership_moves_under_load(nodes: Nodes) -> None:
 
 def test_a_leader_nobody_can_follow_leads_on(nodes: Nodes) -> None:
     """Where the one that is asked cannot have the whole log in time, nothing changes and what waited is applied."""
-    running = nodes.three()
+    running = nodes.three(**CALM)
     leader = leader_of(running)
     gone = next(node for node in running if node is not leader)
     name = gone.status().node_id
