@@ -1,11 +1,16 @@
 """The judging parts of the drills and benchmarks: a drill is worth something only if it can fail."""
 
+import re
+
 import pytest
+from rich.console import Console
 
 from holdfast.client.cli.benches.figures import Figure
+from holdfast.client.cli.drills.catalogue import draw_all
 from holdfast.client.cli.drills.ledger import Ledger, State
 from holdfast.client.cli.drills.map_files import MapFile
 from holdfast.client.cli.drills.report import Report
+from holdfast.client.cli.main import run
 from holdfast.client.cli.output import in_seconds, percentile
 from holdfast.common.batch import parse_batches
 from holdfast.common.checksum import partition_seed
@@ -135,3 +140,29 @@ def test_drill_files_are_made_again_equal_and_hold_whole_batches():
         assert sum(batch.crc for batch in batches) & (1 << 64) - 1 == totals.crc_sum
     assert len({str(file.content()) for file in files}) == len(files)
     assert any(region[0][0] == BROADCAST_PARTITION for file in files for region in file.make()[0])
+
+
+def test_all_names_the_drills_that_it_knows(capsys: pytest.CaptureFixture[str]):
+    """A name that is none is refused before any server starts; exit 2."""
+    assert run(["drill", "all", "--only", "earthquake"]) == 2
+    told = capsys.readouterr().err
+    assert "'earthquake'" in told
+    assert all(name in told for name in ("leader --stop", "rack", "clock-skew"))
+
+
+def test_many_drills_are_drawn_together():
+    """Drills that were run several times have a line with how many were good; what is bad is told whole, and how to
+    repeat it."""
+    good, bad = (
+        Report("rack", seed=1, rounds=0),
+        Report("rack", seed=2, rounds=0, repeat="holdfast drill rack --seed 2"),
+    )
+    good.check("x", True, "")
+    bad.check("x", False, "record 7 [of 9] is missing")
+    screen = Console(width=200)
+    with screen.capture() as captured:
+        draw_all(screen, [good, bad])
+    told = captured.get()
+    assert re.search(r"rack +2 +1 +0", told)
+    assert "record 7 [of 9] is missing" in told
+    assert "holdfast drill rack --seed 2" in told

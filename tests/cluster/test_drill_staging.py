@@ -95,12 +95,14 @@ def drill(capsys: pytest.CaptureFixture[str], *words: object) -> dict:
     return report
 
 
-def test_a_rack_of_a_staging_cluster_is_killed(staging, capsys) -> None:
+def test_a_rack_of_a_staging_cluster_is_killed(staging, capsys, tmp_path: Path) -> None:
     """A drill kills the workers of a rack by the inventory, starts them again, and says where it ran."""
     file, cluster, done = staging
     done.clear()
-    report = drill(capsys, "rack", "--count", 1, "--inventory", file)
+    page = tmp_path / "rack.html"
+    report = drill(capsys, "rack", "--count", 1, "--inventory", file, "--html", page)
     assert report["good"]
+    assert "Drill rack" in page.read_text("utf-8")
     assert report["against"] == f"the cluster of {file}"
     assert report["checks"]["every record read once"] == 2
     assert str(file) in report["repeat"]

@@ -63,7 +63,7 @@ def seal_answered_before_it_is_done(role: str) -> None:
         request = effect.ticket
         incarnation = self._standing.incarnation
         request.connection.reply(request.header, MapSealed(totals=effect.totals, incarnation=incarnation).encode())
-        mute = replace(request, connection=_Mute())
+        mute = request._replace(connection=_Mute())
         self._loop.call_later(0.5, original, self, replace(effect, ticket=mute))
 
     original = map_service.MapService._seal

@@ -153,6 +153,19 @@ def test_drill_finds_workers_that_end_at_once(tmp_path: Path) -> None:
     judge(run_drill("planted", drill, 1, 1, tmp_path, ground), "workers end when that is safe")
 
 
+@LONG
+@pytest.mark.timeout(900)
+def test_drill_finds_lost_files_under_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a worker has lost its files after a start, maps run a second time for a read."""
+    pytest.importorskip("pyspark")
+    from holdfast.client.cli.drills import spark
+
+    with_mistake(monkeypatch, "nothing_left_after_a_start")
+    drill = partial(spark.drill, killed=spark.Killed.REUSE, copies=1, every=None)
+    ground = Ground(workers=spark.workers(spark.Killed.REUSE, 1))
+    judge(run_drill("planted", drill, 1, 1, tmp_path, ground), "no map runs for another read")
+
+
 def judge(report: Report, broken: str) -> None:
     """The verdict is bad, since this was broken."""
     assert not report.good
