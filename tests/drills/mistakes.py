@@ -144,14 +144,14 @@ def leases_by_the_clock_of_the_day(role: str) -> None:
 
 
 def leases_end_at_once(role: str) -> None:
-    """A leader ends a lease as soon as its holder is silent for a moment."""
+    """A leader ends a lease as soon as its holder is silent for a moment, without any grace."""
     if role != "master":
         return
     from holdfast.master.core.liveness import Liveness
 
     def judge(self: Any, now: int, leases: Any) -> Any:
-        short = {ref: replace(lease, lease_ms=300) for ref, lease in leases.items()}
-        return original(self, now, short)
+        self._timing = replace(self._timing, grace_ns=0)
+        return original(self, now, {ref: replace(lease, lease_ms=1) for ref, lease in leases.items()})
 
     original = Liveness._judge_leases
     Liveness._judge_leases = judge  # type: ignore[method-assign]

@@ -21,11 +21,12 @@ from holdfast.client.cluster import LocalCluster, Server
 from holdfast.client.session import Session
 
 WORKERS = 4
-#: Two racks of two workers. One that is away is soon called lost, so that a round is not spent on waiting.
+#: Two racks of two workers, in turn, so that who knows no racks would put both copies on one. Who is away is soon called
+#: lost, so that a round is not spent on waiting.
 GROUND = Ground(
     workers=WORKERS,
     settings={"lease": {"worker": "3s", "heartbeat": "500ms"}, "worker": {"return_grace": "10s"}},
-    own={f"w{number}": {"worker": {"rack": f"r{(number + 1) // 2}"}} for number in range(1, WORKERS + 1)},
+    own={f"w{number}": {"worker": {"rack": f"r{number % 2 + 1}"}} for number in range(1, WORKERS + 1)},
 )
 _PUSH_SECONDS = 1.0
 _BACK_SECONDS_MAX = 60.0
