@@ -13,12 +13,18 @@ from holdfast.client.direct import ask, worker_status
 from holdfast.client.runtime import runtime
 from holdfast.common.config import Config
 from holdfast.common.errors import HoldfastError
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX
+from holdfast.common.messages import Hello, Role
+from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.control import ControlClient
+from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
 
 _SECONDS = 3.0
 #: Servers that are asked at once.
 _AT_ONCE = 64
+#: A pool holds one body at least; the answer to a HELLO has none.
+_POOL_BYTES = FRAME_BODY_BYTES_MAX
 
 
 def whose_http(role: str, host: str, port: int) -> tuple[str, str] | None:
@@ -98,7 +104,7 @@ async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, cluster_id: str)
         async with turn:
             sent = time.time()
             data, http = await asyncio.gather(
-                asyncio.wait_for(runtime().link(told.data_address, cluster_id), _SECONDS),
+                _greet(told.data_address, cluster_id),
                 asyncio.to_thread(worker_status, told.http_address, _SECONDS),
                 return_exceptions=True,
             )
@@ -124,6 +130,15 @@ async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, cluster_id: str)
         faults=tuple(map(str, faults if isinstance(faults, list) else [faults] if faults else [])),
         silent=tuple(silent),
     )
+
+
+async def _greet(address: str, cluster_id: str) -> None:
+    """Say HELLO to a worker, as clients do. Raises HoldfastError."""
+    host, _, port = address.rpartition(":")
+    pool = BufferPool(_POOL_BYTES)
+    hello = Hello(role=Role.CLIENT, cluster_id=cluster_id)
+    client = await FrameClient.connect(host.strip("[]"), int(port), hello, pool, timeout_seconds=_SECONDS)
+    client.abort()
 
 
 def _clock(sent: float, got: float, clock_ms: int) -> Clock | None:
