@@ -21,8 +21,8 @@ from holdfast.client.cluster import LocalCluster, Server
 from holdfast.client.session import Session
 
 WORKERS = 4
-#: Two racks of two workers, in turn, so that who knows no racks would put both copies on one. Who is away is soon called
-#: lost, so that a round is not spent on waiting.
+#: Two racks of two workers, in turn, so that who knows no racks would put both copies on one. Who is away is soon
+#: called lost, so that a round is not spent on waiting.
 GROUND = Ground(
     workers=WORKERS,
     settings={"lease": {"worker": "3s", "heartbeat": "500ms"}, "worker": {"return_grace": "10s"}},
