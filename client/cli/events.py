@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,8 @@ def events(limit: int, least: str, follow: bool, masters: str, as_json: bool) ->
     document = {"events": found, "masters_silent": silent}
     show(document, as_json, lambda screen: _draw(found, silent, screen))
     if follow:
-        with_masters(masters, lambda client: _follow(client, least, seen))
+        with suppress(KeyboardInterrupt):
+            with_masters(masters, lambda client: _follow(client, least, seen))
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -47,7 +48,8 @@ def top(once: bool, interval: float, rows: int, masters: str, as_json: bool) -> 
         document = with_masters(masters, lambda client: _look(client, rows))
         show(document, as_json, lambda target: target.print(*drawn(document), sep="\n"))
         return 0 if document["healthy"] else 1
-    with_masters(masters, lambda client: _watch(client, screen, interval, rows))
+    with suppress(KeyboardInterrupt):
+        with_masters(masters, lambda client: _watch(client, screen, interval, rows))
     return 0
 
 
@@ -215,4 +217,4 @@ def _bar(part: int, whole: int, ill: bool) -> Text:
     share = part / whole if whole else 0.0
     full = round(share * _BAR)
     style = "bold red" if ill or share > 0.93 else "yellow" if share > 0.8 else "cyan"
-    return Text("━" * full, style).append("━" * (_BAR - full), "dim")
+    return Text("█" * full, style).append("░" * (_BAR - full), "dim")

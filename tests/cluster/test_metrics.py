@@ -222,4 +222,4 @@ def test_logs_are_one_json_object_a_line_and_tell_no_secret(served: LocalCluster
             assert entry["level"] in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
             assert {"logger", "message"} <= set(entry)
             lines += 1
-    assert lines >= 4
+    assert lines >= 2  # who leads, and that the worker registered

@@ -53,6 +53,7 @@ GAUGES = {
     "memory_bytes": "resident memory, buffers of bodies included, without that of mapped files",
     "body_bytes": "memory handed out for frame bodies",
     "body_bytes_peak": "the most that was",
+    "body_bytes_max": "as much as may be: [worker] memory",
     "body_waiting": "connections that wait for some",
     "connections": "connections open now",
     "streams": "streams open now",

@@ -61,6 +61,7 @@ class Status:
             "memory_bytes": resident_bytes(),
             "body_bytes": self.pool.used_bytes,
             "body_bytes_peak": self.pool.used_bytes_peak,
+            "body_bytes_max": self.pool.budget_bytes,
             "body_waiting": self.pool.waiting,
             "connections": len(self.frames.connections),
             "streams": len(self.data.streams.streams),
