@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from html import escape
 from typing import Any
 
@@ -63,5 +64,9 @@ def _flat(part: Any) -> str:
 def _attribute(key: str, value: object) -> str:
     if value is None or value is False:
         return ""
-    name = key.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{text(value)}"'
+    return f" {_name(key)}" if value is True else f' {_name(key)}="{text(value)}"'
+
+
+@cache
+def _name(key: str) -> str:
+    return key.rstrip("_").replace("_", "-")

@@ -19,9 +19,10 @@ from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import ReduceWinners
 from holdfast.master.web.page import POLICY
-from tests.cluster.masters import agree, leader_of, run
+from tests.cluster.masters import agree, leader_of, run, worker
 from tests.cluster.shapes import Shape
 from tests.page.world import EVIL, SETTINGS, busy
+from tests.support.waiting import wait_until
 from tests.unit.master.test_page import Reader
 
 SHARED = Shape(masters=3, workers=0, settings=SETTINGS)
@@ -217,3 +218,35 @@ def test_what_is_told_of_shuffles_says_why_and_how_far(worked: LocalCluster) -> 
             await asyncio.gather(commit, return_exceptions=True)
 
     run(story())
+
+
+def test_a_leader_that_dies_is_told_and_its_log_tells_again(own: LocalCluster) -> None:
+    """The next leader tells that it leads and who is away; the one that was killed tells after its start what the log
+    did before; one that is left alone shows no workers, since it cannot know."""
+
+    async def told(address: str) -> list[tuple[str, str]]:
+        async with ControlClient(own.endpoints) as client:
+            reply: pb.ListEventsReply = await client.ask(address, "Admin/ListEvents", pb.ListEventsRequest(limit=3_000))
+            return [(each.kind, each.subject) for each in reply.events]
+
+    async def register() -> None:
+        async with ControlClient(own.endpoints) as client:
+            await client.call("Registry/RegisterWorker", worker("early"))
+
+    run(register())
+    first = leader_of(own)
+    first.kill()
+    second = leader_of(own)
+    assert second is not first
+    assert ("leads", second.name) in asyncio.run(told(second.address))
+    wait_until(lambda: ("master_away", first.name) in asyncio.run(told(second.address)), "the loss to be seen")
+    first.start()
+    wait_until(lambda: ("worker_registered", "early") in asyncio.run(told(first.address)), "the log to be told again")
+    wait_until(lambda: ("master_back", first.name) in asyncio.run(told(second.address)), "the return to be seen")
+    last = leader_of(own)
+    assert 'id="workers"' in page(last)[2].decode()
+    for master in own.masters:
+        if master is not last:
+            master.kill()
+    wait_until(lambda: "no master leads" in Reader(page(last)[2]).text, "it to know that it is alone")
+    assert 'id="workers"' not in page(last)[2].decode()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from holdfast.client.cli.benches.page import fill
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.net.control import ControlClient
 from tests.page.browser import Browser, Seen, browser, picture_of
@@ -38,6 +39,11 @@ async def _degraded(cluster: LocalCluster, client: ControlClient) -> World | Non
     world = await degraded(cluster, client)
     await world.beat(7.0, but="w03")
     return world
+
+
+async def _large(cluster: LocalCluster, client: ControlClient) -> World | None:
+    await fill(client)
+    return None
 
 
 #: What each cluster must show, at every size.
@@ -72,14 +78,20 @@ STORIES: dict[str, tuple[Story, tuple[str, ...]]] = {
             EVIL,
         ),
     ),
+    "large": (_large, ("1500 of 1500", "workers 1–50 of 1,500", "shuffles 1–50 of 1,000", "/dc/r29", "application-19")),
 }
 
 
-def keep(name: str, seen: Seen, directory: Path) -> None:
-    """Keep a photograph where tox says, or below the test's directory."""
+def photographs_of(directory: Path) -> Path:
+    """Where photographs are kept: where tox says, or below the test's directory."""
     kept = Path(os.environ.get("HOLDFAST_TEST_PHOTOGRAPHS", directory))
     kept.mkdir(parents=True, exist_ok=True)
-    (kept / f"{name}.png").write_bytes(seen.photograph)
+    return kept
+
+
+def keep(name: str, seen: Seen, directory: Path) -> None:
+    """Keep a photograph."""
+    (photographs_of(directory) / f"{name}.png").write_bytes(seen.photograph)
 
 
 def check(seen: Seen, width: int, height: int) -> None:
@@ -110,6 +122,7 @@ def test_the_page_is_whole_at_every_size(name: str, tmp_path: Path) -> None:
     without scripts it says the same."""
     story, wanted = STORIES[name]
     lease = {"lease": {"worker": "5s", "heartbeat": "1s"}} if name == "degraded" else SETTINGS
+    times = []
     settings = {**lease, **CALM}
 
     async def photographs(chrome: Browser, address: str) -> None:
@@ -118,6 +131,7 @@ def test_the_page_is_whole_at_every_size(name: str, tmp_path: Path) -> None:
             for dark in (False, True):
                 seen = await chrome.look(url, width, height, dark=dark)
                 keep(f"{name}-{size}{'-dark' if dark else ''}", seen, tmp_path)
+                times.append(f"{name} {size}: answered {seen.answered_ms:.0f} ms, loaded {seen.loaded_ms:.0f} ms")
                 check(seen, width, height)
                 for told in wanted:
                     assert told in seen.text, told
@@ -138,6 +152,7 @@ def test_the_page_is_whole_at_every_size(name: str, tmp_path: Path) -> None:
                     check(seen, *SIZES["phone"])
 
     asyncio.run(run())
+    photographs_of(tmp_path).joinpath(f"{name}-times.txt").write_text("\n".join(times) + "\n")
 
 
 def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:

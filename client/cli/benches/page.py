@@ -41,7 +41,7 @@ def page(cluster: LocalCluster) -> list[Figure]:
 
 async def _measure(cluster: LocalCluster) -> list[Figure]:
     async with ControlClient(cluster.endpoints) as client, aiohttp.ClientSession() as session:
-        beats = await _fill(client)
+        beats = await fill(client)
         leader = await asyncio.to_thread(cluster.leader)
         quiet = await measure_control(cluster.endpoints, clients=1, seconds=_SECONDS / 2)
         beating = asyncio.ensure_future(_beat(client, beats))
@@ -76,7 +76,7 @@ async def _load(session: aiohttp.ClientSession, url: str, end: float) -> tuple[l
     return times, size
 
 
-async def _fill(client: ControlClient) -> list[pb.HeartbeatRequest]:
+async def fill(client: ControlClient) -> list[pb.HeartbeatRequest]:
     """Register everything; return a heartbeat of each worker."""
     beats: list[pb.HeartbeatRequest] = []
     for first in range(0, WORKERS, _AT_ONCE):
