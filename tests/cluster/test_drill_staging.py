@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from holdfast.client.cli.drills import rack
+from holdfast.client.cli.drills import leader, rack
 from holdfast.client.cli.drills.staging import staging_cluster
 from holdfast.client.cli.main import run
 from holdfast.client.cluster import LocalCluster, Server, local_cluster
@@ -126,8 +126,11 @@ LONG = pytest.mark.long
         pytest.param(["driver"], 1, marks=LONG),
     ],
 )
-def test_drills_that_kill_stop_and_start_run_against_a_staging_cluster(staging, capsys, words, count) -> None:
+def test_drills_that_kill_stop_and_start_run_against_a_staging_cluster(
+    staging, capsys, monkeypatch, words, count
+) -> None:
     """Whatever needs no more than that finds no broken promise there, and leaves every server running."""
+    monkeypatch.setattr(leader, "FAILOVER_SECONDS", 600.0)  # how fast is another question, on a machine of its own
     file, cluster, _ = staging
     report = drill(capsys, *words, "--count", count, "--inventory", file)
     assert report["rounds_done"] == count
