@@ -291,7 +291,7 @@ def all_drills(asked: Asked, only: tuple[str, ...]) -> int:
 
     if asked.inventory:
         raise ConfigError("`drill all` runs in embedded clusters: give --inventory to one drill at a time")
-    return _tell(asked, run_all(asked.count, asked.seed, asked.directory, only))
+    return _tell(asked, run_all(asked.count, asked.seed, asked.directory, only, partial(_write, asked)))
 
 
 def _run(asked: Asked, name: str, drill: Drill, ground: Ground | None = None, *, staging: bool = False) -> int:
@@ -335,10 +335,7 @@ def _ask(what: str) -> None:
 
 def _tell(asked: Asked, reports: list[Report]) -> int:
     """Show the reports, and write the page."""
-    from holdfast.client.cli.drills.page import write
-
-    if asked.html is not None:
-        write(asked.html, reports)
+    _write(asked, reports)
     good = all(report.good for report in reports)
     if len(reports) == 1:
         (report,) = reports
@@ -349,3 +346,11 @@ def _tell(asked: Asked, reports: list[Report]) -> int:
         document = {"good": good, "drills": [report.document() for report in reports]}
         show(document, asked.as_json, lambda screen: draw_all(screen, reports))
     return 0 if good else 1
+
+
+def _write(asked: Asked, reports: list[Report]) -> None:
+    """Write the page of what there is, if one is wanted."""
+    from holdfast.client.cli.drills.page import write
+
+    if asked.html is not None:
+        write(asked.html, reports)
