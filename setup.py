@@ -20,6 +20,7 @@ PACKAGES = [
     "holdfast.common.dfs",
     "holdfast.common.net",
     "holdfast.common.proto",
+    "holdfast.common.security",
     "holdfast.master",
     "holdfast.master.core",
     "holdfast.master.machine",

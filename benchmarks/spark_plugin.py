@@ -1,6 +1,10 @@
 """Times the plug-in against Spark's own shuffle, workload by workload, in interleaved pairs, and prints their ratios.
 
     python -m benchmarks.spark_plugin big wide tiny [--pairs 7] [--workers 1] [--copies 1] [--conf KEY=VALUE …]
+    python -m benchmarks.spark_plugin big --secure [--against plain]
+
+With `--secure` the plug-in's cluster has security; `--against plain` compares that with the plug-in without it, on a
+cluster of its own, instead of with Spark's own shuffle.
 
 One embedded cluster of three masters serves the plug-in's side; both sides are Spark sessions of their own process,
 alive all the time and warmed up by one round that does not count, on the same two cores. The order within pairs
@@ -18,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psutil
@@ -121,46 +125,60 @@ def geometric_mean(values: list[float]) -> float:
 
 def moved(cluster: LocalCluster) -> tuple[int, int]:
     """Bytes that the workers took from and gave to clients."""
-    counters = [worker_status(worker.http, 5.0)["counters"] for worker in cluster.workers]
+    counters = [worker_status(worker.http, 5.0, cluster.credentials)["counters"] for worker in cluster.workers]
     return sum(each["push_bytes"] for each in counters), sum(each["stream_bytes"] for each in counters)
 
 
 @contextmanager
-def sides(options: argparse.Namespace) -> Iterator[tuple[Side, Side, LocalCluster]]:
-    """Spark's own and the plug-in's."""
+def plugin(options: argparse.Namespace, name: str, secure: bool) -> Iterator[tuple[Side, LocalCluster]]:
+    """The plug-in's side, on a cluster of its own."""
     from holdfast.client.spark import conf
 
-    with local_cluster(masters=3, workers=options.workers) as cluster:
-        settings = conf(cluster.endpoints)
-        settings |= {"spark.holdfast.fallback": "never", "spark.holdfast.replication": str(options.copies)}
+    with local_cluster(masters=3, workers=options.workers, secure=secure) as cluster:
+        files = cluster.directory / "security"
+        ca, token_file = (files / "ca.pem", files / "admin.token") if secure else (None, None)
+        settings = conf(cluster.endpoints, fallback="never", ca=ca, token_file=token_file)
+        settings |= {"spark.holdfast.replication": str(options.copies)}
         settings |= dict(pair.split("=", 1) for pair in options.conf)
-        pids = tuple(server.pid for server in cluster.servers if server.pid)
-        opened = [Side("spark", {}), Side("holdfast", settings, pids)]
+        side = Side(name, settings, tuple(server.pid for server in cluster.servers if server.pid))
         try:
-            yield opened[0], opened[1], cluster
+            yield side, cluster
         finally:
-            for side in opened:
-                side.close()
+            side.close()
+
+
+@contextmanager
+def sides(options: argparse.Namespace) -> Iterator[tuple[Side, Side, LocalCluster]]:
+    """What is compared with, and the plug-in's."""
+    with ExitStack() as stack:
+        ours, cluster = stack.enter_context(plugin(options, "holdfast", options.secure))
+        if options.against == "plain":
+            other, _ = stack.enter_context(plugin(options, "plain", secure=False))
+        else:
+            other = Side("spark", {})
+            stack.callback(other.close)
+        yield other, ours, cluster
 
 
 def compare(options: argparse.Namespace) -> None:
     """Run the pairs of every workload."""
-    with sides(options) as (own, plugin, cluster):
+    with sides(options) as (own, ours, cluster):
         for workload in options.workloads:
             walls, cpus = [], []
             for pair in range(-options.warm, options.pairs):
                 before = moved(cluster)
-                order = (own, plugin) if pair % 2 == 0 else (plugin, own)
+                order = (own, ours) if pair % 2 == 0 else (ours, own)
                 found = {side.name: side.run(workload, options.scale) for side in order}
-                (own_s, own_cpu, result), (our_s, our_cpu, ours) = found["spark"], found["holdfast"]
-                if result != ours:
-                    sys.exit(f"{workload}: the results differ: {result} and {ours}")
+                (own_s, own_cpu, result), (our_s, our_cpu, our_result) = found[own.name], found[ours.name]
+                if result != our_result:
+                    sys.exit(f"{workload}: the results differ: {result} and {our_result}")
                 after = moved(cluster)
                 kib = [(now - then) / 1024 for now, then in zip(after, before, strict=True)]
                 if not all(kib):
                     sys.exit(f"{workload}: nothing went through the workers: {kib}")
-                row: dict[str, Any] = {"workload": workload, "pair": pair, "spark_s": round(own_s, 2)}
+                row: dict[str, Any] = {"workload": workload, "pair": pair, f"{own.name}_s": round(own_s, 2)}
                 row |= {"holdfast_s": round(our_s, 2), "ratio": round(our_s / own_s, 3)}
+                row |= {"cpu_s": [round(own_cpu, 1), round(our_cpu, 1)]}
                 row |= {"cpu_ratio": round(our_cpu / own_cpu, 3), "pushed_read_kib": [round(each) for each in kib]}
                 print(json.dumps(row), flush=True)
                 if pair >= 0:
@@ -179,6 +197,8 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=1, help="rounds before, which do not count")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--copies", type=int, default=1)
+    parser.add_argument("--secure", action="store_true", help="the plug-in's cluster has TLS and tokens")
+    parser.add_argument("--against", choices=["spark", "plain"], default="spark", help="what is compared with")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--conf", nargs="*", default=[], help="further settings of the plug-in's side, KEY=VALUE")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         RetryError,
     )
     from holdfast.common.messages import Ack
+    from holdfast.common.security.shown import Credentials
 
 __all__ = [
     "AbortedError",
@@ -42,6 +43,7 @@ __all__ = [
     "ConfigError",
     "ConflictError",
     "CorruptError",
+    "Credentials",
     "DataError",
     "DataLostError",
     "FetchOptions",
@@ -70,6 +72,7 @@ _HOMES = {
     "ConfigError": "holdfast.common.errors",
     "ConflictError": "holdfast.common.errors",
     "CorruptError": "holdfast.common.errors",
+    "Credentials": "holdfast.common.security.shown",
     "DataError": "holdfast.common.errors",
     "DataLostError": "holdfast.common.errors",
     "FetchOptions": "holdfast.client.fetch_options",

@@ -7,6 +7,7 @@ Called by writer.py, push_writer.py and the readers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from holdfast.client.core.fetch import WorkerState
 from holdfast.client.core.read_book import Sight, region_of
@@ -15,6 +16,9 @@ from holdfast.common.errors import RetryError
 from holdfast.common.ids import WorkerId
 from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
+
+if TYPE_CHECKING:
+    from holdfast.client.shuffle import Ticket
 
 #: The masters elect a leader in about a second; a writer that cannot reach them has its ring to go on with.
 ASK_SECONDS = 5.0
@@ -27,14 +31,12 @@ class Addresses:
 
     def __init__(
         self,
-        endpoints: str,
-        cluster_id: str,
+        ticket: Ticket,
         known: Mapping[WorkerId, str],
         told: Callable[[Mapping[WorkerId, Sight]], None] | None = None,
     ) -> None:
         """`told` hears what the masters say of all workers when they are asked again."""
-        self._endpoints = endpoints
-        self._cluster_id = cluster_id
+        self._ticket = ticket
         self._known = dict(known)
         self._told = told
 
@@ -73,10 +75,10 @@ class Addresses:
     def open_connection(self, worker: WorkerId) -> FrameClient | None:
         """Return the connection to the worker if there is one already."""
         address = self._known.get(worker)
-        return None if address is None else runtime().open_link(address, self._cluster_id)
+        return None if address is None else runtime().open_link(address, self._ticket)
 
     async def _reach(self, worker: WorkerId, address: str) -> FrameClient:
-        client = await runtime().link(address, self._cluster_id)
+        client = await runtime().link(address, self._ticket)
         if client.hello.worker != worker:
             raise RetryError(f"worker {client.hello.worker} answers at {address}, where worker {worker} was")
         return client
@@ -85,7 +87,7 @@ class Addresses:
         """Ask the masters for all workers; returns who is alive. Raises RetryError if no master answers."""
         reply = (
             await runtime()
-            .control(self._endpoints)
+            .control(self._ticket.endpoints, self._ticket.credentials)
             .call("Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=ASK_SECONDS)
         )
         for worker in reply.workers:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -27,12 +28,18 @@ from holdfast.common.errors import ConfigError, HoldfastError, RetryError
 from holdfast.common.net.locks import HeldError, holder, is_held, locked
 from holdfast.common.net.ports import free_ports
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.shown import Credentials
+from holdfast.common.security.tokens import Keeper, Kind
 
 __all__ = ["LocalCluster", "Server", "StartError", "local_cluster"]
 
 #: For a leader to be elected: twenty times the longest election timeout.
 LEADER_SECONDS_MAX = 20.0
 _LOOPBACK = "127.0.0.1"
+#: Where a secured local cluster keeps its CA, its certificate and its admin's token.
+SECURITY, CA_CERTIFICATE, ADMIN_TOKEN = "security", "ca.pem", "admin.token"
+#: Of an admin's token that a secured local cluster makes when it starts.
+_TOKEN_LIFE_S = 30 * 86_400
 _MASTER_PORTS = 3  # HTTP, gRPC, Raft
 _WORKER_PORTS = 2  # data plane, HTTP
 _LOCK = "lock"  # of the whole cluster, and of every server in its own directory
@@ -43,8 +50,12 @@ Sections = Mapping[str, Mapping[str, object]]
 class LocalCluster:
     """What `local_cluster` yields; see there. Handles may be used from any thread, each by one at a time."""
 
-    def __init__(self, directory: Path, masters: list[Server], workers: list[Server]) -> None:
+    def __init__(
+        self, directory: Path, masters: list[Server], workers: list[Server], credentials: Credentials | None = None
+    ) -> None:
         self.directory = directory
+        #: of an admin and of a secured cluster; None without security
+        self.credentials = credentials
         self.masters = masters
         self.workers = workers
 
@@ -81,7 +92,7 @@ class LocalCluster:
             alive = self.alive_workers()
             if alive is None:
                 return False
-            missing[:] = [worker for worker in missing if worker.name not in alive or not _registered(worker)]
+            missing[:] = [worker for worker in missing if worker.name not in alive or not self._registered(worker)]
             return not missing
 
         if not wait_until(all_there, seconds):
@@ -94,27 +105,28 @@ class LocalCluster:
         if not master.running:
             return False
         try:
-            return ask(master.address, "Admin/Status", pb.StatusRequest(), pb.StatusReply, 1.0).role == "leader"
+            reply = ask(master.address, "Admin/Status", pb.StatusRequest(), pb.StatusReply, 1.0, self.credentials)
         except HoldfastError:
             return False
+        return reply.role == "leader"
 
     def alive_workers(self) -> set[str] | None:
         """Names of the workers that the leader does not call lost; None if no master leads."""
         for master in filter(lambda server: server.running, self.masters):
             try:
-                reply = ask(master.address, "Admin/ListWorkers", pb.ListWorkersRequest(), pb.ListWorkersReply, 1.0)
+                request, answer = pb.ListWorkersRequest(), pb.ListWorkersReply
+                reply = ask(master.address, "Admin/ListWorkers", request, answer, 1.0, self.credentials)
             except HoldfastError:
                 continue
             return {worker.name for worker in reply.workers if worker.state != "lost"}
         return None
 
-
-def _registered(worker: Server) -> bool:
-    """Whether the worker itself has heard that it is accepted, and takes new files."""
-    try:
-        return bool(worker_status(worker.http, 1.0)["registered"])
-    except RetryError:
-        return False
+    def _registered(self, worker: Server) -> bool:
+        """Whether the worker itself has heard that it is accepted, and takes new files."""
+        try:
+            return bool(worker_status(worker.http, 1.0, self.credentials)["registered"])
+        except RetryError:
+            return False
 
 
 @contextmanager
@@ -124,6 +136,7 @@ def local_cluster(
     dir: str | Path | None = None,  # noqa: A002 - the name is part of the settled public face
     settings: Sections | None = None,
     *,
+    secure: bool = False,
     own: Mapping[str, Sections] | None = None,
     around: Callable[[LocalCluster], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[LocalCluster]:
@@ -135,6 +148,8 @@ def local_cluster(
     directory is the name of the worker (w1, w2, …), so that each has its own. `own` holds sections for single servers,
     by name, which win: {"w1": {"worker": {"rack": "r1"}}}. `around` is entered before the first server starts and left
     when all have ended. `workers` may be 0: masters alone.
+    `secure`: with TLS and tokens, whose files are made in `dir`/security (needs the extra `ca`); `credentials` of the
+    cluster are then an admin's, and `Session(…, credentials=cluster.credentials)` shows them.
     Raises ConfigError for what cannot be and for a directory in use, StartError with the end of a log when a server
     does not start.
     """
@@ -145,7 +160,7 @@ def local_cluster(
     try:
         with _held(root):
             try:
-                cluster = _lay_out(root, masters, workers, (settings or {}, own or {}), launcher)
+                cluster = _lay_out(root, masters, workers, (settings or {}, own or {}), launcher, secure)
             except OSError as error:
                 raise ConfigError(f"no cluster can be kept in {root}: {error}") from error
             servers = cluster.servers
@@ -211,12 +226,16 @@ def _lay_out(
     workers: int,
     asked: tuple[Sections, Mapping[str, Sections]],
     launcher: ThreadPoolExecutor,
+    secure: bool,
 ) -> LocalCluster:
     """Make directories, ports and configuration files; nothing is started. `asked`: settings of all, and of single
     servers."""
     settings, own = asked
     (root / "logs").mkdir(parents=True, exist_ok=True)
-    shared = {"cluster": {"id": _identity(root), "secret_file": str(_secret(root))}}
+    shared: dict[str, Mapping[str, object]] = {"cluster": {"id": _identity(root), "secret_file": str(_secret(root))}}
+    credentials = None
+    if secure:
+        credentials, shared["security"] = _secure(root, _identity(root), _secret(root))
     ports = iter(free_ports(masters * _MASTER_PORTS + workers * _WORKER_PORTS, _LOOPBACK))
     master_ports = [[next(ports) for _ in range(_MASTER_PORTS)] for _ in range(masters)]
     peers = [
@@ -257,7 +276,26 @@ def _lay_out(
         section = {"name": f"w{number}", "host": f"h{number}", "data_port": data, "http_port": http}
         section |= {"masters": [peer["http"] for peer in peers], "directories": [{"path": str(directory)}]}
         add("worker", section, http, data)
-    return LocalCluster(root, handles["master"], handles["worker"])
+    return LocalCluster(root, handles["master"], handles["worker"], credentials)
+
+
+def _secure(root: Path, cluster_id: str, secret: Path) -> tuple[Credentials, Mapping[str, object]]:
+    """Make a CA, one certificate for all servers here and an admin's token, unless they are there; return what clients
+    show and the section [security]."""
+    from holdfast.common.security.authority import issue, make_ca
+
+    folder = root / SECURITY
+    if not (folder / CA_CERTIFICATE).exists():
+        make_ca(folder)
+        issue(folder, "server", (_LOOPBACK, "localhost"))
+    keeper = Keeper(secret.read_bytes().strip(), cluster_id)
+    token = keeper.mint(Kind.ADMIN, b"local", int(time.time()), _TOKEN_LIFE_S)
+    token_file = folder / ADMIN_TOKEN
+    token_file.touch(mode=0o600)
+    token_file.write_text(token + "\n", encoding="utf-8")
+    ca = folder / CA_CERTIFICATE
+    names = {"certificate": str(folder / "server.pem"), "key_file": str(folder / "server.key"), "ca": str(ca)}
+    return Credentials.from_files(ca, token_file), {"enabled": True, **names}
 
 
 def _directories(settings: Sections) -> list[Mapping[str, Any]]:

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 
 from holdfast.common.errors import NotLeaderError, ProtocolError, RetryError, Status, error_for
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
+from holdfast.common.security.shown import Shown
 
 Reply = TypeVar("Reply", bound=Message)
 
@@ -27,11 +28,17 @@ LEADER_HEADER = "holdfast-leader"
 class DirectConnection:
     """One HTTP connection to one server, kept open between questions. Not thread-safe."""
 
-    def __init__(self, address: str, seconds: float = 5.0) -> None:
-        """`address` is "host:port"; `seconds` bounds every single wait for the server."""
+    def __init__(self, address: str, seconds: float = 5.0, shown: Shown | None = None) -> None:
+        """`address` is "host:port"; `seconds` bounds every single wait for the server; `shown` is what a secured
+        cluster wants to see."""
         self.address = address
         host, _, port = address.rpartition(":")
-        self._connection = http.client.HTTPConnection(host, int(port), timeout=seconds)
+        self._shown = shown
+        self._connection = (
+            http.client.HTTPConnection(host, int(port), timeout=seconds)
+            if shown is None
+            else http.client.HTTPSConnection(host, int(port), timeout=seconds, context=shown.context)
+        )
 
     def ask(self, method: str, request: Message, reply: type[Reply]) -> Reply:
         """Call `method` ("Service/Method") and return its answer.
@@ -65,7 +72,10 @@ class DirectConnection:
 
     def _exchange(self, verb: str, path: str, body: bytes) -> tuple[int, http.client.HTTPMessage, bytes]:
         try:
-            self._connection.request(verb, path, body or None, {"Content-Type": "application/json"})
+            headers = {"Content-Type": "application/json"}
+            if self._shown is not None:
+                headers["Authorization"] = f"Bearer {self._shown.token}"
+            self._connection.request(verb, path, body or None, headers)
             if self._connection.sock is not None:
                 self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             answer = self._connection.getresponse()
@@ -87,18 +97,25 @@ class DirectConnection:
         return error_for(int(number), f"{self.address}: {text[:1000]}")
 
 
-def ask(address: str, method: str, request: Message, reply: type[Reply], seconds: float = 5.0) -> Reply:
+def ask(
+    address: str,
+    method: str,
+    request: Message,
+    reply: type[Reply],
+    seconds: float = 5.0,
+    shown: Shown | None = None,
+) -> Reply:
     """Ask once on a connection of its own; raises as DirectConnection.ask."""
-    connection = DirectConnection(address, seconds)
+    connection = DirectConnection(address, seconds, shown)
     try:
         return connection.ask(method, request, reply)
     finally:
         connection.close()
 
 
-def worker_status(address: str, seconds: float = 5.0) -> dict[str, Any]:
+def worker_status(address: str, seconds: float = 5.0, shown: Shown | None = None) -> dict[str, Any]:
     """What the worker whose HTTP port is at `address` says of itself at /status. Raises RetryError."""
-    connection = DirectConnection(address, seconds)
+    connection = DirectConnection(address, seconds, shown)
     try:
         said: dict[str, Any] = json.loads(connection.get("/status"))
     finally:

@@ -73,7 +73,7 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
             order=OneRead(reads),
         )
         self._maps = maps
-        addresses = Addresses(shuffle.ticket.endpoints, shuffle.ticket.cluster_id, manifest.addresses, reads.learn)
+        addresses = Addresses(shuffle.ticket, manifest.addresses, reads.learn)
         super().__init__(shuffle, self._chunks.fetch, addresses, reads)
 
     @property

@@ -319,7 +319,8 @@ class _Pusher:
             holder=self._shuffle.ticket.holder,
         )
         try:
-            control = runtime().control(self._shuffle.ticket.endpoints)
+            ticket = self._shuffle.ticket
+            control = runtime().control(ticket.endpoints, ticket.credentials)
             reply = await control.call("Shuffles/Revive", request, deadline_s=REVIVE_SECONDS)
         except HoldfastError as error:
             self._do(self._core.revive_failed(error))

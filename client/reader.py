@@ -89,7 +89,7 @@ class RangeReader(StreamReader[MapId, _Data]):
             order=OneRead(reads),
             grace_ns=int(return_grace * 1e9),
         )
-        addresses = Addresses(shuffle.ticket.endpoints, shuffle.ticket.cluster_id, manifest.addresses, reads.learn)
+        addresses = Addresses(shuffle.ticket, manifest.addresses, reads.learn)
         super().__init__(shuffle, core, addresses, reads)
 
     def _sink(self, number: int) -> Sink:

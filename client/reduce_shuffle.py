@@ -191,7 +191,7 @@ class ReduceShuffle(Shuffle):
         if found is None:
             incarnations = {worker: incarnation for worker, (incarnation, _) in self.workers.items()}
             locations = Locations(ReduceLocations.decode(self.locations_array).partitions, incarnations)
-            addresses = Addresses(self.ticket.endpoints, self.ticket.cluster_id, self.addresses)
+            addresses = Addresses(self.ticket, self.addresses)
             found = _keep(_routes, self.key, Routes(locations, addresses))
         return found
 

@@ -10,24 +10,30 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import threading
+import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.common.errors import ConfigError, HoldfastError
-from holdfast.common.ids import RaftIndex
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.proto import holdfast_pb2 as pb
 
 if TYPE_CHECKING:
     from holdfast.client.fetch_options import FetchOptions
     from holdfast.client.reads import Reads
+    from holdfast.client.shuffle import Ticket
     from holdfast.common.net.control import ControlClient
+    from holdfast.common.security.shown import Credentials
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 #: Memory for bodies of incoming frames. They are copied and given back at once, so a few frames per connection do.
 POOL_BYTES = 64 * MIB
@@ -46,8 +52,10 @@ class Runtime:
         self._thread = threading.Thread(target=self._serve, name="holdfast-client", daemon=True)
         self._thread.start()
         self._pool: BufferPool | None = None
-        self._links: dict[tuple[str, str], asyncio.Task[FrameClient]] = {}
-        self._controls: dict[str, ControlClient] = {}
+        self._links: dict[_Link, asyncio.Task[FrameClient]] = {}
+        self._controls: dict[tuple[str, _Bearer], ControlClient] = {}
+        #: one for each bearer, with the newest of his tokens that anybody here had
+        self._credentials: dict[_Bearer, Credentials] = {}
         #: what readers know of the workers, by cluster and settings; see reads_of, which keeps it short
         self.reads: dict[tuple[str, FetchOptions], Reads] = {}
 
@@ -69,40 +77,64 @@ class Runtime:
 
     # The rest runs on the loop.
 
-    async def link(self, address: str, cluster_id: str, raft_index: int = 0) -> FrameClient:
+    async def link(self, address: str, ticket: Ticket) -> FrameClient:
         """Return a connection to the worker at "host:port", made or shared; raises RetryError if there is none."""
-        key = (address, cluster_id)
+        key = _link(address, ticket)
         task = self._links.get(key)
-        if task is None or (task.done() and self.open_link(address, cluster_id) is None):
-            task = self._links[key] = asyncio.create_task(self._connect(address, cluster_id, raft_index))
+        if task is None or (task.done() and self.open_link(address, ticket) is None):
+            task = self._links[key] = asyncio.create_task(self._connect(address, ticket))
         return await asyncio.shield(task)
 
-    def open_link(self, address: str, cluster_id: str) -> FrameClient | None:
+    def open_link(self, address: str, ticket: Ticket) -> FrameClient | None:
         """Return the connection to that worker if there is a living one."""
-        task = self._links.get((address, cluster_id))
+        task = self._links.get(_link(address, ticket))
         if task is None or not task.done() or task.cancelled() or task.exception() or task.result().closed:
             return None
         return task.result()
 
-    async def _connect(self, address: str, cluster_id: str, raft_index: int) -> FrameClient:
+    async def _connect(self, address: str, ticket: Ticket) -> FrameClient:
         host, _, port = address.rpartition(":")
         if not port.isdecimal():
             raise ConfigError(f"not an address of a worker: {address!r}")
         if self._pool is None:
             self._pool = BufferPool(POOL_BYTES)
-        hello = Hello(role=Role.CLIENT, cluster_id=cluster_id, raft_index=RaftIndex(raft_index))
+        hello = Hello(role=Role.CLIENT, cluster_id=ticket.cluster_id)
+        shown = self._newest(ticket.credentials)
+        if shown is not None and shown.half_over(time.time()):
+            await self._renew(ticket, shown)
         return await FrameClient.connect(
-            host.strip("[]"), int(port), hello, self._pool, timeout_seconds=CONNECT_SECONDS
+            host.strip("[]"), int(port), hello, self._pool, timeout_seconds=CONNECT_SECONDS, shown=shown
         )
 
-    def control(self, endpoints: str) -> ControlClient:
-        """Return the control client for these masters; the import is late because it brings gRPC."""
+    def control(self, endpoints: str, credentials: Credentials | None = None) -> ControlClient:
+        """Return the control client for these masters and this bearer; the import is late because it brings gRPC."""
         from holdfast.common.net.control import ControlClient
 
-        client = self._controls.get(endpoints)
+        shown = self._newest(credentials)
+        key = (endpoints, _bearer(shown))
+        client = self._controls.get(key)
         if client is None:
-            client = self._controls[endpoints] = ControlClient(endpoints)
+            client = self._controls[key] = ControlClient(endpoints, shown)
         return client
+
+    def _newest(self, credentials: Credentials | None) -> Credentials | None:
+        """What this process shows for that bearer; the two learn the newer of their tokens."""
+        if credentials is None:
+            return None
+        known = self._credentials.setdefault(_bearer(credentials), credentials)
+        known.renew(credentials.token)
+        credentials.renew(known.token)
+        return known
+
+    async def _renew(self, ticket: Ticket, shown: Credentials) -> None:
+        """Get a newer token while the old one is good: a task may go on for longer than the token it began with."""
+        request = pb.RenewLeaseRequest(instance=ticket.instance)
+        try:
+            control = self.control(ticket.endpoints, ticket.credentials)
+            reply = await control.call("Shuffles/RenewLease", request, deadline_s=CONNECT_SECONDS)
+            shown.renew(reply.token)
+        except HoldfastError as error:
+            _log.warning("a token could not be renewed; the old one is used", extra={"error": str(error)})
 
     async def _close(self) -> None:
         links = set(self._links.values())
@@ -129,6 +161,18 @@ class Runtime:
             pass  # the process ends anyway, and the kernel closes what is left
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(CLOSE_SECONDS)
+
+
+_Bearer = tuple[int, bytes, str]
+_Link = tuple[str, str, _Bearer]
+
+
+def _bearer(credentials: Credentials | None) -> _Bearer:
+    return (0, b"", "") if credentials is None else (*credentials.bearer, credentials.ca_pem)
+
+
+def _link(address: str, ticket: Ticket) -> _Link:
+    return address, ticket.cluster_id, _bearer(ticket.credentials)
 
 
 _current: Runtime | None = None

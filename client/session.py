@@ -39,6 +39,7 @@ from holdfast.common.layouts import MapAssignment
 from holdfast.common.limits import COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX, U32_MAX
 from holdfast.common.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.shown import Credentials
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class Session:
         no_room_grace: float = NO_ROOM_GRACE_NS / 1e9,
         user: str | None = None,
         fetch: FetchOptions | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         """Register the application `app`, or with `attach` take part in one that exists.
 
@@ -80,6 +82,8 @@ class Session:
             NoRoomError, which names the limits that were met.
         user: whose application this is, for quotas and for people; by default who runs this process.
         fetch: how readers of this session's shuffles choose between copies, in its tasks as well.
+        credentials: what a secured cluster wants to see: its CA and the token of a user; by default the files that
+            HOLDFAST_CA and HOLDFAST_TOKEN_FILE name, or nothing.
         Raises ConfigError, RetryError if no master answers, ApplicationGoneError if there is nothing to attach to.
         """
         endpoints = text("endpoints", endpoints, "the masters' HTTP addresses, host:port,host:port,host:port, in one")
@@ -108,6 +112,10 @@ class Session:
         self._lease_ms = int(lease_seconds * 1e3) if lease_seconds is not None else 0
         self._gone: HoldfastError | None = None
         self._endpoints = endpoints
+        if not isinstance(credentials, Credentials | None):
+            raise ConfigError(f"`credentials` is Credentials.from_files(ca, token_file), not {credentials!r}")
+        #: the user's until the masters have given a token for the application
+        self._credentials = credentials or Credentials.from_environment()
         self.cluster_id, self.instance = self._attach(instance) if attach else self._register()
         self._numbers = itertools.count(0) if not attach else None
         #: numbers that the caller chose; counting passes them by, or two shuffles would be one
@@ -122,7 +130,9 @@ class Session:
     def ticket(self) -> Ticket:
         """What tasks need to act for this session."""
         grace_ns = int(self._no_room_grace * 1e9)
-        return Ticket(self._endpoints, self.cluster_id, self.instance, self._holder, grace_ns, self._fetch)
+        return Ticket(
+            self._endpoints, self.cluster_id, self.instance, self._holder, grace_ns, self._fetch, self._credentials
+        )
 
     def register_map_shuffle(
         self,
@@ -292,6 +302,7 @@ class Session:
             START_SECONDS,
         )
         self._lease_ms = reply.lease_ms
+        self._show(reply.token)
         return reply.cluster_id, instance
 
     def _attach(self, instance: bytes | None) -> tuple[str, Instance]:
@@ -302,7 +313,14 @@ class Session:
         )
         self._lease_ms = reply.lease_ms
         self.app = reply.name
-        return runtime().control(self._endpoints).cluster_id, Instance(reply.instance)
+        cluster_id = runtime().control(self._endpoints, self._credentials).cluster_id
+        self._show(reply.token)
+        return cluster_id, Instance(reply.instance)
+
+    def _show(self, token: str) -> None:
+        """Show the application's token from now on, instead of the user's."""
+        if self._credentials is not None and token:
+            self._credentials = self._credentials.with_token(token)
 
     def _next_number(self) -> int:
         if self._numbers is not None:
@@ -317,7 +335,8 @@ class Session:
         if self._gone is not None:
             raise type(self._gone)(str(self._gone), status=self._gone.status)
         try:
-            return runtime().run(runtime().control(self._endpoints).call(method, request, deadline_s=deadline_s))
+            control = runtime().control(self._endpoints, self._credentials)
+            return runtime().run(control.call(method, request, deadline_s=deadline_s))
         except HoldfastError as error:
             raise type(error)(explain(error, self._endpoints), status=error.status) from error
 
@@ -330,7 +349,10 @@ class Session:
         while True:
             await asyncio.sleep(pause)
             try:
-                await runtime().control(self._endpoints).call("Shuffles/RenewLease", request, deadline_s=pause)
+                control = runtime().control(self._endpoints, self._credentials)
+                reply = await control.call("Shuffles/RenewLease", request, deadline_s=pause)
+                if self._credentials is not None:
+                    self._credentials.renew(reply.token)
             except RetryError as error:
                 _log.warning("the lease could not be renewed; trying again", extra={"error": str(error)})
             except HoldfastError as error:

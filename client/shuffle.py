@@ -34,6 +34,7 @@ from holdfast.common.layouts import MapAssignment, MapWinners
 from holdfast.common.limits import KIB, LONG_POLL_MS_MAX
 from holdfast.common.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.shown import Credentials
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ class Ticket:
     no_room_grace_ns: int = NO_ROOM_GRACE_NS
     #: how readers choose between copies
     fetch: FetchOptions = FetchOptions()
+    #: what a secured cluster wants to see
+    credentials: Credentials | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ class Shuffle:
             try:
                 reply: pb.GetManifestReply = (
                     await runtime()
-                    .control(self.ticket.endpoints)
+                    .control(self.ticket.endpoints, self.ticket.credentials)
                     .call("Shuffles/GetManifest", request, deadline_s=wait_ms / 1e3 + _ANSWER_SECONDS)
                 )
             except RetryError as error:
@@ -132,7 +135,8 @@ class Shuffle:
     def _call(self, method: str, request: Any, deadline_s: float = 30.0, waiting: str = "") -> Any:
         """`waiting` is logged now and then while there is no answer."""
         try:
-            call = runtime().control(self.ticket.endpoints).call(method, request, deadline_s=deadline_s)
+            control = runtime().control(self.ticket.endpoints, self.ticket.credentials)
+            call = control.call(method, request, deadline_s=deadline_s)
             return runtime().run(_telling(call, waiting) if waiting else call)
         except HoldfastError as error:
             raise type(error)(explain(error, self.ticket.endpoints), status=error.status) from error

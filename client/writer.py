@@ -168,7 +168,7 @@ class _Sender:
         self._attempt = attempt
         self._spool = spool
         self._core = MapWrite(assignment, map_id, attempt)
-        self._addresses = Addresses(shuffle.ticket.endpoints, shuffle.ticket.cluster_id, shuffle.addresses)
+        self._addresses = Addresses(shuffle.ticket, shuffle.addresses)
         self._queues: dict[int, asyncio.Queue[Push]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         #: strong references to short tasks; asyncio keeps none

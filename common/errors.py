@@ -54,6 +54,8 @@ class Status(IntEnum):
     UNAUTHENTICATED = 93
     TOO_LARGE = 94
     BAD_REQUEST = 95
+    TOKEN_EXPIRED = 96  #: was good; show a newer one
+    FORBIDDEN = 97  #: the token is good, and not for this
 
     NOT_LEADER = 110
     UNAVAILABLE = 111  #: no leader, or no quorum, or the server is starting or stopping
@@ -102,6 +104,12 @@ class OutcomeUnknownError(RetryError):
     """The command may or may not have been applied; repeating it with the same call number is safe."""
 
     status = Status.OUTCOME_UNKNOWN
+
+
+class TokenExpiredError(RetryError):
+    """The token that was shown has come to its end; a newer one may do."""
+
+    status = Status.TOKEN_EXPIRED
 
 
 class RerouteError(HoldfastError):
@@ -158,6 +166,18 @@ class QuotaExceededError(GiveUpError):
     """The application or its user holds as much as it may; the message says which quota, and what holds most."""
 
     status = Status.QUOTA_EXCEEDED
+
+
+class UnauthenticatedError(GiveUpError):
+    """No token was shown where one is needed, or none of this cluster."""
+
+    status = Status.UNAUTHENTICATED
+
+
+class ForbiddenError(GiveUpError):
+    """The bearer of this token may not do that."""
+
+    status = Status.FORBIDDEN
 
 
 class ConflictError(GiveUpError):
@@ -224,7 +244,9 @@ _CLASS_OF: dict[Status, type[HoldfastError]] = {
     Status.BAD_FRAME: ProtocolError,
     Status.BAD_VERSION: ProtocolError,
     Status.WRONG_CLUSTER: ProtocolError,
-    Status.UNAUTHENTICATED: ProtocolError,
+    Status.UNAUTHENTICATED: UnauthenticatedError,
+    Status.TOKEN_EXPIRED: TokenExpiredError,
+    Status.FORBIDDEN: ForbiddenError,
     Status.TOO_LARGE: ProtocolError,
     Status.BAD_REQUEST: ProtocolError,
 }

@@ -20,7 +20,8 @@ from holdfast.common.checksum import crc32c
 from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, FRAME_META_BYTES_MAX
 
-MAGIC = int.from_bytes(b"HFF1", "little")
+MAGIC_BYTES = b"HFF1"
+MAGIC = int.from_bytes(MAGIC_BYTES, "little")
 VERSION = 1
 HEADER = struct.Struct("<IBBHQIIII")
 HEADER_BYTES = HEADER.size

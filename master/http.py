@@ -19,6 +19,10 @@ from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
 from holdfast.common.net.descriptors import MASTER_DOORS, connections_max
 from holdfast.common.net.http_server import CONNECTIONS_MAX, HttpServer
 from holdfast.common.net.methods import METHODS, Method
+from holdfast.common.security.http import CHALLENGE, identify
+from holdfast.common.security.server import ServerSecurity
+from holdfast.common.security.tokens import Identity
+from holdfast.master.service.access import check_page
 from holdfast.master.service.handlers import Handlers
 from holdfast.master.service.metrics import Metrics
 from holdfast.master.service.statuses import code_of, http_status_of, metadata_of
@@ -44,12 +48,20 @@ _PAGE_HEADERS = {
 class MasterHttp:
     """Serves calls, health, metrics and the status page."""
 
-    def __init__(self, handlers: Handlers, metrics: Metrics, pages: Pages) -> None:
+    def __init__(
+        self, handlers: Handlers, metrics: Metrics, pages: Pages, security: ServerSecurity | None = None
+    ) -> None:
+        """With `security` every request but /healthz has to show a token."""
         self._handlers = handlers
         self._metrics = metrics
         self._pages = pages
+        self._security = security
         self._methods = {method.path: method for method in METHODS.values()}
-        self._server = HttpServer(self._serve, connections_max=connections_max(CONNECTIONS_MAX, MASTER_DOORS))
+        self._server = HttpServer(
+            self._serve,
+            connections_max=connections_max(CONNECTIONS_MAX, MASTER_DOORS),
+            tls=None if security is None else security.listening,
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port. Raises OSError if the address is taken."""
@@ -60,16 +72,22 @@ class MasterHttp:
         await self._server.stop()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        method = self._methods.get(request.path)
+        if request.path == "/healthz" and request.method in ("GET", "HEAD"):
+            return web.Response(text="ok\n")
+        try:
+            caller = identify(self._security, request)
+            method = self._methods.get(request.path)
+            if method is None:
+                check_page(caller)
+        except HoldfastError as error:
+            return _denied(error)
         if method is not None:
-            return await self._call(method, request)
+            return await self._call(method, request, caller)
         if request.path not in _READ:
             there = f"there is {', '.join(_READ)} and POST /holdfast.v1.Service/Method"
             return _refused(HoldfastError(there), "not_found", 404)
         if request.method not in ("GET", "HEAD"):
             return _refused(ProtocolError("ask with GET", status=Status.BAD_REQUEST), "invalid_argument", 405)
-        if request.path == "/healthz":
-            return web.Response(text="ok\n")
         if request.path == "/metrics":
             return web.Response(body=self._metrics.text(), headers={"Content-Type": _METRICS_TYPE})
         return await self._page(request)
@@ -81,7 +99,7 @@ class MasterHttp:
             code = code_of(error.status)
             return _refused(error, code, http_status_of(code))
 
-    async def _call(self, method: Method, request: web.BaseRequest) -> web.Response:
+    async def _call(self, method: Method, request: web.BaseRequest, caller: Identity | None) -> web.Response:
         if request.method != "POST":
             return _refused(ProtocolError("call this with POST", status=Status.BAD_REQUEST), "invalid_argument", 405)
         try:
@@ -89,11 +107,11 @@ class MasterHttp:
                 body = await _read(request)
             if request.content_type == "application/proto":
                 return web.Response(
-                    body=await self._handlers.call_bytes(method, body), content_type="application/proto"
+                    body=await self._handlers.call_bytes(method, body, caller), content_type="application/proto"
                 )
             if request.content_type != "application/json":
                 raise ProtocolError("Content-Type is application/json or application/proto", status=Status.BAD_REQUEST)
-            reply = await self._handlers.call(method, _parse_json(method, body))
+            reply = await self._handlers.call(method, _parse_json(method, body), caller)
             return web.Response(text=json_format.MessageToJson(reply, indent=None), content_type="application/json")
         except TimeoutError:
             late = ProtocolError(f"the body did not come within {_BODY_SECONDS:.0f} s", status=Status.BAD_REQUEST)
@@ -127,6 +145,14 @@ def _parse_json(method: Method, body: bytes) -> Any:
             f"the body is no {request.DESCRIPTOR.name} in JSON: {error}", status=Status.BAD_REQUEST
         ) from error
     return request
+
+
+def _denied(error: HoldfastError) -> web.Response:
+    """Refuse who has shown no token that does; browsers ask people for one then."""
+    code = code_of(error.status)
+    answer = _refused(error, code, http_status_of(code))
+    answer.headers["WWW-Authenticate"] = CHALLENGE
+    return answer
 
 
 def _refused(error: HoldfastError, code: str, status: int) -> web.Response:

@@ -29,10 +29,11 @@ from holdfast.common.net import detour
 from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.notify import Notifier
+from holdfast.common.security.server import ServerSecurity, read_secret
 from holdfast.master.core.events import Happened
 from holdfast.master.http import MasterHttp
 from holdfast.master.machine.machine import Machine
-from holdfast.master.raft import TAKEN, RaftError, RaftNode, RaftSettings, SettingsRefused
+from holdfast.master.raft import TAKEN, RaftError, RaftNode, RaftSettings, SettingsRefused, TlsContexts
 from holdfast.master.service.admin import Admin
 from holdfast.master.service.dfs_cleaning import DfsCleaner
 from holdfast.master.service.dfs_missing import DfsMissing
@@ -56,7 +57,6 @@ log = logging.getLogger(__name__)
 
 #: A stopping leader hands over before it goes, if that is quick.
 _HAND_OVER_SECONDS = 1.0
-_SECRET_BYTES_MIN = 16
 #: Objects and rounds between garbage collections. A full one stops every thread for as long as it takes to look at the
 #: whole state, which may be longer than an election; what it would find, cycles of errors and tasks, is little.
 _COLLECT = (10_000, 20, 1_000)
@@ -73,6 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
         config = _load(options.config)
         own = _own(config, options.config)
         secret = _secret(config)
+        security = ServerSecurity.of(config, own.name)
         store = DfsStore(config.dfs, config.cluster.id) if config.dfs.url else None
     except ConfigError as error:
         return _refuse(str(error))
@@ -81,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     raise_descriptor_limit()
     gc.set_threshold(*_COLLECT)
     try:
-        asyncio.run(_run(config, own, secret, store, lambda: _load(options.config)))
+        asyncio.run(_run(config, own, secret, security, store, lambda: _load(options.config)))
     except (ConfigError, SettingsRefused) as error:
         return _refuse(str(error))
     except (RaftError, OSError) as error:
@@ -112,17 +113,8 @@ def _own(config: Config, path: Path) -> configuration.Peer:
 
 def _secret(config: Config) -> bytes:
     """Return the secret by which masters know each other. Without one they may only meet on loopback."""
-    path = config.cluster.secret_file
-    if path:
-        try:
-            secret = Path(path).read_bytes().strip()
-        except OSError as error:
-            raise ConfigError(f"cannot read cluster.secret_file {path}: {error}") from error
-        if len(secret) < _SECRET_BYTES_MIN:
-            raise ConfigError(
-                f"cluster.secret_file {path} holds {len(secret)} bytes; at least {_SECRET_BYTES_MIN} are needed"
-            )
-        return secret
+    if config.cluster.secret_file:
+        return read_secret(config.cluster.secret_file)
     for peer in config.master.peers:
         host = str(peer.raft).rpartition(":")[0]
         if host != "localhost" and not host.startswith("127.") and host != "[::1]":
@@ -138,17 +130,18 @@ class Server:
         config: Config,
         own: configuration.Peer,
         secret: bytes,
+        security: ServerSecurity | None,
         store: DfsStore | None,
         load: Callable[[], Config],
     ) -> None:
         """`load` reads the configuration again. Raises ConfigError."""
         self._config = config
         self._own = own
+        self._security = security
         self._loop = asyncio.get_running_loop()
-        self._node = RaftNode(
-            _raft_settings(config, own, secret), Machine(self._changed, self._happened), on_leadership=self._led
-        )
-        self._leader = Leader(config, self._node, self._failed)
+        settings = _raft_settings(config, own, secret, security)
+        self._node = RaftNode(settings, Machine(self._changed, self._happened), on_leadership=self._led)
+        self._leader = Leader(config, self._node, self._failed, security)
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
         self._notifier = Notifier()
@@ -183,7 +176,7 @@ class Server:
             },
             self._metrics,
         )
-        self._http = MasterHttp(self._handlers, self._metrics, self._pages)
+        self._http = MasterHttp(self._handlers, self._metrics, self._pages, security)
 
     def stop(self) -> None:
         """Ask `run` to end."""
@@ -199,7 +192,9 @@ class Server:
         host = configuration.advertised(bind, self._config.master.address, socket.gethostname())
         try:
             http_port = await self._http.start(bind, self._config.master.http_port)
-            grpc, grpc_port = await serve_grpc(self._handlers, f"{bind}:{self._config.master.grpc_port}")
+            grpc, grpc_port = await serve_grpc(
+                self._handlers, f"{bind}:{self._config.master.grpc_port}", security=self._security
+            )
         except OSError as error:
             raise ConfigError(f"{error}: {TAKEN}") from error
         self._masters.grpc = f"{host}:{grpc_port}"
@@ -347,7 +342,9 @@ class Server:
             yield "holdfast_master_dfs_unheard", "Instances there that it never heard of", cleaned.unheard
 
 
-def _raft_settings(config: Config, own: configuration.Peer, secret: bytes) -> RaftSettings:
+def _raft_settings(
+    config: Config, own: configuration.Peer, secret: bytes, security: ServerSecurity | None
+) -> RaftSettings:
     raft, faults = config.raft, config.faults
     return RaftSettings(
         node_id=own.name,
@@ -364,13 +361,19 @@ def _raft_settings(config: Config, own: configuration.Peer, secret: bytes) -> Ra
         compact_bytes=raft.snapshot_bytes,
         faults_disk_delay=faults.disk_delay.seconds if faults.enabled else 0.0,
         faults_clock_offset=faults.clock_offset.seconds if faults.enabled else 0.0,
+        tls=None if security is None else TlsContexts(security.listening, security.context),
     )
 
 
 async def _run(
-    config: Config, own: configuration.Peer, secret: bytes, store: DfsStore | None, load: Callable[[], Config]
+    config: Config,
+    own: configuration.Peer,
+    secret: bytes,
+    security: ServerSecurity | None,
+    store: DfsStore | None,
+    load: Callable[[], Config],
 ) -> None:
-    server = Server(config, own, secret, store, load)
+    server = Server(config, own, secret, security, store, load)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     await server.run()

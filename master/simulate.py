@@ -36,10 +36,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common import settings
-from holdfast.common.config import PlacementSection
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.ids import NO_WORKER, Epoch, WorkerId
 from holdfast.common.limits import COPIES_MAX, PARTITIONS_MAX
+from holdfast.common.placement_config import PlacementSection
 from holdfast.common.reduce_layouts import Location, ReduceLocations
 from holdfast.common.settings import Duration, Size, setting
 from holdfast.master.core.bounds import WORKERS_MAX

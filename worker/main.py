@@ -17,6 +17,7 @@ from holdfast.common.config import Config, parse, place, require_worker
 from holdfast.common.dfs.urls import Kind, parse_url
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.descriptors import raise_descriptor_limit
+from holdfast.common.security.server import ServerSecurity
 from holdfast.worker.core.health import Limits
 from holdfast.worker.storage.prepare import DirectorySettings, StoreSettings, prepare
 
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
         pending = prepare(_store_settings(config, source))
         from holdfast.worker.server.process import run
 
-        run(config, pending)
+        run(config, pending, ServerSecurity.of(config, config.worker.name))
     except (ConfigError, OSError) as error:
         sys.stderr.writelines(f"holdfast worker: {line}\n" for line in str(error).splitlines())
         sys.exit(2)

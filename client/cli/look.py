@@ -13,6 +13,7 @@ from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.ids import INSTANCE_BYTES
 from holdfast.common.limits import U32_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.shown import Credentials
 from holdfast.common.sizes import counted, in_bytes
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[R
     from holdfast.common.net.control import ControlClient
 
     async def run() -> Result:
-        async with ControlClient(endpoints) as client:
+        async with ControlClient(endpoints, Credentials.from_environment()) as client:
             return await question(client)
 
     return asyncio.run(run())

@@ -43,6 +43,8 @@ COMMANDS = {
     "verify": ("offline", "Check every byte of a storage directory; no server is needed."),
     "spark-jar": ("plugin", "Print the path of the Spark plug-in's jar, compiling it if needed."),
     "spark-conf": ("plugin", "Print the Spark settings that send shuffles through Holdfast."),
+    "ca": ("security", "Make certificates for trials of a secured cluster."),
+    "token": ("security", "Make a token for a user, a viewer or an admin."),
     "drill": ("drill", "Kill servers on purpose and check that nothing is forgotten."),
     "bench": ("bench", "Measure this machine and Holdfast on it."),
 }

@@ -38,18 +38,21 @@ _config_option = click.option(
     type=click.Path(path_type=Path),
     help="Where state and logs go, kept at the end. Default: a temporary directory, removed at the end.",
 )
+@click.option(
+    "--secure", is_flag=True, help="With TLS and tokens, whose files are made in DIR/security; needs the extra ca."
+)
 @json_option
-def local(masters: int, workers: int, directory: Path | None, as_json: bool) -> None:
+def local(masters: int, workers: int, directory: Path | None, secure: bool, as_json: bool) -> None:
     """Run a whole cluster on this machine until Ctrl-C or SIGTERM.
 
     With --json one line is printed as soon as the cluster is ready: endpoints, directory, and where every server is.
     """
-    from holdfast.client.cluster import local_cluster
+    from holdfast.client.cluster import ADMIN_TOKEN, CA_CERTIFICATE, SECURITY, local_cluster
 
     leave = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: leave.set())
-    with local_cluster(masters, workers, directory) as cluster:
+    with local_cluster(masters, workers, directory, secure=secure) as cluster:
         servers = [
             {
                 "name": server.name,
@@ -61,6 +64,9 @@ def local(masters: int, workers: int, directory: Path | None, as_json: bool) -> 
             for server in cluster.servers
         ]
         document = {"endpoints": cluster.endpoints, "directory": str(cluster.directory), "servers": servers}
+        if secure:
+            folder = cluster.directory / SECURITY
+            document |= {"ca": str(folder / CA_CERTIFICATE), "token_file": str(folder / ADMIN_TOKEN)}
         _announce(document, as_json)
         gone: set[str] = set()
         while not leave.wait(1.0):
@@ -94,6 +100,9 @@ def _announce(document: dict[str, Any], as_json: bool) -> None:
     screen.print(table(("name", "role", "http", "data plane", "#pid"), rows))
     screen.print(f"state and logs   {document['directory']}")
     screen.print(f"in another shell export HOLDFAST_MASTERS={document['endpoints']}", soft_wrap=True)
+    if "ca" in document:
+        variables = f"HOLDFAST_CA={document['ca']} HOLDFAST_TOKEN_FILE={document['token_file']}"
+        screen.print(f"and              export {variables}", soft_wrap=True)
     screen.print(f'in Python        Session("{document["endpoints"]}", app="first try")', soft_wrap=True)
     screen.print("Ctrl-C ends the cluster.")
 

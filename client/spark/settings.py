@@ -8,6 +8,7 @@ for. Exported as `holdfast.client.spark.conf` (a module of that name would hide 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from holdfast.client.spark.jar import installed_spark
 from holdfast.client.spark.jar import jar as find_jar
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.control import parse_endpoints
+from holdfast.common.security.shown import CA_VARIABLE, TOKEN_VARIABLE
 
 PACKAGE = "org.apache.spark.shuffle.holdfast"
 
@@ -34,12 +36,16 @@ def conf(
     ack: Literal["memory", "written", "synced"] = "written",
     fallback: Literal["auto", "never"] = "auto",
     jar: str | Path | None = None,
+    ca: str | Path | None = None,
+    token_file: str | Path | None = None,
 ) -> dict[str, str]:
     """Return the settings for an application that shuffles through the masters at `endpoints` ("host:port,host:port").
 
     `replication` is the number of copies, 1 or 2; `ack` what a copy is before it counts; `fallback` whether Spark's own
     shuffle serves where Holdfast cannot be reached at registration. `jar` defaults to the one for the installed Spark,
-    which is compiled when it is first asked for. Raises ConfigError for wrong values, or if no jar can be made.
+    which is compiled when it is first asked for. For a secured cluster `ca` and `token_file` are the paths, on the
+    driver's host, of the CA's certificate in PEM and of a user's token, by default what HOLDFAST_CA and
+    HOLDFAST_TOKEN_FILE name. Raises ConfigError for wrong values, or if no jar can be made.
     """
     masters = parse_endpoints(endpoints)
     for name, value, known in (
@@ -56,9 +62,27 @@ def conf(
         "spark.holdfast.replication": str(replication),
         "spark.holdfast.ack": ack,
         "spark.holdfast.fallback": fallback,
+        **_security(ca, token_file),
         **_where(jar),
         **_BESIDE,
     }
+
+
+def _security(ca: str | Path | None, token_file: str | Path | None) -> dict[str, str]:
+    """Where the driver finds what it shows; the files are read by it, and never travel in settings."""
+    if ca is None and token_file is None:
+        ca, token_file = os.environ.get(CA_VARIABLE) or None, os.environ.get(TOKEN_VARIABLE) or None
+    if (ca is None) != (token_file is None):
+        missing = f"ca (or {CA_VARIABLE})" if ca is None else f"token_file (or {TOKEN_VARIABLE})"
+        raise ConfigError(f"{missing} is missing: a secured cluster takes both, another one neither")
+    if ca is None or token_file is None:
+        return {}
+    return {"spark.holdfast.security.ca": _absolute(ca), "spark.holdfast.security.tokenFile": _absolute(token_file)}
+
+
+def _absolute(path: str | Path) -> str:
+    """A driver that spark-submit starts may have another working directory."""
+    return str(Path(path).absolute())
 
 
 def _where(jar: str | Path | None) -> dict[str, str]:

@@ -23,6 +23,9 @@ MAPPED_BYTES_MIN = 64 * KIB
 #: Free buffers kept for the next frames: a new one costs a page fault for every 4 KiB, more than all that is done with
 #: the bytes. A few of the largest usual frames; a server with many connections keeps more, and calls `trim`.
 STOCK_BYTES_MAX = 8 * MIB
+#: Through this all connections under TLS receive, and through another one they read files: as much as comes at a time,
+#: and waits on each while its reading is paused.
+SCRATCH_BYTES = 128 * KIB
 
 
 def capacity_for(size: int) -> int:
@@ -86,6 +89,7 @@ class BufferPool:
     _stock_bytes: int = 0
     _used: bool = False
     _line: deque[Waiter] = field(default_factory=deque)
+    _scratches: tuple[memoryview, memoryview] | None = None
 
     def __post_init__(self) -> None:
         if self.budget_bytes < FRAME_BODY_BYTES_MAX:
@@ -95,6 +99,14 @@ class BufferPool:
     def waiting(self) -> int:
         """How many stand in line."""
         return sum(not waiter.cancelled for waiter in self._line)
+
+    @property
+    def scratches(self) -> tuple[memoryview, memoryview]:
+        """Memory for receiving and for sending that is used within calls, by all connections of the loop; not of the
+        budget."""
+        if self._scratches is None:
+            self._scratches = memoryview(bytearray(SCRATCH_BYTES)), memoryview(bytearray(SCRATCH_BYTES))
+        return self._scratches
 
     def take(self, size: int) -> Body | None:
         """Return a body of `size` bytes, or None while the budget is used up or others stand in line."""

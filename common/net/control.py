@@ -30,6 +30,7 @@ from holdfast.common.errors import ConfigError, HoldfastError, NotLeaderError, P
 from holdfast.common.net.methods import METHODS, Method
 from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport, UnknownHostError
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.shown import Shown
 
 #: How far the numbers of calls under way may be apart; the answer table remembers twice as many calls of a client.
 COMMANDS_AT_ONCE_MAX = 64
@@ -61,9 +62,13 @@ def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
 class ControlClient:
     """Calls methods of the masters by name; see the rules above."""
 
-    def __init__(self, endpoints: str | Sequence[str], *, transport: Literal["grpc", "http"] = "http") -> None:
-        """`endpoints` are "host:port" of the masters' HTTP ports, as a list or separated by commas. Opens nothing."""
+    def __init__(
+        self, endpoints: str | Sequence[str], shown: Shown | None = None, *, transport: Literal["grpc", "http"] = "http"
+    ) -> None:
+        """`endpoints` are "host:port" of the masters' HTTP ports, as a list or separated by commas; `shown` is what a
+        secured cluster wants to see. Opens nothing."""
         self.endpoints = parse_endpoints(endpoints)
+        self._shown = shown
         #: of the cluster that answered; "" before
         self.cluster_id = ""
         #: highest Raft index seen in any answer
@@ -75,8 +80,8 @@ class ControlClient:
     def _begin(self) -> None:
         """Start afresh in this process: nothing of the parent's connections can be used."""
         self._pid = os.getpid()
-        self._http = HttpTransport()
-        self._transport: Transport = GrpcTransport() if self._kind == "grpc" else self._http
+        self._http = HttpTransport(self._shown)
+        self._transport: Transport = GrpcTransport(self._shown) if self._kind == "grpc" else self._http
         self._leader = ""  # its HTTP address
         self._known = dict.fromkeys(self.endpoints, "")  # HTTP address -> gRPC address
         #: why each of them was not found to lead when it was asked last

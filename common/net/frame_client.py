@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status, error_for
@@ -19,7 +19,9 @@ from holdfast.common.net import detour
 from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.frame_reader import Frame
 from holdfast.common.net.frames import Buffer, FrameConnection
+from holdfast.common.net.tls import TlsPipe
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
+from holdfast.common.security.shown import Shown
 
 #: Requests without an answer that one connection may have.
 INFLIGHT_MAX = 64
@@ -71,8 +73,8 @@ class ClientStream:
 class FrameClient(FrameConnection):
     """A connection to a worker. Make one with `connect`."""
 
-    def __init__(self, pool: BufferPool, inflight_max: int = INFLIGHT_MAX) -> None:
-        super().__init__(pool)
+    def __init__(self, pool: BufferPool, inflight_max: int = INFLIGHT_MAX, tls: TlsPipe | None = None) -> None:
+        super().__init__(pool, tls)
         self._inflight_max = inflight_max
         self._answers: dict[int, asyncio.Future[Reply]] = {}
         self._room: deque[asyncio.Future[None]] = deque()
@@ -93,17 +95,23 @@ class FrameClient(FrameConnection):
         *,
         timeout_seconds: float = 5.0,
         inflight_max: int = INFLIGHT_MAX,
+        shown: Shown | None = None,
     ) -> Self:
-        """Connect and say HELLO.
+        """Connect and say HELLO. `shown`: of a secured cluster, where the connection is under TLS; its token is said.
 
-        Raises RetryError if nobody answers in time, ProtocolError if we are refused.
+        Raises RetryError if nobody answers in time, or one whose certificate is not that of `host`; ProtocolError or
+        what its status stands for if we are refused.
         """
         loop = asyncio.get_running_loop()
         client: Self | None = None
+        pipe: TlsPipe | None = None
+        if shown is not None:
+            pipe = TlsPipe(shown.context, host)
+            hello = replace(hello, token=shown.token.encode())
         try:
             async with asyncio.timeout(timeout_seconds):
                 place = detour.through(host, port)
-                _, client = await loop.create_connection(lambda: cls(pool, inflight_max), place, port)
+                _, client = await loop.create_connection(lambda: cls(pool, inflight_max, pipe), place, port)
                 reply = await client.request(FrameType.HELLO, hello.encode())
                 client.hello = HelloOk.decode(reply.meta)
         except TimeoutError:

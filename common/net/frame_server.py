@@ -1,15 +1,17 @@
 """The worker side of framed connections: a listening server, and what it asks of the one who answers.
 
-Rules: the first frame is HELLO, within a time limit; a connection that stops in the middle of a frame is closed, since
-it holds memory of the pool, and so is one that goes on too slowly while others wait; connections are bounded. A body is
-received once the handler has admitted it. Whatever a handler raises as a HoldfastError while it takes a frame closes
-that connection with its status. Called by worker/server and tests.
+Rules: the first frame is HELLO, within a time limit that a TLS handshake is part of; a connection that stops in the
+middle of a frame is closed, since it holds memory of the pool, and so is one that goes on too slowly while others wait;
+connections are bounded, from before their handshake on. A body is received once the handler has admitted it. Whatever a
+handler raises as a HoldfastError while it takes a frame closes that connection with its status. Called by worker/server
+and tests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -20,6 +22,7 @@ from holdfast.common.messages import Hello, HelloOk
 from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.frame_reader import Frame
 from holdfast.common.net.frames import SOCKET_BUFFER_BYTES, Buffer, FrameConnection
+from holdfast.common.net.tls import TlsPipe
 
 #: A connection that has not said HELLO after this is closed.
 HELLO_SECONDS = 5.0
@@ -67,7 +70,7 @@ class ServerConnection(FrameConnection):
     _answers_only = True
 
     def __init__(self, server: FrameServer) -> None:
-        super().__init__(server.pool)
+        super().__init__(server.pool, None if server.tls is None else TlsPipe(server.tls))
         self._server = server
         self._greeting: asyncio.TimerHandle | None = None
         #: counts connections, for who wants a small name of this one
@@ -157,9 +160,11 @@ class ServerConnection(FrameConnection):
 class FrameServer:
     """A listening port and its connections. Make one with `serve`."""
 
-    def __init__(self, handler: Handler, pool: BufferPool) -> None:
+    def __init__(self, handler: Handler, pool: BufferPool, tls: ssl.SSLContext | None = None) -> None:
         self.handler = handler
         self.pool = pool
+        #: for connections under TLS; None: they are plain
+        self.tls = tls
         self.connections: set[ServerConnection] = set()
         #: frame bytes of connections that are gone
         self.bytes_in_closed = 0
@@ -233,8 +238,10 @@ class FrameServer:
             await self._empty
 
 
-async def serve(host: str, port: int, handler: Handler, pool: BufferPool) -> FrameServer:
-    """Listen on host:port (0 = a free port) and answer with `handler`."""
-    server = FrameServer(handler, pool)
+async def serve(
+    host: str, port: int, handler: Handler, pool: BufferPool, tls: ssl.SSLContext | None = None
+) -> FrameServer:
+    """Listen on host:port (0 = a free port) and answer with `handler`; `tls`: to nothing but TLS."""
+    server = FrameServer(handler, pool, tls)
     await server.listen(host, port)
     return server

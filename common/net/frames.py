@@ -1,9 +1,9 @@
 """A framed connection on asyncio: what both sides share. frame_client.py and frame_server.py are the two sides.
 
 Receiving: FrameReader says where bytes go; when the pool of bodies is used up, reading pauses until it is our turn.
-Sending: asyncio's transport would join and copy what it cannot send at once, so a connection sends by itself, on a
-duplicate of the socket: memory as it is, by sendmsg, and ranges of files by sendfile. Both are bounded: `crowded` says
-that the sender has to wait, and `_on_writable` that it may go on.
+Sending: frames and ranges of files are queued in order, and a wire takes them to the kernel, on a duplicate of the
+socket: as they are (wire.py), or under TLS (tls_wire.py). Both are bounded: `crowded` says that the sender has to wait,
+and `_on_writable` that it may go on.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ import os
 import socket
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Protocol, cast
+from typing import cast
 
 from holdfast.common.errors import HoldfastError, RetryError, Status
-from holdfast.common.frame import FrameType, encode_frame
+from holdfast.common.frame import MAGIC_BYTES, FrameType, encode_frame
 from holdfast.common.limits import KIB, MIB, READ_FRAME_BYTES
 from holdfast.common.messages import Closing
 from holdfast.common.net.buffers import Body, BufferPool, Waiter
 from holdfast.common.net.frame_reader import WASTE, Frame, FrameReader
+from holdfast.common.net.tls import TlsPipe
+from holdfast.common.net.tls_wire import TlsWire
+from holdfast.common.net.wire import FileRange, PlainWire, Queue, Wire
 
 _log = logging.getLogger(__name__)
 
@@ -39,8 +41,6 @@ TURN_BYTES = 4 * MIB
 #: Answers that a peer does not take: past this its requests are not read.
 HELD_BYTES_HIGH = 256 * KIB
 HELD_BYTES_LOW = 64 * KIB
-#: Buffers in one sendmsg (the kernel takes 1,024).
-GATHER_MAX = 64
 #: Kernel buffers per socket; see docs/adr/0007-data-plane.md for what was measured.
 SOCKET_BUFFER_BYTES = 4 * MIB
 #: A closing connection may take this long to deliver why.
@@ -59,49 +59,30 @@ CROWDED = 2  #: the peer does not read our answers
 HELD = 4  #: the owner of the connection asked for it
 
 
-class Times(Protocol):
-    """Takes down how long something took."""
-
-    def add(self, now_ns: int, took_ns: int) -> None:
-        """It ended now, by `time.perf_counter_ns`."""
-
-
-@dataclass(slots=True)
-class FileRange:
-    """A part of an open file that is to be sent."""
-
-    #: descriptor, and what keeps it open: referenced until the last byte was sent
-    fileno: int
-    owner: object
-    offset: int
-    count: int
-    #: told of the time that the kernel took to send all of it, reading it from the disk where it has to
-    times: Times | None = None
-    took_ns: int = 0
-
-
 class FrameConnection(asyncio.BufferedProtocol):
     """Base of both sides. Subclasses implement `_on_frame`, `_on_writable` and `_on_lost`; all on the loop thread."""
 
     #: what this side sends are answers, so that not reading requests is what keeps them few
     _answers_only = False
 
-    def __init__(self, pool: BufferPool) -> None:
+    def __init__(self, pool: BufferPool, tls: TlsPipe | None = None) -> None:
+        """`tls`: our side of it, where the connection is to be under TLS."""
         self._pool = pool
+        self._tls = tls
         self._reader = FrameReader(pool)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._out: socket.socket | None = None
-        self._queue: deque[memoryview | FileRange] = deque()
+        self._wire: Wire
+        self._queue: Queue = deque()
         self._watching = False
         self._corked = False
         self._paused = 0
-        #: size of the buffer that asyncio receives into
-        self._asked = 0
         self._waiter: Waiter | None = None
         self._linger: asyncio.TimerHandle | None = None
         #: set when this side decided to close: what comes is thrown away
         self._closing = False
+        self._end_said = False
         #: why the connection ended or is ending
         self.error: HoldfastError | None = None
         self.peer = ""
@@ -110,7 +91,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         #: bytes that wait to be sent, and those of them that are held in memory
         self.queued_bytes = 0
         self.held_bytes = 0
-        #: frame bytes received and sent since the connection began
+        #: frame bytes received (under TLS as they came, sealed) and sent since the connection began
         self.bytes_in = 0
         #: how often reading was stopped
         self.pauses = 0
@@ -183,13 +164,13 @@ class FrameConnection(asyncio.BufferedProtocol):
             return
         if not self._watching and not self._corked:
             try:
-                self._send_some(self._out)
+                self._send_some()
             except (BlockingIOError, InterruptedError):
                 pass  # the kernel's buffer is full: go on when it is not
             except OSError as error:
                 self._broken(error)
                 return
-            if self._queue:
+            if self._unsent:
                 self._loop.add_writer(self._out.fileno(), self._writable)
                 self._watching = True
         if self.queued_bytes >= QUEUED_BYTES_HIGH or len(self._queue) >= QUEUED_ITEMS_HIGH:
@@ -200,18 +181,20 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._pause(CROWDED)
         elif self.held_bytes <= HELD_BYTES_LOW:
             self._resume(CROWDED)  # what was queued under a cork may all leave at once, and `_writable` is never called
+        if self._closing and not self._queue:
+            self._say_end()
 
     def _writable(self) -> None:
         """The kernel takes bytes again."""
         assert self._out is not None
         try:
-            self._send_some(self._out)
+            self._send_some()
         except (BlockingIOError, InterruptedError):
             pass  # still watched: called again
         except OSError as error:
             self._broken(error)
             return
-        if not self._queue:
+        if not self._unsent:
             self._loop.remove_writer(self._out.fileno())
             self._watching = False
         if self.held_bytes <= HELD_BYTES_LOW:
@@ -223,21 +206,29 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self._closing and not self._queue:
             self._say_end()
 
-    def _send_some(self, out: socket.socket) -> None:
+    @property
+    def _unsent(self) -> bool:
+        """There is something that the kernel can be given."""
+        return bool(self._queue and self._wire.ready) or self._wire.unsent
+
+    def _send_some(self) -> None:
+        wire = self._wire
+        if wire.unsent:
+            wire.send_rest()
+        if not wire.ready:
+            return
         turn = TURN_BYTES
         while self._queue and turn > 0:
             first = self._queue[0]
-            sent = self._send_file(out, first) if isinstance(first, FileRange) else self._send_memory(out)
+            sent = self._send_file(first) if isinstance(first, FileRange) else self._send_memory()
             self.queued_bytes -= sent
             self.bytes_out += sent
             turn -= sent
 
-    def _send_file(self, out: socket.socket, item: FileRange) -> int:
+    def _send_file(self, item: FileRange) -> int:
         began = perf_counter_ns()
-        sent = os.sendfile(out.fileno(), item.fileno, item.offset, item.count)
+        sent = self._wire.send_file(item)
         ended = perf_counter_ns()
-        if sent == 0:
-            raise OSError(errno.EIO, "a file is shorter than its index says")
         item.offset += sent
         item.count -= sent
         item.took_ns += ended - began
@@ -247,15 +238,8 @@ class FrameConnection(asyncio.BufferedProtocol):
                 item.times.add(ended, item.took_ns)
         return sent
 
-    def _send_memory(self, out: socket.socket) -> int:
-        parts: list[memoryview] = []
-        flags = 0
-        for item in self._queue:
-            if isinstance(item, FileRange) or len(parts) == GATHER_MAX:
-                flags = socket.MSG_MORE  # the rest of this segment follows at once
-                break
-            parts.append(item)
-        sent = out.sendmsg(parts, [], flags)
+    def _send_memory(self) -> int:
+        sent = self._wire.send_memory(self._queue)
         self.held_bytes -= sent
         left = sent
         while left:
@@ -280,29 +264,47 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        self._out = _sending_half(transport.get_extra_info("socket").fileno())
+        self._out = out = _sending_half(transport.get_extra_info("socket").fileno())
+        if self._tls is None:
+            self._wire = PlainWire(out, self._reader)
+        else:
+            self._wire = TlsWire(out, self._reader, self._tls, *self._pool.scratches)
+        self._wire.begin()
+        self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Say where the next bytes go (called by asyncio)."""
-        buffer = WASTE if self._closing else self._reader.buffer()
-        self._asked = len(buffer)
-        return buffer
+        return WASTE if self._closing else self._wire.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take the next bytes (called by asyncio), and while they come in plenty go on without a turn of the loop."""
-        asked, self._asked = self._asked, 0
         self.bytes_in += nbytes
         if self._closing:
             return
-        if nbytes < asked:
-            self._take(self._reader.received(nbytes))
-            return
-        self.cork()  # what is answered in this turn leaves together
+        wire = self._wire
         try:
-            self._take(self._reader.received(nbytes))
-            self._read_on()
-        finally:
-            self.uncork()
+            count = wire.received(nbytes)
+        except HoldfastError as error:
+            self._not_tls(error)
+            return
+        if wire.unsent:
+            self._flush()
+        if not wire.more:
+            self._take(self._reader.received(count))
+        else:
+            self.cork()  # what is answered in this turn leaves together
+            try:
+                self._take(self._reader.received(count))
+                self._read_on()
+            finally:
+                self.uncork()
+        self._settle()
+
+    def _settle(self) -> None:
+        """See to what TLS leaves behind: bytes that wait because reading was paused, and the word that no more come."""
+        self._wire.settle()
+        if self._wire.ended and self._transport is not None:
+            self._transport.close()
 
     def _read_on(self) -> None:
         """Receive as long as every buffer is filled, which saves two system calls and a turn of the loop for each; one
@@ -311,17 +313,49 @@ class FrameConnection(asyncio.BufferedProtocol):
         while left > 0 and not self._paused and not self._closing and self._out is not None:
             buffer = self._reader.buffer()
             try:
-                count = self._out.recv_into(buffer)
+                count = self._wire.read_into(buffer)
             except OSError:
+                return
+            except HoldfastError as error:
+                self._not_tls(error)
                 return
             if not count:
                 return
             left -= count
-            self.bytes_in += count
+            if self._tls is None:
+                self.bytes_in += count
             full = count == len(buffer)
             self._take(self._reader.received(count))
             if not full:
                 return
+
+    def _catch_up(self) -> None:
+        """Reading goes on: take what came under TLS before it was paused."""
+        self.cork()
+        try:
+            self._read_on()
+        finally:
+            self.uncork()
+        self._settle()
+
+    def _not_tls(self, error: HoldfastError) -> None:
+        """What came is not what TLS says it should be: no frame can be sent any more, so there is no CLOSING."""
+        assert self._out is not None
+        _log.info("closing a connection", extra={"peer": self.peer, "reason": str(error)})
+        self.error = type(error)(f"{self.peer}: {error}", status=error.status)
+        if self._answers_only and isinstance(self._wire, TlsWire) and self._wire.first.startswith(MAGIC_BYTES):
+            self._tell_plainly("TLS is needed here: the CA has to be given (HOLDFAST_CA), and a token")
+        self._drop_queue()
+        self._begin_closing()
+
+    def _tell_plainly(self, words: str) -> None:
+        """One of ours that does not know of TLS hears in a frame as it expects it why this is the end."""
+        frame = encode_frame(FrameType.CLOSING, 0, Closing(words).encode(), 0, status=Status.UNAUTHENTICATED)
+        try:
+            if self._out is not None:
+                self._out.send(frame)
+        except OSError:
+            pass  # then it hears nothing
 
     def _take(self, frames: Iterator[Frame]) -> None:
         """Act on the frames that are complete, then see whether the next body has to wait for memory."""
@@ -370,6 +404,8 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._paused &= ~why
             if not self._paused and self._transport is not None and not self._transport.is_closing():
                 self._transport.resume_reading()
+                if self._wire.holds:
+                    self._loop.call_soon(self._catch_up)
 
     @property
     def receiving(self) -> bool:
@@ -400,17 +436,24 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self._out is None:
             return
         self._linger = self._loop.call_later(LINGER_SECONDS, self.abort)
+        if not self._wire.ready:
+            self._drop_queue()  # without TLS nothing can be said
         self._resume(STARVED | CROWDED | HELD)  # what comes is thrown away: an unread rest would reset the connection
         if not self._queue:
             self._say_end()
 
     def _say_end(self) -> None:
         """All is sent: tell the peer, and wait (not for long) until it has closed too."""
-        if self._out is not None:
+        if self._out is not None and not self._end_said:
+            self._end_said = True
             try:
-                self._out.shutdown(socket.SHUT_WR)
+                self._wire.end()
             except OSError:
                 self.abort()
+
+    def _drop_queue(self) -> None:
+        self._queue.clear()
+        self.queued_bytes = self.held_bytes = 0
 
     def abort(self, error: HoldfastError | None = None) -> None:
         """Drop the connection and everything queued."""
@@ -430,8 +473,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             if self._watching:
                 self._loop.remove_writer(out.fileno())
             out.close()
-        self._queue.clear()
-        self.queued_bytes = self.held_bytes = 0
+        self._drop_queue()
         if self.error is None:
             self.error = RetryError(f"connection to {self.peer} was lost" + (f": {exc}" if exc else ""))
         self._closing = True

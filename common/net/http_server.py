@@ -2,14 +2,17 @@
 
 Rules: a connection that has no request under way is closed FIRST_SECONDS after it came if it never finished sending a
 request, and KEEPALIVE_SECONDS after its last answer otherwise; one beyond the bound is closed at once. What is not HTTP
-is answered 400 by aiohttp and logged in one line. Built on aiohttp's low-level server; no routes and no policy here.
+is answered 400 by aiohttp and logged in one line. Under TLS a handshake under way counts as a connection and has
+HANDSHAKE_SECONDS; what is not TLS is hung up on. Built on aiohttp's low-level server; no routes and no policy here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 
 from aiohttp import http_exceptions, web
@@ -19,10 +22,15 @@ from aiohttp.web_protocol import RequestHandler
 FIRST_SECONDS = 15.0
 #: Between an answer and the next request; clients of ours close earlier.
 KEEPALIVE_SECONDS = 75.0
+#: From connecting to the end of the handshake of TLS.
+HANDSHAKE_SECONDS = 5.0
 #: Connections open at once; most are long polls.
 CONNECTIONS_MAX = 16_384
 _SWEEP_SECONDS = 1.0
 _STOP_SECONDS = 1.0
+_BACKLOG = 1024
+#: Nothing is left to accept a connection with; it waits.
+_USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -37,11 +45,18 @@ class HttpServer:
         connections_max: int = CONNECTIONS_MAX,
         first_seconds: float = FIRST_SECONDS,
         keepalive_seconds: float = KEEPALIVE_SECONDS,
+        handshake_seconds: float = HANDSHAKE_SECONDS,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """`tls`: every connection is under TLS."""
         self._handler, self._connections_max = handler, connections_max
+        self._tls, self._handshake_seconds = tls, handshake_seconds
         self._first_seconds, self._keepalive_seconds = first_seconds, keepalive_seconds
         self._server = web.Server(self._answer, access_log=None, logger=_logger())
         self._listener: asyncio.Server | None = None
+        #: the same under TLS, where handshakes under way have to be counted
+        self._accepting: asyncio.Task[None] | None = None
+        self._shaking: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         #: Connections with a request under way; the others, with the time at which they are closed.
         self._busy: set[RequestHandler] = set()
@@ -50,10 +65,12 @@ class HttpServer:
     async def start(self, where: tuple[str, int] | socket.socket) -> int:
         """Listen on an address or a listening socket; return the port. Raises OSError if the address is taken."""
         loop = asyncio.get_running_loop()
+        if self._tls is not None:
+            return self._start_tls(where, self._tls)
         if isinstance(where, socket.socket):
-            self._listener = await loop.create_server(self._connection, sock=where, backlog=1024)
+            self._listener = await loop.create_server(self._connection, sock=where, backlog=_BACKLOG)
         else:
-            self._listener = await loop.create_server(self._connection, *where, backlog=1024)
+            self._listener = await loop.create_server(self._connection, *where, backlog=_BACKLOG)
         self._sweep()
         return int(self._listener.sockets[0].getsockname()[1])
 
@@ -63,8 +80,48 @@ class HttpServer:
             self._timer.cancel()
         if self._listener is not None:
             self._listener.close()
+        for task in (self._accepting, *self._shaking):
+            if task is not None:
+                task.cancel()
         self._server.pre_shutdown()
         await self._server.shutdown(_STOP_SECONDS)
+
+    def _start_tls(self, where: tuple[str, int] | socket.socket, tls: ssl.SSLContext) -> int:
+        if not isinstance(where, socket.socket):
+            where = socket.create_server(where, family=socket.AF_INET6 if ":" in where[0] else socket.AF_INET)
+        where.setblocking(False)
+        where.listen(_BACKLOG)
+        self._accepting = asyncio.get_running_loop().create_task(self._accept(where, tls))
+        self._accepting.add_done_callback(lambda _: where.close())
+        self._sweep()
+        return int(where.getsockname()[1])
+
+    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                await asyncio.sleep(_SWEEP_SECONDS if error.errno in _USED_UP else 0)
+                continue
+            if len(self._server.connections) + len(self._shaking) >= self._connections_max:
+                accepted.close()
+                continue
+            task = loop.create_task(self._shake(accepted, tls))
+            self._shaking.add(task)
+            task.add_done_callback(self._shaking.discard)
+
+    async def _shake(self, accepted: socket.socket, tls: ssl.SSLContext) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._server,
+                accepted,
+                ssl=tls,
+                ssl_handshake_timeout=self._handshake_seconds,
+                ssl_shutdown_timeout=_STOP_SECONDS,
+            )
+        except OSError:
+            pass  # no TLS, none in time, or a peer that refuses us: it has been hung up on
 
     def _connection(self) -> asyncio.BaseProtocol:
         return self._server() if len(self._server.connections) < self._connections_max else _Refusing()

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import ssl
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -27,6 +29,8 @@ from holdfast.common.errors import (
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB
 from holdfast.common.net import detour
 from holdfast.common.net.methods import LEADER_KEY, LOWEST_KEY, STATUS_KEY
+from holdfast.common.net.tls import words_of
+from holdfast.common.security.shown import Shown
 
 _HEAD_BYTES_MAX = 16 * KIB
 _OK = 200
@@ -34,6 +38,9 @@ _OK = 200
 _UNKNOWN_HOST = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 #: Idle HTTP connections kept per master.
 _IDLE_MAX = 32
+#: How long a connection under TLS waits for the other side to agree that it is closed.
+_SHUTDOWN_SECONDS = 1.0
+_HUNG_UP = "hung up without an answer (is this the HTTP port of a master, and security on at both ends?)"
 
 _GRPC_OPTIONS = (
     ("grpc.max_send_message_length", CONTROL_MESSAGE_BYTES_MAX),
@@ -72,7 +79,10 @@ class Transport(Protocol):
 class GrpcTransport:
     """Calls over grpc.aio; one channel per address."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: Shown | None = None) -> None:
+        """`shown`: what a secured cluster wants to see."""
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its lines about handshakes; errors are told by us
+        self._shown = shown
         self._calls: dict[tuple[str, str], Any] = {}
         self._channels: dict[str, Any] = {}
 
@@ -96,7 +106,7 @@ class GrpcTransport:
         from grpc import RpcError
 
         try:
-            reply = await self._method(address, path)(request, timeout=timeout_s)
+            reply = await self._method(address, path)(request, timeout=timeout_s, metadata=self._metadata())
         except RpcError as error:
             if not answered.done():
                 answered.set_exception(_from_grpc(error, address))
@@ -107,19 +117,30 @@ class GrpcTransport:
     def _method(self, address: str, path: str) -> Any:
         found = self._calls.get((address, path))
         if found is None:
-            from grpc import aio
-
             channel = self._channels.get(address)
             if channel is None:
-                channel = self._channels[address] = aio.insecure_channel(address, options=_GRPC_OPTIONS)
+                channel = self._channels[address] = self._channel(address)
             found = self._calls[(address, path)] = channel.unary_unary(path)
         return found
+
+    def _channel(self, address: str) -> Any:
+        from grpc import aio, ssl_channel_credentials
+
+        if self._shown is None:
+            return aio.insecure_channel(address, options=_GRPC_OPTIONS)
+        credentials = ssl_channel_credentials(self._shown.ca_pem.encode())
+        return aio.secure_channel(address, credentials, options=_GRPC_OPTIONS)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return () if self._shown is None else (("authorization", f"Bearer {self._shown.token}"),)
 
 
 class HttpTransport:
     """Calls over kept HTTP/1.1 connections, one call at a time on each."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: Shown | None = None) -> None:
+        """`shown`: what a secured cluster wants to see."""
+        self._shown = shown
         self._idle: dict[str, list[_Connection]] = {}
         self._opening: set[asyncio.Task[None]] = set()
 
@@ -130,12 +151,14 @@ class HttpTransport:
         timer = loop.call_later(timeout_s, _time_out, answered, address, timeout_s)
         answered.add_done_callback(lambda _: timer.cancel())
         head = f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/proto\r\n"
+        if self._shown is not None:
+            head += f"Authorization: Bearer {self._shown.token}\r\n"
         data = f"{head}Content-Length: {len(request)}\r\n\r\n".encode("ascii") + request
         kept = self._idle.setdefault(address, [])
         if kept:
             kept.pop().begin(data, answered)
         else:
-            opening = loop.create_task(self._open(address, data, answered))
+            opening = loop.create_task(self._open(address, data, answered, timeout_s))
             self._opening.add(opening)
             opening.add_done_callback(self._opening.discard)
         return answered
@@ -148,15 +171,24 @@ class HttpTransport:
         for opening in self._opening:
             opening.cancel()
 
-    async def _open(self, address: str, data: bytes, answered: asyncio.Future[bytes]) -> None:
+    async def _open(self, address: str, data: bytes, answered: asyncio.Future[bytes], timeout_s: float) -> None:
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
         idle = self._idle
+        secure: dict[str, Any] = {}
+        if self._shown is not None:
+            secure = {
+                "ssl": self._shown.context,
+                "server_hostname": host.strip("[]"),
+                "ssl_handshake_timeout": timeout_s,
+                "ssl_shutdown_timeout": _SHUTDOWN_SECONDS,
+            }
         try:
             _, connection = await loop.create_connection(
                 lambda: _Connection(address, idle.setdefault(address, [])),
                 detour.through(host.strip("[]"), int(port)),
                 int(port),
+                **secure,
             )
         except (OSError, UnicodeError) as error:
             _fail(answered, _unreachable(address, error))
@@ -201,9 +233,7 @@ class _Connection(asyncio.Protocol):
         if self._answered is not None:
             _fail(
                 self._answered,
-                RetryError(
-                    f"{self._address}: {error or 'hung up without an answer (is this the HTTP port of a master?)'}"
-                ),
+                RetryError(f"{self._address}: {error or _HUNG_UP}"),
             )
 
     def data_received(self, data: bytes) -> None:
@@ -267,6 +297,9 @@ class _Connection(asyncio.Protocol):
 def _unreachable(address: str, error: OSError | UnicodeError) -> HoldfastError:
     if isinstance(error, UnicodeError) or (isinstance(error, socket.gaierror) and error.errno in _UNKNOWN_HOST):
         return UnknownHostError(f"{address}: unknown host")
+    if isinstance(error, ssl.SSLError):
+        wrong = isinstance(error, ssl.SSLCertVerificationError)
+        return ProtocolError(f"{address}: {words_of(error)}", status=Status.UNAUTHENTICATED if wrong else None)
     if isinstance(error, ConnectionRefusedError):
         return RetryError(f"{address}: connection refused")
     return RetryError(f"{address}: cannot be reached: {error}")

@@ -89,14 +89,16 @@ class RegisterApplicationRequest(_message.Message):
     def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ...) -> None: ...
 
 class RegisterApplicationReply(_message.Message):
-    __slots__ = ("cluster_id", "raft_index", "lease_ms")
+    __slots__ = ("cluster_id", "raft_index", "lease_ms", "token")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     raft_index: int
     lease_ms: int
-    def __init__(self, cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+    token: str
+    def __init__(self, cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., lease_ms: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
 
 class AttachRequest(_message.Message):
     __slots__ = ("call", "instance", "name", "lease_ms", "holder")
@@ -113,16 +115,18 @@ class AttachRequest(_message.Message):
     def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., name: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ...) -> None: ...
 
 class AttachReply(_message.Message):
-    __slots__ = ("instance", "name", "lease_ms", "raft_index")
+    __slots__ = ("instance", "name", "lease_ms", "raft_index", "token")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     name: str
     lease_ms: int
     raft_index: int
-    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., lease_ms: _Optional[int] = ..., raft_index: _Optional[int] = ...) -> None: ...
+    token: str
+    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., lease_ms: _Optional[int] = ..., raft_index: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
 
 class RenewLeaseRequest(_message.Message):
     __slots__ = ("instance", "holder")
@@ -133,10 +137,12 @@ class RenewLeaseRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., holder: _Optional[bytes] = ...) -> None: ...
 
 class RenewLeaseReply(_message.Message):
-    __slots__ = ("raft_index",)
+    __slots__ = ("raft_index", "token")
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     raft_index: int
-    def __init__(self, raft_index: _Optional[int] = ...) -> None: ...
+    token: str
+    def __init__(self, raft_index: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
 
 class DetachRequest(_message.Message):
     __slots__ = ("call", "instance", "holder")

@@ -216,9 +216,9 @@ class State:
             number -= 1
         return found[::-1]
 
-    def newest_named(self, name: str) -> Application | None:
-        """Return the living application of that name that was created last."""
-        named = [application for application in self.applications.values() if application.name == name]
+    def newest_named(self, name: str, user: str | None = None) -> Application | None:
+        """Return the living application of that name, and of that user if one is given, that was created last."""
+        named = [each for each in self.applications.values() if each.name == name and user in (None, each.user)]
         return max(named, key=lambda application: application.serial, default=None)
 
     def check(self) -> list[str]:

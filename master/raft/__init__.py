@@ -14,6 +14,7 @@ from holdfast.master.raft.errors import (
 )
 from holdfast.master.raft.member import Applied, StateMachine
 from holdfast.master.raft.node import PeerStatus, RaftNode, RaftSettings, RaftStatus
+from holdfast.master.raft.transport import TlsContexts
 
 __all__ = [
     "MAX_COMMAND_BYTES",
@@ -32,4 +33,5 @@ __all__ = [
     "SettingsRefused",
     "StateMachine",
     "StorageDamaged",
+    "TlsContexts",
 ]

@@ -31,7 +31,7 @@ from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.journal_store import LmdbStore
 from holdfast.master.raft.member import PREFIX, Applied, Member, MemberSettings, StateMachine
 from holdfast.master.raft.snapshot import FileSnapshots
-from holdfast.master.raft.transport import Transport
+from holdfast.master.raft.transport import TlsContexts, Transport
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,8 @@ class RaftSettings:
     """Everything a node is told.
 
     `address` is where it listens and `peers` maps node ids to addresses (its own is ignored). Times in seconds. A
-    snapshot is made after `compact_entries` commands or `compact_bytes` bytes of them. The faults are for drills only.
+    snapshot is made after `compact_entries` commands or `compact_bytes` bytes of them. With `tls` the port speaks
+    nothing else, and peers are known by the hosts of their addresses. The faults are for drills only.
     """
 
     node_id: str
@@ -68,6 +69,7 @@ class RaftSettings:
     queue_bytes: int = 64 << 20
     faults_disk_delay: float = 0.0
     faults_clock_offset: float = 0.0
+    tls: TlsContexts | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.node_id or not self.cluster_id or not self.secret:
@@ -170,7 +172,7 @@ class RaftNode(Generic[M]):
         undo.callback(store.close)
         journal = Journal(store)
         identity = Identity(s.node_id, s.cluster_id, s.secret)
-        self._transport = Transport(identity, s.address, self._peers, self._clock)
+        self._transport = Transport(identity, s.address, self._peers, self._clock, tls=s.tls)
         undo.callback(self._transport.close)
         self._member = Member(
             MemberSettings(

@@ -2,8 +2,9 @@
 
 Rules: the node with the greater id connects, the other listens; a frame is u32 length, then (after the handshake) a
 MAC of 16 bytes and the payload; lengths are checked before anything is kept; what waits to be sent is bounded, and a
-peer that lets it overflow is disconnected; a newer authenticated connection replaces the older. `poll` waits for
-sockets or a `wake` and calls the handlers. Called by `node`.
+peer that lets it overflow is disconnected; a newer authenticated connection replaces the older. With security on all
+of it is under TLS: the side that connects knows the other by its certificate and its address, and then both prove the
+secret as they do without. `poll` waits for sockets or a `wake` and calls the handlers. Called by `node`.
 """
 
 from __future__ import annotations
@@ -12,30 +13,21 @@ import logging
 import os
 import selectors
 import socket
-import struct
+import ssl
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
-from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.common.net import detour
-from holdfast.master.raft.codec import MAX_MESSAGE_BYTES
+from holdfast.common.net.tls import TlsPipe
 from holdfast.master.raft.errors import TAKEN, PeerRefused, RaftError, SettingsRefused, WireError
-from holdfast.master.raft.handshake import (
-    MAC_BYTES,
-    MAX_HANDSHAKE_BYTES,
-    NONCE_BYTES,
-    Acceptor,
-    Identity,
-    Initiator,
-    Session,
-    refusal,
-)
+from holdfast.master.raft.handshake import NONCE_BYTES, Acceptor, Identity, Initiator, refusal
+from holdfast.master.raft.link import Link
 
-_LENGTH = struct.Struct("<I")
 _READ_BYTES = 256 << 10
 _READS_PER_POLL = 8
+#: Steps of TLS handshakes in one `poll`: one may cost milliseconds of arithmetic, and strangers ask for it.
+SHAKES_PER_POLL = 2
 OUT_LIMIT_BYTES = 32 << 20
 MAX_STRANGERS = 16
 HANDSHAKE_SECONDS = 5.0
@@ -61,38 +53,11 @@ class Handler(Protocol):
         """Part of a large payload."""
 
 
-class Link:
-    """One connection, from its first byte on."""
+class TlsContexts(NamedTuple):
+    """For both sides of connections between masters."""
 
-    def __init__(self, sock: socket.socket, handshake: Initiator | Acceptor, deadline: float) -> None:
-        self.sock, self.handshake, self.deadline = sock, handshake, deadline
-        self.session: Session | None = None
-        self.incoming = bytearray()
-        self.out: deque[memoryview] = deque()
-        self.out_bytes = 0
-        self.writing = False
-        self.open = True
-
-    def put(self, *pieces: bytes) -> None:
-        """Queue one frame."""
-        size = sum(map(len, pieces))
-        self.out.append(memoryview(b"".join((_LENGTH.pack(size), *pieces))))
-        self.out_bytes += size + _LENGTH.size
-
-    def next_frame(self) -> bytes | None:
-        """The next whole frame received; raises WireError on an impossible length."""
-        if len(self.incoming) < _LENGTH.size:
-            return None
-        (length,) = _LENGTH.unpack_from(self.incoming)
-        limit = MAX_MESSAGE_BYTES + MAC_BYTES if self.session else MAX_HANDSHAKE_BYTES
-        if not 0 < length <= limit:
-            raise WireError(f"a frame announces {length} bytes; at most {limit} are allowed here")
-        if len(self.incoming) < _LENGTH.size + length:
-            return None
-        with memoryview(self.incoming) as view:
-            frame = bytes(view[_LENGTH.size : _LENGTH.size + length])
-        del self.incoming[: _LENGTH.size + length]
-        return frame
+    listening: ssl.SSLContext
+    calling: ssl.SSLContext
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -147,7 +112,9 @@ class Transport:
         peers: Mapping[str, str],
         clock: Callable[[], float],
         nonce: Callable[[], bytes] = lambda: os.urandom(NONCE_BYTES),
+        tls: TlsContexts | None = None,
     ) -> None:
+        self._tls, self._scratch, self._shakes_left = tls, memoryview(bytearray(_READ_BYTES)), 0
         self._me, self._peers, self._clock, self._nonce = me, dict(peers), clock, nonce
         #: When `poll` last stopped waiting.
         self.woke = clock()
@@ -206,7 +173,7 @@ class Transport:
     def flush(self) -> None:
         """Write what sockets take now; the rest goes when they take more."""
         for link in list(self._links.values()):
-            if link.out and not link.writing:
+            if link.waits and not link.writing:
                 self._write(link)
 
     def next_due(self) -> float | None:
@@ -219,6 +186,7 @@ class Transport:
         """Wait for events and handle them."""
         events = self._selector.select(timeout)
         self.woke = self._clock()
+        self._shakes_left = SHAKES_PER_POLL
         for key, mask in events:
             if key.data is None:
                 os.eventfd_read(self._wake)
@@ -264,6 +232,11 @@ class Transport:
             self._note(peer, f"the address of {host} is being looked up")
             return
         self._names.forget(host)
+        try:
+            pipe = None if self._tls is None else TlsPipe(self._tls.calling, host.strip("[]"))
+        except ValueError as error:
+            self._note(peer, f"{host} is no name that a certificate could have: {error}")
+            return
         sock = socket.socket(place[0], socket.SOCK_STREAM)
         sock.setblocking(False)
         try:
@@ -275,7 +248,8 @@ class Transport:
             self._note(peer, f"cannot be reached at {self._peers[peer]}: {error}")
             return
         initiator = Initiator(self._me, peer, self._nonce())
-        link = self._add(sock, initiator)
+        link = self._add(sock, initiator, pipe)
+        link.call()
         link.put(initiator.hello())
         self._want_write(link, True)
 
@@ -289,16 +263,17 @@ class Transport:
             sock.close()
             return
         sock.setblocking(False)
-        self._add(sock, Acceptor(self._me, self._peers, self._nonce()))
+        pipe = None if self._tls is None else TlsPipe(self._tls.listening)
+        self._add(sock, Acceptor(self._me, self._peers, self._nonce()), pipe)
 
-    def _add(self, sock: socket.socket, handshake: Initiator | Acceptor) -> Link:
+    def _add(self, sock: socket.socket, handshake: Initiator | Acceptor, pipe: TlsPipe | None) -> Link:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_AFTER_MS)
-        link = Link(sock, handshake, self._clock() + HANDSHAKE_SECONDS)
+        link = Link(sock, handshake, self._clock() + HANDSHAKE_SECONDS, pipe)
         self._strangers.add(link)
         self._selector.register(sock, selectors.EVENT_READ, link)
         return link
@@ -353,23 +328,18 @@ class Transport:
 
     def _write(self, link: Link) -> None:
         try:
-            while link.out:
-                left = link.sock.sendmsg(list(islice(link.out, 64)))
-                link.out_bytes -= left
-                while link.out and left >= len(link.out[0]):
-                    left -= len(link.out.popleft())
-                if left:
-                    link.out[0] = link.out[0][left:]
-        except BlockingIOError:
-            self._want_write(link, True)
-            return
-        except OSError as error:
+            left = link.write()
+        except (OSError, PeerRefused) as error:
             self._close(link, f"connection lost: {error}")
             return
-        self._want_write(link, False)
+        self._want_write(link, left)
 
     def _read(self, link: Link) -> None:
         for _ in range(_READS_PER_POLL):
+            if link.shaking:
+                if not self._shakes_left:
+                    return  # the selector says so again
+                self._shakes_left -= 1
             try:
                 data = link.sock.recv(_READ_BYTES)
             except BlockingIOError:
@@ -380,12 +350,23 @@ class Transport:
             if not data:
                 self._close(link, "connection closed by the peer")
                 return
-            link.incoming += data
-            self._frames(link)
+            self._feed(link, data)
             if len(link.incoming) >= _READ_BYTES and link.session and link.handshake.peer:
                 self._handler.hearing(link.handshake.peer)
             if not link.open or len(data) < _READ_BYTES:
                 return
+
+    def _feed(self, link: Link, data: bytes) -> None:
+        try:
+            link.feed(data, self._scratch)
+        except PeerRefused as error:
+            self._refuse(link, error)
+            return
+        if link.waits and not link.writing:
+            self._write(link)
+        self._frames(link)
+        if link.open and link.ended:
+            self._close(link, "connection closed by the peer")
 
     def _frames(self, link: Link) -> None:
         try:

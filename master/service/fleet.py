@@ -20,8 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields
 
-from holdfast.common.config import Config, PlacementSection
+from holdfast.common.config import Config
 from holdfast.common.errors import HoldfastError, NoRoomError
+from holdfast.common.placement_config import PlacementSection
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.events import Kind

@@ -18,6 +18,9 @@ from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
 from holdfast.common.net.descriptors import MASTER_DOORS, connections_max
 from holdfast.common.net.methods import METHODS, Method
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.http import token_of
+from holdfast.common.security.server import ServerSecurity
+from holdfast.common.security.tokens import Identity
 from holdfast.master.service.handlers import Handlers
 from holdfast.master.service.statuses import code_of, metadata_of
 
@@ -38,24 +41,31 @@ _OPTIONS = (
 )
 
 
-async def serve_grpc(handlers: Handlers, address: str, most: int = CONNECTIONS_MAX) -> tuple[aio.Server, int]:
-    """Start a server at "host:port" with room for `most` connections; return it and its port. Raises OSError if the
-    address is taken."""
+async def serve_grpc(
+    handlers: Handlers, address: str, most: int = CONNECTIONS_MAX, security: ServerSecurity | None = None
+) -> tuple[aio.Server, int]:
+    """Start a server at "host:port" with room for `most` connections; return it and its port. With `security` it
+    offers neither health nor reflection: only calls show a token. Raises OSError if the address is taken."""
     bound = ("grpc.max_allowed_incoming_connections", connections_max(most, MASTER_DOORS))
     server = aio.server(options=(*_OPTIONS, bound), maximum_concurrent_rpcs=_RPCS_MAX)
     for service in pb.DESCRIPTOR.services_by_name.values():
         methods: dict[str, Any] = {
             method.name: grpc.unary_unary_rpc_method_handler(
-                _handler(handlers, METHODS[f"{service.name}/{method.name}"])
+                _handler(handlers, METHODS[f"{service.name}/{method.name}"], security)
             )
             for method in service.methods
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, methods),))
     names = [service.full_name for service in pb.DESCRIPTOR.services_by_name.values()]
-    await _add_health(server, names)
-    reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+    if security is None:
+        await _add_health(server, names)
+        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
     try:
-        port = server.add_insecure_port(address)
+        if security is None:
+            port = server.add_insecure_port(address)
+        else:
+            pair = (security.key_pem.encode(), security.certificate_pem.encode())
+            port = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
     except RuntimeError as error:
         raise OSError(f"cannot listen for gRPC at {address}: {error}") from error
     await server.start()
@@ -69,10 +79,19 @@ async def _add_health(server: aio.Server, names: list[str]) -> None:
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
 
 
-def _handler(handlers: Handlers, method: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
+def _identify(security: ServerSecurity | None, context: Any) -> Identity | None:
+    if security is None:
+        return None
+    shown = dict(context.invocation_metadata() or ()).get("authorization", "")
+    return security.identify(token_of(shown if isinstance(shown, str) else ""))
+
+
+def _handler(
+    handlers: Handlers, method: Method, security: ServerSecurity | None
+) -> Callable[[bytes, Any], Awaitable[bytes]]:
     async def handle(data: bytes, context: Any) -> bytes:
         try:
-            return await handlers.call_bytes(method, data)
+            return await handlers.call_bytes(method, data, _identify(security, context))
         except HoldfastError as error:
             code = grpc.StatusCode[code_of(error.status).upper()]
             await context.abort(code, str(error), tuple(metadata_of(error).items()))

@@ -16,6 +16,8 @@ from google.protobuf.message import DecodeError, Message
 
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
 from holdfast.common.net.methods import METHODS, Method
+from holdfast.common.security.tokens import Identity
+from holdfast.master.service.access import CALLER, check_call
 from holdfast.master.service.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -38,8 +40,8 @@ class Handlers:
         self._metrics = metrics
         self.under_way = 0
 
-    async def call_bytes(self, method: Method, data: bytes) -> bytes:
-        """Answer a call that came as protobuf bytes."""
+    async def call_bytes(self, method: Method, data: bytes, caller: Identity | None) -> bytes:
+        """Answer a call that came as protobuf bytes; as `call`."""
         request = method.request()
         try:
             request.ParseFromString(data)
@@ -48,14 +50,16 @@ class Handlers:
             raise ProtocolError(
                 f"the body is no {request.DESCRIPTOR.name}: {error}", status=Status.BAD_REQUEST
             ) from error
-        return (await self.call(method, request)).SerializeToString()
+        return (await self.call(method, request, caller)).SerializeToString()
 
-    async def call(self, method: Method, request: Message) -> Message:
-        """Answer a call; raises HoldfastError and nothing else."""
+    async def call(self, method: Method, request: Message, caller: Identity | None) -> Message:
+        """Answer a call of this caller (None: there is no security); raises HoldfastError and nothing else."""
         started = time.perf_counter()
         status = Status.OK
         counted = method.name not in _LONG_POLLS
+        CALLER.set(caller)
         try:
+            check_call(caller, method.name, request)
             if counted:
                 if self.under_way >= CALLS_MAX:
                     raise RetryError(f"{CALLS_MAX} calls are under way on this master; try again", status=Status.BUSY)

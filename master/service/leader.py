@@ -31,6 +31,7 @@ from holdfast.common.errors import (
 )
 from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.server import ServerSecurity
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.conditions import Conditions, Spot
 from holdfast.master.core.drains import Drains
@@ -63,9 +64,17 @@ class Report:
 class Leader:
     """The leading side of this master, and the refusal to lead while it does not."""
 
-    def __init__(self, config: Config, node: RaftNode[Machine], fail: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        node: RaftNode[Machine],
+        fail: Callable[[BaseException], None],
+        security: ServerSecurity | None = None,
+    ) -> None:
         """`fail` ends the process: what was not foreseen is not lived with."""
         self._fail = fail
+        #: None where everybody may call everything
+        self.security = security
         self.config = config
         self.node = node
         self.waiters = Waiters()

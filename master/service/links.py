@@ -18,6 +18,7 @@ from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.reduce_messages import Seal, SealAnswer
+from holdfast.common.security.shown import Shown
 from holdfast.master.core.records import Worker
 
 LINKS_MAX = 1_024
@@ -27,8 +28,10 @@ _CONNECT_S = 2.0
 class Links:
     """Connections by worker number."""
 
-    def __init__(self, cluster_id: str) -> None:
+    def __init__(self, cluster_id: str, shown: Shown | None = None) -> None:
+        """`shown` is what workers want to see; None without security."""
         self._cluster_id = cluster_id
+        self._shown = shown
         self._pool = BufferPool(FRAME_BODY_BYTES_MAX)  # answers have no bodies, so it stays empty
         self._links: OrderedDict[int, FrameClient] = OrderedDict()
         self._turns: dict[int, asyncio.Lock] = {}
@@ -62,7 +65,9 @@ class Links:
         host, _, port = worker.data_address.rpartition(":")
         hello = Hello(role=Role.MASTER, raft_index=index, cluster_id=self._cluster_id)
         try:
-            link = await FrameClient.connect(host.strip("[]"), int(port), hello, self._pool, timeout_seconds=_CONNECT_S)
+            link = await FrameClient.connect(
+                host.strip("[]"), int(port), hello, self._pool, timeout_seconds=_CONNECT_S, shown=self._shown
+            )
         except ValueError as error:
             raise ProtocolError(f'worker "{worker.name}" has no data address: {worker.data_address}') from error
         if (link.hello.worker, link.hello.incarnation) != (worker.id, worker.incarnation):

@@ -24,8 +24,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
-from holdfast.common.config import PlacementSection
 from holdfast.common.errors import ConfigError
+from holdfast.common.placement_config import PlacementSection
 from holdfast.master.placement.topology import DEFAULT_PLACE, check_place
 
 _log = logging.getLogger(__name__)

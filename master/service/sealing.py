@@ -124,7 +124,7 @@ class Sealing:
     def __init__(self, leader: Leader, locations: Locations) -> None:
         self._leader = leader
         self._locations = locations
-        self._links = Links(leader.config.cluster.id)
+        self._links = Links(leader.config.cluster.id, leader.security)
         self._commits: dict[ShuffleKey, _Commit] = {}
         #: of those, what is being sealed
         self._sealing: dict[ShuffleKey, Seals] = {}

@@ -7,20 +7,23 @@ HoldfastError. Every call that names an instance renews its lease first. Called 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 
-from holdfast.common.errors import GiveUpError, ProtocolError, RetryError, Status
+from holdfast.common.errors import ForbiddenError, GiveUpError, ProtocolError, RetryError, Status
 from holdfast.common.ids import Epoch, Generation, ShuffleKey, WorkerId
 from holdfast.common.layouts import MapAssignment
 from holdfast.common.limits import COMMAND_PART_BYTES, COPIES_MAX, LONG_POLL_MS_MAX, PARTITIONS_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import Location, ReduceLocations
+from holdfast.common.security.tokens import Kind
 from holdfast.common.version import VERSION
 from holdfast.master.core import commands as cmd
-from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Shuffle, Worker
+from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
 from holdfast.master.core.seals import may_have_lost
 from holdfast.master.core.state import State
 from holdfast.master.placement.policy import Candidates
+from holdfast.master.service.access import CALLER, check_owner
 from holdfast.master.service.fleet import Fleet, place_of
 from holdfast.master.service.leader import Leader, gone, key_of
 from holdfast.master.service.locations import Locations, off_loop
@@ -71,11 +74,19 @@ class Shuffles:
     async def register_application(self, request: pb.RegisterApplicationRequest) -> pb.RegisterApplicationReply:
         """Create an application, or add a lease to it."""
         lease_ms = request.lease_ms or self._leader.config.lease.application.ms
-        body = cmd.RegisterApplication(request.instance, request.name, request.user, lease_ms, request.holder)
+        user, caller = request.user, CALLER.get()
+        if caller is not None and caller.kind is Kind.USER:
+            user = caller.subject.decode("utf-8", "replace")
+        self._check_owner(self._leader.peek(lambda state: state.applications.get(request.instance)))
+        body = cmd.RegisterApplication(request.instance, request.name, user, lease_ms, request.holder)
         await self._leader.command("Shuffles/RegisterApplication", request, body)
-        await self._leader.renew(request.instance, request.holder)
+        # Two users may have drawn one instance at the same time; the second is told now.
+        self._check_owner(await self._leader.renew(request.instance, request.holder))
         return pb.RegisterApplicationReply(
-            cluster_id=self._leader.config.cluster.id, raft_index=self._leader.index(), lease_ms=lease_ms
+            cluster_id=self._leader.config.cluster.id,
+            raft_index=self._leader.index(),
+            lease_ms=lease_ms,
+            token=self._token(request.instance),
         )
 
     async def attach(self, request: pb.AttachRequest) -> pb.AttachReply:
@@ -83,11 +94,18 @@ class Shuffles:
         if not request.instance and not request.name:
             raise _bad("name the application, or give its instance")
         lease_ms = request.lease_ms or self._leader.config.lease.application.ms
-        body = cmd.Attach(request.instance, request.name, lease_ms, request.holder)
+        instance = request.instance or await self._newest_of_caller(request.name)
+        if instance:
+            self._check_owner(await self._leader.find(lambda state: state.applications.get(instance)))
+        body = cmd.Attach(instance, request.name, lease_ms, request.holder)
         answer = await self._leader.command("Shuffles/Attach", request, body)
         application = await self._leader.renew(answer.subject, request.holder)
         return pb.AttachReply(
-            instance=application.instance, name=application.name, lease_ms=lease_ms, raft_index=self._leader.index()
+            instance=application.instance,
+            name=application.name,
+            lease_ms=lease_ms,
+            raft_index=self._leader.index(),
+            token=self._token(application.instance),
         )
 
     async def renew_lease(self, request: pb.RenewLeaseRequest) -> pb.RenewLeaseReply:
@@ -97,7 +115,7 @@ class Shuffles:
             confirmed = await self._leader.confirmed(lambda state: state.applications.get(request.instance))
             if confirmed is None or confirmed.lease(request.holder) is None:
                 raise GiveUpError("this holder's lease ended; attach again", status=Status.APPLICATION_GONE)
-        return pb.RenewLeaseReply(raft_index=self._leader.index())
+        return pb.RenewLeaseReply(raft_index=self._leader.index(), token=self._token(request.instance))
 
     async def detach(self, request: pb.DetachRequest) -> pb.DetachReply:
         """End a lease."""
@@ -174,6 +192,9 @@ class Shuffles:
                 raise GiveUpError(f"nobody has begun to commit {key}; commit it", status=Status.NEED_WINNERS)
             if loop.time() >= end:
                 raise RetryError(f"{key} is not committed yet; ask again", status=Status.NOT_COMMITTED)
+        else:
+            # A leader that was replaced a moment ago may have what is dropped by now.
+            shuffle = await self._shuffle(key)
         return pb.GetManifestReply(
             kind=pb.PARTITION_KIND_MAP if shuffle.kind == KIND_MAP else pb.PARTITION_KIND_REDUCE,
             partitions=shuffle.partitions,
@@ -189,6 +210,34 @@ class Shuffles:
         await self._leader.renew(key.instance, request.holder)
         answer = await self._leader.command("Shuffles/UnregisterShuffle", request, cmd.Unregister(key))
         return pb.UnregisterShuffleReply(dropped=answer.value)
+
+    def _token(self, instance: bytes) -> str:
+        """A new token for an application whose caller was found to be its owner; "" without security."""
+        security = self._leader.security
+        if security is None:
+            return ""
+        return security.keeper.mint(Kind.APPLICATION, instance, int(time.time()), security.token_life_s)
+
+    @staticmethod
+    def _check_owner(application: Application | None) -> None:
+        """Raise what an unknown instance gets, too, unless the caller may have a token for it."""
+        if application is None:
+            return
+        try:
+            check_owner(CALLER.get(), application.user)
+        except ForbiddenError:
+            raise gone(application.instance) from None
+
+    async def _newest_of_caller(self, name: str) -> bytes:
+        """The newest application of that name that the caller owns; b"" where apply may choose among all."""
+        caller = CALLER.get()
+        if caller is None or caller.kind is not Kind.USER:
+            return b""
+        user = caller.subject.decode("utf-8", "replace")
+        found: Application | None = await self._leader.confirmed(lambda state: state.newest_named(name, user))
+        if found is None:
+            raise GiveUpError(f'no application named "{name}" is alive', status=Status.APPLICATION_GONE)
+        return found.instance
 
     async def _that_takes_data(
         self, key: ShuffleKey, request: pb.RegisterShuffleRequest

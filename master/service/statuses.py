@@ -13,6 +13,7 @@ _HTTP = {
     "invalid_argument": 400,
     "failed_precondition": 400,
     "unauthenticated": 401,
+    "permission_denied": 403,
     "not_found": 404,
     "already_exists": 409,
     "resource_exhausted": 429,
@@ -45,6 +46,8 @@ _CODES = {
     Status.BAD_VERSION: "invalid_argument",
     Status.WRONG_CLUSTER: "failed_precondition",
     Status.UNAUTHENTICATED: "unauthenticated",
+    Status.TOKEN_EXPIRED: "unauthenticated",
+    Status.FORBIDDEN: "permission_denied",
 }
 
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,13 +202,18 @@ def survives_kills(fleet: Fleet, job: Job) -> None:
     job.goes_on()
 
 
+def is_new(fleet: Fleet, name: str, before: str) -> bool:
+    """Whether the server of that host is another process than before."""
+    return pids(fleet)[name] not in (before, "0")
+
+
 def restarts_what_hangs(fleet: Fleet) -> None:
     """A worker and a master that stand still are ended and started again by the watchdog, with their stacks in the
     log."""
     for name, unit in (("w1", "holdfast-worker"), ("m1", "holdfast-master")):
         host, before = fleet.world.hosts[name], pids(fleet)[name]
         host.inside("kill", "-STOP", before)
-        wait_until(lambda name=name, before=before: pids(fleet)[name] not in (before, "0"), f"{unit} to be new", 120)
+        wait_until(partial(is_new, fleet, name, before), f"{unit} to be new", 120)
         journal = host.inside("journalctl", "--no-pager", "-o", "cat", "-u", unit)
         assert "Watchdog timeout" in journal
         assert "Fatal Python error: Aborted" in journal

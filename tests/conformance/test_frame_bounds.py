@@ -5,6 +5,7 @@ import os
 import random
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from holdfast.common.frame import FrameType, encode_frame
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, FRAME_META_BYTES_MAX, MIB
 from holdfast.common.messages import DataFlag, StreamData
 from holdfast.common.net import frame_server, frames
-from holdfast.common.net.frames import FileRange
+from holdfast.common.net.wire import FileRange
 from tests.support.frame_world import GREETING, OPENING, Recorder, next_frame, run, world
 from tests.support.waiting import wait_until_async
 
@@ -304,6 +305,34 @@ def test_a_reader_that_does_not_read_costs_bounded_memory() -> None:
     run(story)
 
 
+def test_what_came_while_it_was_held_is_taken_afterwards() -> None:
+    """A connection that is held after its first frame goes on with those behind it when it is not, though nothing more
+    comes."""
+
+    async def story() -> None:
+        async with world() as it:
+            reader, writer = await it.raw()
+            writer.write(GREETING)
+            await next_frame(reader)
+            connection, taken = it.echo.connection, it.echo.frame
+
+            def hold_and_take(*what: Any) -> None:
+                connection.hold()
+                taken(*what)
+
+            it.echo.frame = hold_and_take  # type: ignore[method-assign, assignment]
+            requests = 8
+            frames_ = [encode_frame(FrameType.MAP_PUSH, 2 + each, b"", 15_000) for each in range(requests)]
+            writer.write(b"".join(frame + bytes(15_000) for frame in frames_))
+            for number in range(requests):
+                await wait_until_async(lambda wanted=number: it.echo.seen > wanted, "a frame")  # type: ignore[misc]
+                assert (await next_frame(reader))[0].request_id == 2 + number
+                connection.unhold()
+            writer.close()
+
+    run(story)
+
+
 @pytest.mark.parametrize("corked", [False, True])
 def test_a_crowded_connection_always_calls_back(corked: bool) -> None:
     """Who finds a connection crowded is told when it is not, also if more was sent in between; else it never was."""
@@ -333,13 +362,13 @@ def test_a_crowded_connection_always_calls_back(corked: bool) -> None:
 
 
 def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One connection too many is told BUSY; the others stay."""
+    """One connection too many is told BUSY, or gets no handshake under TLS; the others stay."""
     monkeypatch.setattr(frame_server, "CONNECTIONS_MAX", 1)
 
     async def story() -> None:
         async with world() as it:
             client = await it.client()
-            with pytest.raises(RetryError, match="try later"):
+            with pytest.raises(RetryError, match="was lost" if it.server.tls else "try later"):
                 await it.client()
             assert (await client.request(FrameType.PING, b"x")).meta == b"x"
             client.abort()

@@ -1,4 +1,4 @@
-"""Measures the replicated log on three real processes: `python -m tests.raft.measure [--kills N] [--seconds S]`.
+"""Measures the replicated log on three real processes: `python -m tests.raft.measure [--kills N] [--tls]`.
 
 Prints latency of one durable command at a time, commands a second with many in flight, seconds from kill -9 of the
 leader to the next accepted command, and the CPU an idle node uses.
@@ -51,8 +51,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="how long to watch idle nodes")
     parser.add_argument("--serial", type=int, default=2000)
     parser.add_argument("--flood", type=int, default=30_000)
+    parser.add_argument("--tls", action="store_true", help="between the nodes")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, Cluster(Path(directory)) as cluster:
+    with tempfile.TemporaryDirectory() as directory, Cluster(Path(directory), tls=args.tls) as cluster:
         leader = cluster.leader()
         cluster.settled()
         before = [node.ask("status").result(5)["cpu"] for node in cluster.nodes]

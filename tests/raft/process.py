@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -21,7 +22,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from holdfast.common.net.ports import free_ports
-from holdfast.master.raft import RaftNode, RaftSettings
+from holdfast.common.security.shown import calling_context
+from holdfast.master.raft import RaftNode, RaftSettings, TlsContexts
+from tests.support.certificates import authority
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +74,8 @@ class Child:
     def __init__(self, settings: dict[str, Any]) -> None:
         settings["secret"] = settings["secret"].encode()
         settings["directory"] = Path(settings["directory"])
+        if files := settings.pop("tls_files", None):
+            settings["tls"] = _contexts(*files)
         self.machine = ListMachine()
         self.node = RaftNode(RaftSettings(**settings), self.machine)
         self._lock = threading.Lock()
@@ -93,7 +98,7 @@ class Child:
             s = self.node.status()
             digest = self.node.local(lambda machine: machine.state_hash().hex())
             value = {k: getattr(s, k) for k in ("serving", "term", "leader", "applied_index", "snapshot_index", "role")}
-            self.say(number, ok={**value, "hash": digest, "cpu": time.process_time()})
+            self.say(number, ok={**value, "hash": digest, "cpu": time.process_time(), "longest_turn": s.longest_turn})
         elif op == "dump":
             self.say(number, ok=[c.decode() for c in self.node.local(lambda machine: list(machine.applied))])
         elif op == "serial":
@@ -231,10 +236,20 @@ class Process:
                 pass  # what was buffered for it is lost with it
 
 
-class Cluster:
-    """Three processes, or as many as asked for, on free ports."""
+def _contexts(certificate: str, key: str, ca_pem: str) -> TlsContexts:
+    """What a node has whose certificate and key are in these files."""
+    listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    listening.load_cert_chain(certificate, key)
+    return TlsContexts(listening, calling_context(ca_pem))
 
-    def __init__(self, directory: Path, nodes: int = 3, **settings: Any) -> None:
+
+class Cluster:
+    """Three processes, or as many as asked for, on free ports; under TLS if asked for."""
+
+    def __init__(self, directory: Path, nodes: int = 3, *, tls: bool = False, **settings: Any) -> None:
+        if tls:
+            files = authority().issue("127.0.0.1").files(directory / "tls")
+            settings["tls_files"] = [*map(str, files), authority().pem]
         names = [f"m{k + 1}" for k in range(nodes)]
         peers = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(nodes), strict=True)}
         common = {"peers": peers, "cluster_id": "test", "secret": "a secret", **settings}

@@ -21,10 +21,12 @@ from holdfast.master.raft import (
     RaftSettings,
     SettingsRefused,
     StorageDamaged,
+    TlsContexts,
 )
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.journal_store import LmdbStore
 from tests.raft.process import ListMachine
+from tests.support.certificates import authority
 from tests.support.waiting import wait_until
 
 Node = RaftNode[ListMachine]
@@ -104,9 +106,11 @@ def test_a_single_node_serves_and_remembers(nodes: Nodes) -> None:
     assert again.propose(b"more").result(10).result == 51
 
 
-def test_three_nodes_and_a_command_of_the_largest_size(nodes: Nodes) -> None:
-    """8 MiB go through whole, one byte more is refused before anything is sent; all states end equal."""
-    running = nodes.three(election_min=2.0, election_max=3.0, leader_fallback=4.0)
+@pytest.mark.parametrize("secured", [False, True])
+def test_three_nodes_and_a_command_of_the_largest_size(nodes: Nodes, tmp_path: Path, secured: bool) -> None:
+    """8 MiB go through whole, also under TLS; one byte more is refused before it is sent; all states end equal."""
+    tls = TlsContexts(authority().issue("127.0.0.1").context(tmp_path), authority().shown().context)
+    running = nodes.three(election_min=2.0, election_max=3.0, leader_fallback=4.0, tls=tls if secured else None)
     leader = leader_of(running)
     with pytest.raises(CommandTooLarge):
         leader.propose(bytes(MAX_COMMAND_BYTES + 1))

@@ -55,9 +55,9 @@ class Writers:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Three processes that snapshot often."""
-    with Cluster(tmp_path, compact_entries=150) as running:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    """Three processes that snapshot often; under TLS if the test asks for "tls"."""
+    with Cluster(tmp_path, compact_entries=150, tls=getattr(request, "param", "") == "tls") as running:
         yield running
 
 
@@ -121,6 +121,7 @@ def test_a_stopped_leader_answers_no_stale_read(cluster: Cluster) -> None:
     verify(cluster, ["after"])
 
 
+@pytest.mark.parametrize("cluster", ["plain", "tls"], indirect=True)
 def test_an_empty_node_catches_up_by_snapshot(cluster: Cluster, tmp_path: Path) -> None:
     """A follower whose directory is gone gets the snapshot and what follows it from the leader."""
     leader = cluster.leader()

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.common.net.ports import free_ports
+from holdfast.common.net.tls import TlsPipe
 from holdfast.master.raft.errors import WireError
 from holdfast.master.raft.handshake import NONCE_BYTES, Identity, Initiator
-from holdfast.master.raft.transport import MAX_STRANGERS, OUT_LIMIT_BYTES, Transport
+from holdfast.master.raft.link import TURN_BYTES, Link
+from holdfast.master.raft.transport import MAX_STRANGERS, OUT_LIMIT_BYTES, SHAKES_PER_POLL, TlsContexts, Transport
+from tests.support.certificates import Authority, authority
 
 SECRET = b"secret"
 
@@ -46,14 +52,16 @@ class Recorder:
 class Pair:
     """Transports of m1 (listens) and m2 (connects)."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: TlsContexts | None) -> None:
         self.open: list[Transport] = []
+        self.tls = tls
 
     def make(
-        self, name: str, port: int, peers: dict[str, str], secret: bytes = SECRET, cluster: str = "c1"
+        self, name: str, port: int, peers: dict[str, str], secret: bytes = SECRET, cluster: str = "c1", **other: Any
     ) -> Transport:
-        """One transport with its recorder in `handler`."""
-        transport = Transport(Identity(name, cluster, secret), f"127.0.0.1:{port}", peers, time.monotonic)
+        """One transport with its recorder in `handler`; `tls` may be another than that of the pair."""
+        identity, tls = Identity(name, cluster, secret), other.get("tls", self.tls)
+        transport = Transport(identity, f"127.0.0.1:{port}", peers, time.monotonic, tls=tls)
         transport.bind(Recorder())
         self.open.append(transport)
         return transport
@@ -68,10 +76,16 @@ class Pair:
                 transport.flush()
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    """Transports that are closed at the end."""
-    made = Pair()
+def contexts(folder: Path, host: str = "127.0.0.1", signer: Authority | None = None) -> TlsContexts:
+    """What a master of that name and authority has."""
+    signer = signer or authority()
+    return TlsContexts(signer.issue(host).context(folder), signer.shown().context)
+
+
+@pytest.fixture(params=["plain", "tls"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
+    """Transports that are closed at the end; every test runs as they are and under TLS, unless it says which."""
+    made = Pair(contexts(tmp_path) if request.param == "tls" else None)
     yield made
     for transport in made.open:
         transport.close()
@@ -170,6 +184,11 @@ def test_garbage_before_the_handshake_is_cut_off(pair: Pair, data: bytes) -> Non
     assert len(heard) < 600
 
 
+PLAIN = pytest.mark.parametrize("pair", ["plain"], indirect=True)
+TLS = pytest.mark.parametrize("pair", ["tls"], indirect=True)
+
+
+@PLAIN
 def test_a_replayed_frame_is_refused(pair: Pair) -> None:
     """A sealed frame sent twice on one connection fails its MAC the second time."""
     (port,) = free_ports(1)
@@ -222,3 +241,107 @@ def test_a_peer_that_does_not_read_is_disconnected(pair: Pair) -> None:
         left.send("m2", block)
     assert not left.is_connected("m2")
     assert "does not take" in left.errors["m2"]
+
+
+@TLS
+@pytest.mark.parametrize(
+    ("host", "stranger", "words"),
+    [("127.0.0.1", True, "signed by the CA"), ("other.example", False, "name the host")],
+)
+def test_a_master_is_known_by_its_certificate(
+    pair: Pair, tmp_path: Path, host: str, stranger: bool, words: str
+) -> None:
+    """The side that connects verifies authority and host of the other, before it says anything; and says which is
+    wrong."""
+    listens = contexts(tmp_path / "m1", host, Authority() if stranger else None)
+    one, other = free_ports(2)
+    left = pair.make("m1", one, {"m2": f"127.0.0.1:{other}"}, tls=listens)
+    right = pair.make("m2", other, {"m1": f"127.0.0.1:{one}"})
+    pair.run(lambda: "m1" in right.errors and not left._strangers)
+    assert words in right.errors["m1"]
+    assert not recorder(left).events
+
+
+@TLS
+def test_the_secret_is_proved_inside_tls(pair: Pair) -> None:
+    """A certificate alone lets nobody in."""
+    left, right = two(pair, secret=b"other")
+    pair.run(lambda: "m1" in right.errors)
+    assert "secret" in right.errors["m1"]
+    assert not recorder(left).events
+
+
+@pytest.mark.parametrize("pair", ["plain", "tls"], indirect=True)
+def test_security_at_one_end_only_is_told(pair: Pair, tmp_path: Path) -> None:
+    """Whichever end has it, the side that connects says what is wrong."""
+    left, right = two(pair, tls=None if pair.tls else contexts(tmp_path))
+    pair.run(lambda: "security" in right.errors.get("m1", ""))
+    assert not recorder(left).events
+
+
+@TLS
+def test_half_handshakes_end_and_cost_little(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut, damaged and unfinished handshakes are given up after their time; one turn takes few steps of them, and a
+    master that comes meanwhile gets in."""
+    monkeypatch.setattr("holdfast.master.raft.transport.HANDSHAKE_SECONDS", 1.0)
+    steps: list[int] = []
+    feed = Link.feed
+
+    def counted(link: Link, data: bytes, scratch: memoryview) -> None:
+        steps.append(link.shaking)
+        feed(link, data, scratch)
+
+    monkeypatch.setattr(Link, "feed", counted)
+    pipe = TlsPipe(authority().shown().context, "127.0.0.1")
+    pipe.shake()
+    hello, chance = pipe.take(), random.Random(4)
+    (port, other) = free_ports(2)
+    left = pair.make("m1", port, {"m2": f"127.0.0.1:{other}"})
+    socks = [raw(port) for _ in range(MAX_STRANGERS - 1)]
+    pair.run(lambda: len(left._strangers) == len(socks))
+    for number, sock in enumerate(socks):
+        damaged = bytearray(hello)
+        damaged[chance.randrange(5, len(hello))] ^= 1 << chance.randrange(8)
+        sock.sendall((hello[: chance.randrange(1, len(hello))], bytes(damaged), hello)[number % 3])
+    turns: list[int] = []
+    while sum(turns) < len(socks):
+        left.poll(0.005)
+        turns.append(sum(steps))
+        steps.clear()
+    assert max(turns) == SHAKES_PER_POLL
+    right = pair.make("m2", other, {"m1": f"127.0.0.1:{port}"})
+    pair.run(lambda: left.is_connected("m2") and right.is_connected("m1"))
+    pair.run(lambda: not left._strangers)
+    for sock in socks:
+        sock.close()
+
+
+@TLS
+def test_one_turn_seals_a_bounded_amount(pair: Pair) -> None:
+    """However much waits and however fast the other side takes it, a call to the transport comes to its end soon."""
+    left, right = two(pair)
+    pair.run(lambda: left.is_connected("m2") and right.is_connected("m1"))
+    sealed: list[int] = []
+    link = right._links["m1"]
+    seal = link._seal
+
+    def counted(tls: TlsPipe) -> int:
+        sealed.append(seal(tls))
+        return sealed[-1]
+
+    link._seal = counted  # type: ignore[method-assign]
+    payloads = [bytes([number]) * (9 << 20) for number in range(3)]
+    for payload in payloads:
+        right.send("m1", payload)
+    turns = []
+    while len(recorder(left).payloads) < len(payloads):
+        sealed.clear()
+        right.flush()
+        turns.append(sum(sealed))
+        sealed.clear()
+        right.poll(0)
+        turns.append(sum(sealed))
+        left.poll(0.005)
+    assert recorder(left).payloads == payloads
+    assert TURN_BYTES // 2 < max(turns) <= TURN_BYTES + (1 << 18)
+    assert link.out_bytes == 0

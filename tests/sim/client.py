@@ -25,12 +25,13 @@ from holdfast.client.core.fetch import AskMasters, CloseStream, Complete, Effect
 from holdfast.client.core.locations import Locations
 from holdfast.client.core.revivals import NO_ROOM_GRACE_NS
 from holdfast.client.reduce_shuffle import Routes
+from holdfast.client.shuffle import Ticket
 from holdfast.client.status import PushStatus
 from holdfast.common.batch import Codec, parse_batches
 from holdfast.common.checksum import partition_seed
 from holdfast.common.errors import CorruptError, HoldfastError, RetryError, Status
 from holdfast.common.frame import FrameType
-from holdfast.common.ids import AttemptId, Incarnation, MapId, PartitionId, RaftIndex, ShuffleKey, WorkerId
+from holdfast.common.ids import AttemptId, Incarnation, Instance, MapId, PartitionId, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import U32_MAX
 from holdfast.common.messages import Ack, Hello, Role
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -49,6 +50,10 @@ HOLDER = b"h" * 16
 GRACE_NS = 30 * 10**9
 
 
+#: Nothing here goes over real connections.
+TICKET = Ticket("", "sim", Instance(bytes(16)), bytes(16))
+
+
 class SimRuntime:
     """Stands for client/runtime.Runtime: one for each life of an executor."""
 
@@ -60,12 +65,12 @@ class SimRuntime:
         self._links: dict[str, Link] = {}
         self._opening: dict[str, asyncio.Lock] = {}
 
-    def control(self, endpoints: str = "") -> Control:
+    def control(self, endpoints: str = "", credentials: None = None) -> Control:
         if self._control is None:
             self._control = Control(self._network)
         return self._control
 
-    async def link(self, address: str, cluster: str = "") -> Link:
+    async def link(self, address: str, ticket: Ticket = TICKET) -> Link:
         async with self._opening.setdefault(address, asyncio.Lock()):
             link = self._links.get(address)
             if link is None or link.closed:
@@ -86,7 +91,7 @@ def wired(network: Network) -> Iterator[None]:
     swaps += [(module, "runtime", runtime_here) for module in (push_writer, addresses_module)]
     swaps += [(module, "FRAME_BODY_BYTES_MAX", BODY_BYTES) for module in (push_service, credits_module)]
 
-    async def control_client(masters: str) -> Control:
+    async def control_client(masters: str, shown: None) -> Control:
         return Control(network)
 
     swaps += [(registration, "_control_client", control_client), (registration, "CHECK_SECONDS", CHECK_SECONDS)]
@@ -149,7 +154,7 @@ class ShuffleHere:
             incarnations = {WorkerId(each.worker): Incarnation(each.incarnation) for each in self.reply.workers}
             first = ReduceLocations.decode(self.reply.assignment_array).partitions
             known = known_addresses(self.reply.workers)
-            found = executor.routes[self.key] = Routes(Locations(first, incarnations), Addresses("", "sim", known))
+            found = executor.routes[self.key] = Routes(Locations(first, incarnations), Addresses(TICKET, known))
         return found
 
 
@@ -166,7 +171,7 @@ class Plan:
 
 async def push(executor: Executor, shuffle: ShuffleHere, plan: Plan, rng: random.Random) -> PushStatus:
     """Run one attempt to its end; raises what ended it."""
-    ticket = SimpleNamespace(endpoints="", holder=shuffle.holder, no_room_grace_ns=NO_ROOM_GRACE_NS)
+    ticket = Ticket("", "sim", shuffle.key.instance, shuffle.holder, NO_ROOM_GRACE_NS)
     face: Any = SimpleNamespace(
         key=shuffle.key,
         ack=shuffle.ack,
@@ -238,7 +243,7 @@ class Reader:
         self._core = ChunkFetch(
             self.manifest, self.winners, wanted, where=f"shuffle {shuffle.key}", grace_ns=GRACE_NS, maps=maps
         )
-        self._addresses = Addresses("", "sim", known_addresses(reply.workers))
+        self._addresses = Addresses(TICKET, known_addresses(reply.workers))
         self._events: asyncio.Queue[Any] = asyncio.Queue()
         self._open: dict[int, OpenStream[EpochKey]] = {}
         self._complete = False

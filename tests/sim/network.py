@@ -252,7 +252,14 @@ class Dialer:
 
     @classmethod
     async def connect(
-        cls, host: str, port: int, hello: Hello, pool: object = None, *, timeout_seconds: float = 2.0
+        cls,
+        host: str,
+        port: int,
+        hello: Hello,
+        pool: object = None,
+        *,
+        timeout_seconds: float = 2.0,
+        shown: None = None,
     ) -> Link:
         """Connect to a host. Raises RetryError if it cannot be reached."""
         network, source = cls.network, here.get()

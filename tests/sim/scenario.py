@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.messages import Ack
@@ -48,6 +48,31 @@ class Shape:
     speed: float
     #: bytes for bodies of pushes, per worker
     memory: int
+    executors: int = 2
+
+
+#: The share of seeds in which many push at once into windows of a single body, with two copies: who could wait for one
+#: another then does. Drawn apart, so that all other seeds are what they were.
+CROWDED_SHARE = 0.08
+
+
+def crowded(seed: int, shape: Shape) -> Shape:
+    """The shape of a seed, or of a crowd of it."""
+    rng = random.Random(f"crowd {seed}")
+    if rng.random() >= CROWDED_SHARE:
+        return shape
+    return replace(
+        shape,
+        faults=shape.faults[: rng.choice((0, 1))],
+        maps=rng.choice((6, 8)),
+        executors=rng.choice((3, 4)),
+        workers=rng.choice((2, 3)),
+        copies=2,
+        records=25,
+        press=1 << 20,
+        pause=0.0,
+        memory=2 * BODY_BYTES,
+    )
 
 
 def shape_of(rng: random.Random) -> Shape:
@@ -76,7 +101,7 @@ class Scenario:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = rng = random.Random(seed)
-        self.shape = shape_of(rng)
+        self.shape = crowded(seed, shape_of(rng))
         self.loop = VirtualLoop()
         self.network = Network(self.loop, rng)
         self.oracle = Oracle(self.loop)
@@ -123,7 +148,7 @@ class Scenario:
             worker.on_crash = self.mischief.died
             worker.speed = shape.speed
             worker.start()
-        self.executors = [Executor(f"x{number}", self.network) for number in range(1, 3)]
+        self.executors = [Executor(f"x{number}", self.network) for number in range(1, shape.executors + 1)]
         self.driver, self.guest, watcher = [Executor(name, self.network) for name in ("driver", "guest", "watcher")]
         await pause(2.0)
         self.mischief.go_on()

@@ -6,13 +6,17 @@ Prints a JSON line for every step and waits for a line on standard input before 
 """
 
 import gc
+import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession, functions
+
+from tests.support.waiting import wait_until
 
 Steps = Iterator[Any]
 
@@ -60,6 +64,26 @@ def strict(spark: SparkSession) -> Steps:
         yield [told(again), told(another)]
 
 
+def outliving(spark: SparkSession) -> Steps:
+    """A shuffle whose map tasks begin to write only once a file is there, and whose readers wait for the next one."""
+    directory = Path(str(spark.conf.get("spark.test.directory")))
+    yield "begun"
+
+    def held(name: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
+        def after(all_records: Iterable[Any]) -> Iterator[Any]:
+            records = iter(all_records)
+            first = [next(records)]
+            (directory / f"{name}-waits").touch()
+            wait_until((directory / f"{name}-go").exists, f"{name} to go on", 300.0)
+            return itertools.chain(first, records)
+
+        return after
+
+    pairs = spark.sparkContext.parallelize(range(2000), 2).map(lambda one: (one % 10, one))
+    totals = pairs.mapPartitions(held("maps")).groupByKey(2).mapPartitions(held("readers")).mapValues(sum)
+    yield sorted(totals.collect())
+
+
 def cleaned(spark: SparkSession) -> Steps:
     """A shuffle that is let go while the application goes on."""
     pairs = spark.sparkContext.parallelize(range(100), 2).map(lambda one: (one % 10, one)).groupByKey(2)
@@ -72,7 +96,9 @@ def cleaned(spark: SparkSession) -> Steps:
         yield "collected"
 
 
-JOBS: dict[str, Callable[[SparkSession], Steps]] = {each.__name__: each for each in (sums, reuse, strict, cleaned)}
+JOBS: dict[str, Callable[[SparkSession], Steps]] = {
+    each.__name__: each for each in (sums, reuse, strict, cleaned, outliving)
+}
 
 
 def main(jobs: dict[str, Callable[[SparkSession], Steps]]) -> None:

@@ -2,7 +2,11 @@
 
 import asyncio
 import contextlib
+import ssl
+import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
@@ -13,6 +17,10 @@ from holdfast.common.messages import Hello, HelloOk, StreamData, StreamOpen, Str
 from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.frame_client import FrameClient, StreamSink
 from holdfast.common.net.frame_server import FrameServer, ServerConnection, serve
+from tests.support.certificates import authority
+
+#: Worlds made now are under TLS; tests/conformance/conftest.py has every test run both ways.
+secured = False
 
 OPENING = StreamOpen(
     shuffle=ShuffleKey(Instance(bytes(16)), ShuffleId(1), Generation(0)),
@@ -122,11 +130,21 @@ class World:
     async def client(self, cluster: str = "mine", inflight_max: int = 64) -> FrameClient:
         """A connected client with a pool of its own."""
         hello = Hello(cluster_id=cluster)
-        return await FrameClient.connect(*self.server.address, hello, BufferPool(64 * MIB), inflight_max=inflight_max)
+        shown = authority().shown() if self.server.tls is not None else None
+        pool = BufferPool(64 * MIB)
+        return await FrameClient.connect(*self.server.address, hello, pool, inflight_max=inflight_max, shown=shown)
 
     async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A bare connection."""
-        return await asyncio.open_connection(*self.server.address)
+        """A bare connection; under TLS asyncio's own."""
+        context = authority().shown().context if self.server.tls is not None else None
+        return await asyncio.open_connection(*self.server.address, ssl=context)
+
+
+@cache
+def listening() -> ssl.SSLContext:
+    """What a server on this machine listens with."""
+    with tempfile.TemporaryDirectory() as folder:
+        return authority().issue("127.0.0.1", "localhost").context(Path(folder))
 
 
 @contextlib.asynccontextmanager
@@ -134,7 +152,7 @@ async def world(budget: int = 64 * MIB) -> AsyncIterator[World]:
     """A server that ends with the test and has all its memory back."""
     echo = Echo()
     pool = BufferPool(budget)
-    server = await serve("127.0.0.1", 0, echo, pool)
+    server = await serve("127.0.0.1", 0, echo, pool, listening() if secured else None)
     try:
         yield World(echo, server)
     finally:

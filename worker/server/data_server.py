@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from typing import assert_never
 
-from holdfast.common.errors import ProtocolError
+from holdfast.common.errors import ProtocolError, TokenExpiredError
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.messages import Hello, HelloOk, Role
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_server import ServerConnection
+from holdfast.common.security.server import ServerSecurity
+from holdfast.common.security.tokens import Identity
+from holdfast.worker.core.access import check_frame, check_role
 from holdfast.worker.core.greeting import check_hello
 from holdfast.worker.server.map_service import MapService, Request
 from holdfast.worker.server.push_service import PushService
@@ -23,9 +26,17 @@ class DataServer:
     """Answers the connections of one worker (a frame_server.Handler)."""
 
     def __init__(
-        self, standing: Standing, maps: MapService, streams: StreamService, pushes: PushService, seals: SealService
+        self,
+        standing: Standing,
+        maps: MapService,
+        streams: StreamService,
+        pushes: PushService,
+        seals: SealService,
+        security: ServerSecurity | None = None,
     ) -> None:
+        """Without `security` everybody who greets in the name of the cluster is served."""
         self._standing = standing
+        self._security = security
         self.maps = maps
         self.streams = streams
         self.pushes = pushes
@@ -33,9 +44,15 @@ class DataServer:
         pushes.seal_split = seals.seal_split
         #: connections of workers and masters, by number; all others are clients
         self._roles: dict[int, Role] = {}
+        #: with security: every connection that greeted, and whose it is
+        self._callers: dict[int, tuple[ServerConnection, Identity]] = {}
 
     def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
         """Accept a connection of our version and cluster; raises ProtocolError otherwise."""
+        if self._security is not None:
+            caller = self._security.identify(hello.token.decode("ascii", "replace"))
+            check_role(caller, hello.role)
+            self._callers[connection.number] = connection, caller
         check_hello(hello, self._standing.cluster_id)
         self._standing.saw(hello.raft_index)
         if hello.role is not Role.CLIENT:
@@ -44,6 +61,7 @@ class DataServer:
 
     def admit(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> bool:
         """Whether there is room for the body of a request. Raises ProtocolError for bodies that no client sends."""
+        self._check(connection, header, meta)
         if header.type in (FrameType.PUSH, FrameType.REPLICATE):
             role = self._roles.get(connection.number, Role.CLIENT)
             if (role is Role.WORKER) != (header.type is FrameType.REPLICATE):
@@ -54,7 +72,9 @@ class DataServer:
         return True
 
     def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
-        """Hand a request on. Raises ProtocolError for what no client sends."""
+        """Hand a request on. Raises ProtocolError for what no client sends, ForbiddenError for another's shuffle."""
+        if body is None:  # else it was admitted
+            self._check(connection, header, meta)
         if header.type == FrameType.MAP_PUSH:
             self.maps.push(Request(connection, header), meta, body)
             return
@@ -93,6 +113,10 @@ class DataServer:
             case _:
                 assert_never(header.type)
 
+    def _check(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
+        if self._security is not None:
+            check_frame(self._callers[connection.number][1], header.type, meta)
+
     def writable(self, connection: ServerConnection) -> None:
         """What was queued is nearly sent: go on with the streams."""
         self.streams.pump(connection)
@@ -105,6 +129,7 @@ class DataServer:
         """The connection is gone."""
         self.maps.lost(connection)
         self._roles.pop(connection.number, None)
+        self._callers.pop(connection.number, None)
         self.pushes.lost(connection)
         self.streams.lost(connection)
 
@@ -114,6 +139,10 @@ class DataServer:
         self.maps.tick(now_ns)
         self.streams.tick(now_ns)
         self.pushes.tick(now_ns)
+        now_s = time.time() if self._callers else 0.0
+        for connection, caller in list(self._callers.values()):
+            if now_s >= caller.expires_s:
+                connection.close_because(TokenExpiredError("the token of this connection has ended: show a newer one"))
 
     def accept(self, yes: bool, why_not: str = "") -> None:
         """Take new data, or refuse it."""

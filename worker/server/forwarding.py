@@ -194,7 +194,9 @@ class Forwarder:
             raise ProtocolError(f"{place.address!r} is not an address of a replica")
         hello = Hello(role=Role.WORKER, cluster_id=self._standing.cluster_id, raft_index=self._standing.raft_index)
         try:
-            client = await FrameClient.connect(host, int(port), hello, self._pool, timeout_seconds=CONNECT_SECONDS)
+            client = await FrameClient.connect(
+                host, int(port), hello, self._pool, timeout_seconds=CONNECT_SECONDS, shown=self._standing.shown
+            )
         except HoldfastError:
             self._drop(place.address)
             raise

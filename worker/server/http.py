@@ -7,6 +7,10 @@ import importlib
 import socket
 from typing import TYPE_CHECKING, Any
 
+from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import Status as ErrorStatus
+from holdfast.common.security.server import ServerSecurity
+from holdfast.common.security.tokens import Kind, must_be
 from holdfast.worker.server.status import Status
 
 if TYPE_CHECKING:
@@ -22,20 +26,23 @@ def _load() -> None:
     importlib.import_module("holdfast.common.net.versions").versions()  # which looks into many files, once
 
 
-async def serve_http(listener: socket.socket, status: Status) -> HttpServer:
-    """Answer on a listening socket; returns what `stop()` ends."""
+async def serve_http(listener: socket.socket, status: Status, security: ServerSecurity | None) -> HttpServer:
+    """Answer on a listening socket; returns what `stop()` ends. With `security` only /healthz wants no token, and says
+    no more than yes or no."""
     await asyncio.to_thread(_load)
     from aiohttp import web
 
     from holdfast.common.net.http_server import HttpServer
+    from holdfast.common.security.http import CHALLENGE, identify
     from holdfast.worker.server.metrics import Exposition
 
     exposition = Exposition(status)
 
     async def healthz(_: web.BaseRequest) -> web.Response:
         """200 while a directory can be written, else 503; the body says what is wrong."""
-        problems = status.problems()
-        return web.Response(text="\n".join(problems) or "ok", status=200 if status.healthy() else 503)
+        healthy = status.healthy()
+        problems = status.problems() if security is None else () if healthy else ("not healthy",)
+        return web.Response(text="\n".join(problems) or "ok", status=200 if healthy else 503)
 
     async def metrics(_: web.BaseRequest) -> web.Response:
         return web.Response(body=exposition.text(), headers={"Content-Type": exposition.content_type})
@@ -47,6 +54,12 @@ async def serve_http(listener: socket.socket, status: Status) -> HttpServer:
     pages = {"/healthz": healthz, "/metrics": metrics, "/status": show}
 
     async def serve(request: web.BaseRequest) -> web.Response:
+        if request.path != "/healthz":
+            try:
+                must_be(identify(security, request), Kind.VIEWER, Kind.ADMIN, Kind.SERVER)
+            except HoldfastError as error:
+                code = 403 if error.status is ErrorStatus.FORBIDDEN else 401
+                return web.Response(text=f"{error}\n", status=code, headers={"WWW-Authenticate": CHALLENGE})
         page = pages.get(request.path)
         if page is None:
             return web.Response(text=f"this is a worker, not a master; there are {', '.join(pages)}\n", status=404)
@@ -54,6 +67,6 @@ async def serve_http(listener: socket.socket, status: Status) -> HttpServer:
             return web.Response(text="ask with GET\n", status=405)
         return await page(request)
 
-    server = HttpServer(serve)
+    server = HttpServer(serve, tls=None if security is None else security.listening)
     await server.start(listener)
     return server

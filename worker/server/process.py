@@ -27,6 +27,7 @@ from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import serve
 from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.notify import Notifier
+from holdfast.common.security.server import ServerSecurity
 from holdfast.common.version import VERSION
 from holdfast.worker.core.reduce import Limits
 from holdfast.worker.server.counters import Counters
@@ -54,7 +55,7 @@ TICK_SECONDS = 1.0
 STOCK_BYTES = 32 * MIB
 
 
-def run(config: Config, pending: Pending) -> None:
+def run(config: Config, pending: Pending, security: ServerSecurity | None) -> None:
     """Open the directories, serve until told to stop. Raises ConfigError or OSError, also for a taken port."""
     set_up_logging(config.log.level, config.log.format)
     detour.take_configured(config.faults)
@@ -63,7 +64,7 @@ def run(config: Config, pending: Pending) -> None:
     pending.disk = Faults.of(config.faults).disk()
     store = pending.open()
     try:
-        asyncio.run(Worker(config, store).run())
+        asyncio.run(Worker(config, store, security).run())
     finally:
         store.close()
     if store.away is not None and store.away.hanging:
@@ -73,8 +74,9 @@ def run(config: Config, pending: Pending) -> None:
 class Worker:
     """One worker, from its open directories to its end."""
 
-    def __init__(self, config: Config, store: Store) -> None:
+    def __init__(self, config: Config, store: Store, security: ServerSecurity | None) -> None:
         self._config = config
+        self._security = security
         self._store = store
         self._monitor = store.monitor(config.disk_check.interval.seconds)
         self._stop = asyncio.Event()
@@ -88,7 +90,7 @@ class Worker:
         config, store = self._config, self._store
         _stop_at_signals(self._stop.set, self._stop.set)
         counters, faults = Counters(), Faults.of(config.faults)
-        standing = Standing(config.cluster.id, config.worker.name, store.incarnation)
+        standing = Standing(config.cluster.id, config.worker.name, store.incarnation, shown=self._security)
         maps = MapService(store, standing, counters, faults)
         kept = KeptStanding.read(directory_paths(store))
         standing.worker, standing.raft_index = kept.worker, kept.raft_index
@@ -102,7 +104,8 @@ class Worker:
             disk_reserve=int(config.worker.disk_reserve),
         )
         seals = SealService(store, standing, counters, pushes.reduce)
-        server = DataServer(standing, maps, StreamService(store, standing, counters, faults), pushes, seals)
+        streams = StreamService(store, standing, counters, faults)
+        server = DataServer(standing, maps, streams, pushes, seals, self._security)
         departure = Departure(server, standing, config.worker.drain_timeout.ns, self._stop)
         _stop_at_signals(departure.asked, departure.hurried)
         store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
@@ -110,7 +113,8 @@ class Worker:
         server.tick()
         pool = BufferPool(int(config.worker.memory), STOCK_BYTES)
         http = socket.create_server((config.worker.bind, config.worker.http_port))
-        frames = await serve(config.worker.bind, config.worker.data_port, server, pool)
+        tls = self._security.listening if self._security is not None else None
+        frames = await serve(config.worker.bind, config.worker.data_port, server, pool, tls)
         place = _place(config, frames.address[1], http.getsockname()[1])
         _say_ready(standing, place)
         self._notifier.ready(_state(standing, departure))
@@ -150,7 +154,7 @@ class Worker:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_tick(status, self._monitor))
             tasks.create_task(registration.run(",".join(map(str, self._config.worker.masters))))
-            runner = await serve_http(http, status)
+            runner = await serve_http(http, status, self._security)
             _calm_collector()
             try:
                 await asyncio.Event().wait()

@@ -31,6 +31,7 @@ from holdfast.worker.storage.store import Store
 
 if TYPE_CHECKING:
     from holdfast.common.net.control import ControlClient
+    from holdfast.common.security.shown import Shown
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class Registration:
 
     async def run(self, masters: str) -> None:
         """Stay registered until cancelled. `masters`: the HTTP endpoints."""
-        client = await _control_client(masters)
+        client = await _control_client(masters, self._standing.shown)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._again_and_again("register", lambda: self._be_registered(client)))
@@ -313,7 +314,7 @@ class Registration:
             _log.info("deleted", extra={"shuffles": shuffles, "leftovers": leftovers})
 
 
-async def _control_client(masters: str) -> ControlClient:
+async def _control_client(masters: str, shown: Shown | None) -> ControlClient:
     """Import gRPC, which takes a while, beside the loop: the data port serves already."""
 
     def load() -> type[ControlClient]:
@@ -321,7 +322,7 @@ async def _control_client(masters: str) -> ControlClient:
 
         return ControlClient
 
-    return (await asyncio.to_thread(load))(masters)
+    return (await asyncio.to_thread(load))(masters, shown)
 
 
 def _to_proto(key: ShuffleKey) -> pb.ShuffleKey:

@@ -18,7 +18,7 @@ from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, R
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.limits import KIB, U32_MAX
 from holdfast.common.messages import DataFlag, StreamData
-from holdfast.common.net.frames import Times
+from holdfast.common.net.wire import Times
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
 from holdfast.worker.core.cut import Cutter
 from holdfast.worker.core.seats import Seat

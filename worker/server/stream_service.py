@@ -19,7 +19,8 @@ from holdfast.common.ids import Incarnation
 from holdfast.common.limits import KIB
 from holdfast.common.messages import StreamCredit, StreamOpen, StreamOpened
 from holdfast.common.net.frame_server import ServerConnection
-from holdfast.common.net.frames import TURN_BYTES, FileRange
+from holdfast.common.net.frames import TURN_BYTES
+from holdfast.common.net.wire import FileRange
 from holdfast.common.reduce_messages import ChunksOpen, ChunksOpened
 from holdfast.worker.core.streams import Streams, check_rows
 from holdfast.worker.server.counters import Counters

@@ -12,13 +12,14 @@ from holdfast.client.core.doctor.facts import Clock, Cluster, MasterFact, Worker
 from holdfast.client.direct import ask, worker_status
 from holdfast.client.runtime import runtime
 from holdfast.common.config import Config
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
 from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.control import ControlClient
 from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.shown import Credentials
 
 _SECONDS = 3.0
 #: Servers that are asked at once.
@@ -30,11 +31,12 @@ _POOL_BYTES = FRAME_BODY_BYTES_MAX
 def whose_http(role: str, host: str, port: int) -> tuple[str, str] | None:
     """Cluster and name of the server of that role whose HTTP port this is; None if it is none."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    shown = Credentials.from_environment()
     try:
         if role == "master":
-            reply = ask(address, "Shuffles/Discover", pb.DiscoverRequest(), pb.DiscoverReply, _SECONDS)
+            reply = ask(address, "Shuffles/Discover", pb.DiscoverRequest(), pb.DiscoverReply, _SECONDS, shown)
             return reply.cluster_id, reply.name
-        told = worker_status(address, _SECONDS)
+        told = worker_status(address, _SECONDS, shown)
         return str(told["cluster_id"]), str(told["name"])
     except (HoldfastError, ValueError, KeyError, TypeError):
         return None
@@ -47,7 +49,8 @@ def gather_cluster(endpoints: Iterable[str], config: Config | None, expected: bo
 
 async def _gather(endpoints: list[str], config: Config | None, expected: bool) -> Cluster:
     raft = {str(peer.http): str(peer.raft) for peer in config.master.peers} if config is not None else {}
-    async with ControlClient(endpoints) as client:
+    shown = Credentials.from_environment()
+    async with ControlClient(endpoints, shown) as client:
         masters = list(await asyncio.gather(*(_master(client, each, raft.get(each, "")) for each in endpoints)))
         named = {http for each in masters for _, http in each.peers} - set(endpoints)
         masters += [
@@ -62,7 +65,8 @@ async def _gather(endpoints: list[str], config: Config | None, expected: bool) -
         except HoldfastError as error:
             return Cluster(masters=tuple(masters), workers_error=str(error), expected=expected)
         turn = asyncio.Semaphore(_AT_ONCE)
-        workers = await asyncio.gather(*(_worker(turn, each, there[0].cluster_id) for each in reply.workers))
+        cluster_id = there[0].cluster_id
+        workers = await asyncio.gather(*(_worker(turn, each, cluster_id, shown) for each in reply.workers))
     return Cluster(masters=tuple(masters), workers=tuple(workers), expected=expected)
 
 
@@ -96,7 +100,18 @@ async def _master(client: ControlClient, address: str, raft: str) -> MasterFact:
     )
 
 
-async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, cluster_id: str) -> WorkerFact:
+async def _data_port(address: str, cluster_id: str, secured: bool) -> None:
+    """Greet the worker there; with security, where only applications and servers may, just connect. Raises what is
+    wrong."""
+    if not secured:
+        await _greet(address, cluster_id)
+    elif (why := await _reach(address))[0]:
+        raise RetryError(why[0])
+
+
+async def _worker(
+    turn: asyncio.Semaphore, told: pb.WorkerInfo, cluster_id: str, shown: Credentials | None
+) -> WorkerFact:
     silent: list[tuple[str, str]] = []
     status: dict[str, Any] = {}
     clock = None
@@ -104,8 +119,8 @@ async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, cluster_id: str)
         async with turn:
             sent = time.time()
             data, http = await asyncio.gather(
-                _greet(told.data_address, cluster_id),
-                asyncio.to_thread(worker_status, told.http_address, _SECONDS),
+                _data_port(told.data_address, cluster_id, shown is not None),
+                asyncio.to_thread(worker_status, told.http_address, _SECONDS, shown),
                 return_exceptions=True,
             )
             got = time.time()

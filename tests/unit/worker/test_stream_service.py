@@ -17,7 +17,7 @@ from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import WorkerId
 from holdfast.common.limits import MIB
 from holdfast.common.messages import StreamCredit
-from holdfast.common.net.frames import FileRange
+from holdfast.common.net.wire import FileRange
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
 from holdfast.common.settings import Duration
 from holdfast.worker.core.seats import Seat

@@ -19,6 +19,7 @@ import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
 import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
+import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
@@ -88,7 +89,8 @@ final class DriverShuffles implements AutoCloseable {
     <K, V, C> HoldfastShuffleHandle<K, V, C> register(int shuffle, ShuffleDependency<K, V, C> dependency, int maps, boolean encrypted)
             throws HoldfastException {
         Instance instance = application(dependency.rdd().context().sparkUser());
-        var handle = new HoldfastShuffleHandle<>(shuffle, dependency, instance, maps, conf.copies(), conf.ack(), encrypted);
+        var handle = new HoldfastShuffleHandle<>(
+                shuffle, dependency, instance, runtime.shown(), maps, conf.copies(), conf.ack(), encrypted);
         RegisteredShuffle first = registrations.register(runtime.masters(), handle.key(0), handle, false, false);
         if (first.copies() < conf.copies()) {
             LOG.warn("Shuffle {}: {} copies were asked for and there is room for {}: workers on one host only",
@@ -204,17 +206,27 @@ final class DriverShuffles implements AutoCloseable {
             lease = null;
         }
         if (lease == null) {
-            try (Masters quick = new Masters(conf.endpoints(), conf.registerMs())) {
+            Shown credential = credential();
+            try (Masters quick = new Masters(conf.endpoints(), conf.registerMs(), credential)) {
                 List<WorkerAddress> workers = quick.workers();
                 checkCluster(quick.clusterId());
                 if (conf.mayFallBack() && workers.stream().noneMatch(WorkerAddress::alive)) {
                     throw new HoldfastException(Status.NO_ROOM, "no worker is alive (masters at " + conf.endpoints() + ")");
                 }
             }
-            lease = ApplicationLease.register(runtime.masters(), name, user, conf.leaseMs());
+            lease = ApplicationLease.register(runtime.masters(), this::credential, name, user, conf.leaseMs());
             LOG.info("Application {} is {} to the masters at {}", name, lease.instance().hex(), conf.endpoints());
         }
         return lease.instance();
+    }
+
+    /** What the driver shows where it registers. Read each time: what is in the files may have been replaced. */
+    private Shown credential() throws HoldfastException {
+        try {
+            return conf.security().read();
+        } catch (IllegalArgumentException wrong) {
+            throw new HoldfastException(Status.BAD_REQUEST, wrong.getMessage(), wrong);
+        }
     }
 
     private void checkCluster(String clusterId) throws HoldfastException {

@@ -22,6 +22,7 @@ import scala.Tuple2;
  * alike: Spark hands the driver's settings to its executors. docs/spark.md explains them.
  *
  * @param endpoints the masters' HTTP addresses, "host:port,host:port"
+ * @param security what this client shows, and how it knows the masters
  * @param clusterId which cluster it has to be; empty: whichever answers
  * @param copies how many copies of the data are wanted
  * @param strictCopies whether a shuffle that cannot have all its copies is refused
@@ -38,6 +39,7 @@ import scala.Tuple2;
  */
 public record HoldfastConf(
         String endpoints,
+        SecurityFiles security,
         String clusterId,
         int copies,
         boolean strictCopies,
@@ -69,6 +71,7 @@ public record HoldfastConf(
         boolean dynamic = conf.getBoolean("spark.dynamicAllocation.enabled", false);
         HoldfastConf found = new HoldfastConf(
                 read.endpoints(),
+                new SecurityFiles(read.text(SecurityFiles.CA), read.text(SecurityFiles.TOKEN)),
                 read.text("cluster.id"),
                 (int) read.number("replication", 1, 1, 2),
                 read.truth("replication.strict", false),

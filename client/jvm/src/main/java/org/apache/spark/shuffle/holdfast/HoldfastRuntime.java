@@ -16,6 +16,7 @@ import org.apache.spark.shuffle.holdfast.push.Encryption;
 import org.apache.spark.shuffle.holdfast.push.Places;
 import org.apache.spark.shuffle.holdfast.push.PushContext;
 import org.apache.spark.shuffle.holdfast.push.PushWriter;
+import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
@@ -31,7 +32,9 @@ public final class HoldfastRuntime implements AutoCloseable {
     private static final int PLACES_MAX = 256;
 
     private final HoldfastConf conf;
+    private final Shown shown = new Shown();
     private final Masters masters;
+    private final TokenRenewal tokens;
     private final Buffers buffers;
     private final ConnectionPool connections;
     private final PushContext pushContext;
@@ -40,12 +43,17 @@ public final class HoldfastRuntime implements AutoCloseable {
     private final Generations generations;
     private final Map<ShuffleKey, Places> places = new LinkedHashMap<>();
 
-    /** Opens no connection and starts no thread. */
+    /** Opens no connection. */
     public HoldfastRuntime(HoldfastConf conf) {
         this.conf = conf;
-        masters = new Masters(conf.endpoints(), conf.requestMs());
+        if (conf.security().given()) {
+            Shown.warmUp();
+        }
+        masters = new Masters(conf.endpoints(), conf.requestMs(), shown);
+        tokens = new TokenRenewal(masters);
         buffers = new Buffers(TaskShare.idle());
-        connections = new ConnectionPool(() -> Hello.client(masters.clusterId(), masters.raftIndex()), buffers);
+        connections = new ConnectionPool(
+                () -> Hello.client(masters.clusterId(), masters.raftIndex(), shown.tokenBytes()), shown, buffers);
         pushContext = new PushContext(masters, connections, buffers, conf.ack(), conf.push());
         readContext = new ReadContext(masters, connections, conf.fetch(), new ReadBook(conf.reads()));
         manifests = new Manifests(masters, readContext.book()::learn);
@@ -55,6 +63,16 @@ public final class HoldfastRuntime implements AutoCloseable {
     /** The settings. */
     public HoldfastConf conf() {
         return conf;
+    }
+
+    /** What all connections of this JVM show; empty until a lease or a handle brings it, and without security. */
+    public Shown shown() {
+        return shown;
+    }
+
+    /** Renews the token while tasks need it. */
+    TokenRenewal tokens() {
+        return tokens;
     }
 
     /** The masters. */
@@ -137,6 +155,7 @@ public final class HoldfastRuntime implements AutoCloseable {
 
     @Override
     public void close() {
+        tokens.close();
         pushContext.close();
         connections.close();
         masters.close();

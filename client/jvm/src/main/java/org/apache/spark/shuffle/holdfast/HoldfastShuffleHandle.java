@@ -2,6 +2,7 @@ package org.apache.spark.shuffle.holdfast;
 
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.shuffle.BaseShuffleHandle;
+import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 
@@ -14,6 +15,7 @@ public final class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V
     private static final long serialVersionUID = 1L;
 
     private final Instance instance;
+    private final Shown shown;
     private final int partitions;
     private final int maps;
     private final int copies;
@@ -22,9 +24,11 @@ public final class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V
 
     /** A shuffle of the application {@code instance}; the numbers are those it was registered with. */
     public HoldfastShuffleHandle(
-            int shuffle, ShuffleDependency<K, V, C> dependency, Instance instance, int maps, int copies, int ack, boolean encrypted) {
+            int shuffle, ShuffleDependency<K, V, C> dependency, Instance instance, Shown shown, int maps, int copies, int ack,
+            boolean encrypted) {
         super(shuffle, dependency);
         this.instance = instance;
+        this.shown = shown;
         this.partitions = dependency.partitioner().numPartitions();
         this.maps = maps;
         this.copies = copies;
@@ -40,6 +44,11 @@ public final class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V
     /** The run of the application that owns the shuffle. */
     public Instance instance() {
         return instance;
+    }
+
+    /** On the driver what all its connections show; in tasks what that was as their stage was sent to them. */
+    public Shown shown() {
+        return shown;
     }
 
     /** How many partitions there are, at least 1. */

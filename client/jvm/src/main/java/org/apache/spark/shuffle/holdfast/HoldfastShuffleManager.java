@@ -49,6 +49,9 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
         super(sparkConf);
         this.sparkConf = sparkConf;
         conf = HoldfastConf.of(sparkConf);
+        if (isDriver) {
+            conf.security().read(); // so that what is wrong is said now
+        }
         runtime = new HoldfastRuntime(conf);
         driver = isDriver ? new DriverShuffles(conf, runtime, sparkConf.get("spark.app.name", "spark")) : null;
         if (isDriver) {
@@ -102,7 +105,7 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
     public <K, V> ShuffleWriter<K, V> getWriter(
             ShuffleHandle handle, long mapId, TaskContext context, ShuffleWriteMetricsReporter metrics) {
         if (handle instanceof HoldfastShuffleHandle<?, ?, ?> ours) {
-            see(ours);
+            see(ours, context);
             return new HoldfastShuffleWriter<>(runtime, (HoldfastShuffleHandle<K, V, ?>) ours, context, metrics);
         }
         return super.getWriter(handle, mapId, context, metrics);
@@ -114,14 +117,18 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
             ShuffleHandle handle, int startMap, int endMap, int startPartition, int endPartition, TaskContext context,
             ShuffleReadMetricsReporter metrics) {
         if (handle instanceof HoldfastShuffleHandle<?, ?, ?> ours) {
-            see(ours);
+            see(ours, context);
             return new HoldfastShuffleReader<>(
                     runtime, (HoldfastShuffleHandle<K, ?, C>) ours, startMap, endMap, startPartition, endPartition, context, metrics);
         }
         return super.getReader(handle, startMap, endMap, startPartition, endPartition, context, metrics);
     }
 
-    private void see(HoldfastShuffleHandle<?, ?, ?> handle) {
+    private void see(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {
+        if (driver == null) {
+            runtime.shown().learn(handle.shown());
+            runtime.tokens().began(handle.instance(), context);
+        }
         seen.computeIfAbsent(handle.shuffleId(), shuffle -> handle.key(DriverShuffles.ALL_GENERATIONS));
     }
 

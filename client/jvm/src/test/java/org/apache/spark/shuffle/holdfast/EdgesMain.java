@@ -39,6 +39,29 @@ public final class EdgesMain {
         refused(good, "push.frame", "1g", "bytes, not");
         refused(good, "fallback", "perhaps", "auto, never");
         reads(good);
+        security(good);
+    }
+
+    /** Two files or none; what is in them is no part of any sentence. Executors, which do not have them, only need the settings. */
+    private static void security(SparkConf good) {
+        check(!HoldfastConf.of(good).security().given(), "security by default");
+        for (String[] each : new String[][] {{SecurityFiles.CA, SecurityFiles.TOKEN}, {SecurityFiles.TOKEN, SecurityFiles.CA}}) {
+            try {
+                HoldfastConf.of(good.clone().set(HoldfastConf.PREFIX + each[0], "/x"));
+                throw new AssertionError("one alone was taken");
+            } catch (IllegalArgumentException right) {
+                check(right.getMessage().startsWith(HoldfastConf.PREFIX + each[1] + " is not set"), right.getMessage());
+            }
+        }
+        SparkConf both = good.clone().set(HoldfastConf.PREFIX + SecurityFiles.CA, "/no/ca").set(HoldfastConf.PREFIX + SecurityFiles.TOKEN, "/no/t");
+        check(HoldfastConf.of(both).security().given(), "both");
+        new HoldfastShuffleManager(both, false).stop();
+        try {
+            new HoldfastShuffleManager(both, true);
+            throw new AssertionError("a driver without its files started");
+        } catch (IllegalArgumentException right) {
+            check(right.getMessage().equals("spark.holdfast.security.ca /no/ca: there is no such file"), right.getMessage());
+        }
     }
 
     private static void reads(SparkConf good) {

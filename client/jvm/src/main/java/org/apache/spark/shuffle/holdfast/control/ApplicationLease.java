@@ -2,6 +2,7 @@ package org.apache.spark.shuffle.holdfast.control;
 
 import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
+import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -24,7 +25,14 @@ public final class ApplicationLease implements AutoCloseable {
     private static final int DETACH_MS = 5_000;
     private static final int JOIN_MS = 5_000;
 
+    /** What proves to the masters whose application it is; read where it is needed, since it may be replaced. */
+    public interface Credential {
+        /** Nothing is shown without security. */
+        Shown read() throws HoldfastException;
+    }
+
     private final Masters masters;
+    private final Credential credential;
     private final Instance instance;
     private final byte[] holder;
     private final long leaseMs;
@@ -32,8 +40,9 @@ public final class ApplicationLease implements AutoCloseable {
     private volatile HoldfastException gone;
     private boolean closed;
 
-    private ApplicationLease(Masters masters, Instance instance, byte[] holder, long leaseMs) {
+    private ApplicationLease(Masters masters, Credential credential, Instance instance, byte[] holder, long leaseMs) {
         this.masters = masters;
+        this.credential = credential;
         this.instance = instance;
         this.holder = holder;
         this.leaseMs = leaseMs;
@@ -50,22 +59,47 @@ public final class ApplicationLease implements AutoCloseable {
         return name.substring(0, end);
     }
 
-    /**
-     * Draw an instance and a holder and register them; {@code leaseMs} 0 is the cluster's setting. Calls of {@code masters} renew this lease from now on.
-     *
-     * @param user whose quota counts
-     */
+    /** The same without security. */
     public static ApplicationLease register(Masters masters, String name, String user, long leaseMs) throws HoldfastException {
+        return register(masters, Shown::new, name, user, leaseMs);
+    }
+
+    /**
+     * Draw an instance and a holder and register them; {@code leaseMs} 0 is the cluster's setting. Calls of {@code masters} renew this lease from
+     * now on, and show the token of the application.
+     *
+     * @param credential what is shown here and wherever the application's own token came to its end
+     * @param user whose quota counts, without security
+     */
+    public static ApplicationLease register(Masters masters, Credential credential, String name, String user, long leaseMs)
+            throws HoldfastException {
         Instance instance = Instance.random();
         byte[] holder = new byte[HOLDER_BYTES];
         new SecureRandom().nextBytes(holder);
         JsonObject request = new JsonObject().bytes("instance", instance.bytes()).put("name", label(name))
                 .put("user", label(user)).u64("leaseMs", leaseMs).bytes("holder", holder);
-        JsonObject reply = masters.calls().call("Shuffles/RegisterApplication", request, true, Masters.DEADLINE_MS);
-        ApplicationLease lease = new ApplicationLease(masters, instance, holder, reply.u64("leaseMs"));
+        JsonObject reply = asUser(masters, credential, "Shuffles/RegisterApplication", request, Masters.DEADLINE_MS);
+        ApplicationLease lease = new ApplicationLease(masters, credential, instance, holder, reply.u64("leaseMs"));
         masters.setHolder(holder);
         lease.renewal.start();
         return lease;
+    }
+
+    /** Make a command with the credential; without security the masters know nobody from anybody else. */
+    private static JsonObject asUser(Masters masters, Credential credential, String method, JsonObject request, int deadlineMs)
+            throws HoldfastException {
+        Shown user = credential.read();
+        if (!user.secure()) {
+            return masters.calls().call(method, request, true, deadlineMs);
+        }
+        try (Masters asked = new Masters(masters.endpoints(), deadlineMs, user)) {
+            JsonObject reply = asked.calls().call(method, request, true, deadlineMs);
+            masters.shown().learn(user.with(reply.text("token")));
+            return reply;
+        } catch (Shown.NoTokenException without) {
+            throw new HoldfastException(Status.UNAUTHENTICATED,
+                    "the masters at " + masters.endpoints() + " gave no token for the application: security is off there", without);
+        }
     }
 
     public Instance instance() {
@@ -112,11 +146,11 @@ public final class ApplicationLease implements AutoCloseable {
     }
 
     private void renew() {
-        long pause = Math.max(leaseMs, LEASE_MS_MIN) / RENEWALS;
         while (true) {
             try {
-                Thread.sleep(pause);
-                masters.calls().call("Shuffles/RenewLease", named(), false, (int) Math.min(pause, Masters.DEADLINE_MS));
+                long third = Math.max(leaseMs, LEASE_MS_MIN) / RENEWALS;
+                Thread.sleep(Math.max(LEASE_MS_MIN / RENEWALS, Math.min(third, masters.shown().untilHalfMs())));
+                renewWithin((int) Math.min(third, Masters.DEADLINE_MS));
             } catch (InterruptedException closing) {
                 return;
             } catch (HoldfastException error) {
@@ -134,6 +168,21 @@ public final class ApplicationLease implements AutoCloseable {
                 LOG.error("The lease of application {} could not be renewed; trying again", instance, mistake);
             }
         }
+    }
+
+    private void renewWithin(int deadlineMs) throws HoldfastException {
+        JsonObject reply;
+        try {
+            reply = masters.calls().call("Shuffles/RenewLease", named(), false, deadlineMs);
+        } catch (HoldfastException error) {
+            if (error.status() != Status.TOKEN_EXPIRED) {
+                throw error;
+            }
+            // This machine slept, or its clock is far off: the credential brings a new token, for the same lease.
+            asUser(masters, credential, "Shuffles/Attach", named().u64("leaseMs", leaseMs), deadlineMs);
+            return;
+        }
+        masters.shown().renew(reply.text("token"));
     }
 
     private JsonObject named() {

@@ -2,15 +2,14 @@ package org.apache.spark.shuffle.holdfast.control;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.nio.ByteBuffer;
 import java.nio.channels.Selector;
-import java.nio.channels.SocketChannel;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
@@ -19,10 +18,20 @@ final class Connections {
     private static final int IDLE_MAX = 8;
     private static final int SELECTORS_MAX = 8;
 
-    private final Map<String, Deque<SocketChannel>> idle = new HashMap<>();
+    private final Shown shown;
+    private final Map<String, Deque<Connection>> idle = new HashMap<>();
     private final Deque<Selector> spare = new ArrayDeque<>();
     private final Set<Selector> used = new HashSet<>();
     private boolean closed;
+
+    Connections(Shown shown) {
+        this.shown = shown;
+    }
+
+    /** What is shown on each of them. */
+    Shown shown() {
+        return shown;
+    }
 
     /** A selector for one round of exchanges; UNAVAILABLE once this is closed. */
     synchronized Selector selector() throws HoldfastException {
@@ -37,26 +46,20 @@ final class Connections {
     }
 
     /** A connection to this master that is still open, or null. */
-    synchronized SocketChannel take(String address) {
-        Deque<SocketChannel> kept = idle.get(address);
+    synchronized Connection take(String address) {
+        Deque<Connection> kept = idle.get(address);
         while (kept != null && !kept.isEmpty()) {
-            SocketChannel channel = kept.pop();
-            try {
-                // A master closes a connection that was silent for long; nothing else may come unasked.
-                if (channel.read(ByteBuffer.allocate(1)) == 0) {
-                    return channel;
-                }
-            } catch (IOException broken) {
-                Exchange.closeQuietly(channel);
-                continue;
+            Connection connection = kept.pop();
+            if (connection.isQuiet()) {
+                return connection;
             }
-            Exchange.closeQuietly(channel);
+            connection.close();
         }
         return null;
     }
 
-    /** A round is over. Its channels are not registered any more once its selector has looked again. */
-    synchronized void giveBack(Selector selector, Map<SocketChannel, String> clean) {
+    /** A round is over. Its connections are not registered any more once its selector has looked again. */
+    synchronized void giveBack(Selector selector, Map<Connection, String> clean) {
         used.remove(selector);
         try {
             selector.selectNow();
@@ -68,12 +71,12 @@ final class Connections {
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }
-        clean.forEach((channel, address) -> {
-            Deque<SocketChannel> kept = idle.computeIfAbsent(address, any -> new ArrayDeque<>());
+        clean.forEach((connection, address) -> {
+            Deque<Connection> kept = idle.computeIfAbsent(address, any -> new ArrayDeque<>());
             if (closed || kept.size() >= IDLE_MAX) {
-                Exchange.closeQuietly(channel);
+                connection.close();
             } else {
-                kept.push(channel);
+                kept.push(connection);
             }
         });
     }
@@ -87,7 +90,7 @@ final class Connections {
     /** Close what is idle and wake whoever waits; rounds under way close theirs as they end. */
     synchronized void close() {
         closed = true;
-        idle.values().forEach(kept -> kept.forEach(Exchange::closeQuietly));
+        idle.values().forEach(kept -> kept.forEach(Connection::close));
         idle.clear();
         used.forEach(Selector::wakeup);
         for (Selector each : spare) {

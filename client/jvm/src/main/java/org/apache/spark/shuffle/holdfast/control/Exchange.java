@@ -3,16 +3,16 @@ package org.apache.spark.shuffle.holdfast.control;
 import java.io.IOException;
 import java.net.ConnectException;
 import java.net.InetSocketAddress;
-import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
-import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
+import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.TlsChannel;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -45,12 +45,12 @@ final class Exchange {
 
     private static final int HEAD_BYTES_MAX = 16 * Limits.KIB;
     private static final int BODY_BYTES_MAX = Limits.CONTROL_MESSAGE_BYTES_MAX / 3 * 4 + 64 * Limits.KIB;
-    /** The JDK keeps a direct buffer per thread as large as the largest heap buffer that went through a socket. */
-    private static final int STEP_BYTES = 64 * Limits.KIB;
+    /** The first byte of what a server says that wants TLS and is not spoken to in it. */
+    private static final int TLS_ALERT = 21;
     private static final byte[] HEAD_END = {'\r', '\n', '\r', '\n'};
 
     final String address;
-    private final SocketChannel channel;
+    private final Connection connection;
     private final ByteBuffer out;
     private byte[] in = new byte[4 * Limits.KIB];
     private int filled;
@@ -62,30 +62,40 @@ final class Exchange {
     private HoldfastException failure;
 
     /** Begin on a connection that is kept, or null for a new one. */
-    Exchange(String address, SocketChannel kept, String path, byte[] body, Selector selector) {
+    Exchange(String address, Connection kept, String path, byte[] body, Selector selector, Shown shown) {
         this.address = address;
         byte[] head = ("POST " + path + " HTTP/1.1\r\nHost: " + address
+                + (shown.secure() ? "\r\nAuthorization: Bearer " + shown.token() : "")
                 + "\r\nContent-Type: application/json\r\nContent-Length: " + body.length + "\r\n\r\n")
                 .getBytes(StandardCharsets.ISO_8859_1);
         out = ByteBuffer.allocate(head.length + body.length).put(head).put(body).flip();
-        SocketChannel opened = kept;
+        Connection opened = kept;
         try {
             if (opened == null) {
-                opened = SocketChannel.open();
-                opened.configureBlocking(false);
-                opened.setOption(StandardSocketOptions.TCP_NODELAY, true);
-                opened.connect(resolved(address));
-            }
-            opened.register(selector, opened.isConnected() ? SelectionKey.OP_WRITE : SelectionKey.OP_CONNECT, this);
-            if (opened.isConnected()) {
-                go(opened.keyFor(selector));
+                opened = Connection.begin(resolved(address), shown);
             }
         } catch (HoldfastException error) {
             fail(error);
         } catch (IOException error) {
             fail(unreachable(error));
         }
-        channel = opened;
+        connection = opened;
+        if (opened != null) {
+            begin(selector);
+        }
+    }
+
+    private void begin(Selector selector) {
+        boolean connected = connection.socket.isConnected();
+        try {
+            SelectionKey key = connection.socket.register(
+                    selector, connected ? SelectionKey.OP_WRITE : SelectionKey.OP_CONNECT, this);
+            if (connected) {
+                go(key);
+            }
+        } catch (IOException error) {
+            fail(unreachable(error));
+        }
     }
 
     boolean done() {
@@ -108,37 +118,29 @@ final class Exchange {
     }
 
     /** End it: the connection, if another call may go over it, and else null. */
-    SocketChannel end() {
+    Connection end() {
         boolean clean = done && failure == null && !out.hasRemaining() && filled == bodyEnd
                 && !"close".equalsIgnoreCase(headers.get("connection"));
         if (clean) {
-            return channel;
+            return connection;
         }
-        closeQuietly(channel);
+        if (connection != null) {
+            connection.close();
+        }
         return null;
     }
 
     /** Go as far as the connection lets us. */
     void go(SelectionKey key) {
-        SocketChannel socket = (SocketChannel) key.channel();
         try {
-            if (key.isConnectable() && !socket.isConnected()) {
-                socket.finishConnect();
+            int wait = connection.open();
+            if (wait != 0) {
+                key.interestOps(wait);
+                return;
             }
-            while (out.hasRemaining()) {
-                ByteBuffer step = out.slice(out.position(), Math.min(out.remaining(), STEP_BYTES));
-                int wrote = socket.write(step);
-                out.position(out.position() + wrote);
-                if (wrote == 0) {
-                    // An answer that comes before all is sent is a refusal: it has to be read.
-                    key.interestOps(SelectionKey.OP_WRITE | SelectionKey.OP_READ);
-                    break;
-                }
-            }
-            if (!out.hasRemaining()) {
-                key.interestOps(SelectionKey.OP_READ);
-            }
-            read(socket);
+            // An answer that comes before all is sent is a refusal: it has to be read.
+            key.interestOps(connection.write(out) ? SelectionKey.OP_READ : SelectionKey.OP_WRITE | SelectionKey.OP_READ);
+            read();
         } catch (IOException error) {
             fail(error instanceof HoldfastException ours ? ours : unreachable(error));
         }
@@ -147,15 +149,18 @@ final class Exchange {
         }
     }
 
-    private void read(SocketChannel socket) throws IOException {
+    private void read() throws IOException {
         while (!done) {
             if (filled == in.length) {
                 in = Arrays.copyOf(in, Math.min(in.length * 2, HEAD_BYTES_MAX + BODY_BYTES_MAX));
             }
-            int got = socket.read(ByteBuffer.wrap(in, filled, Math.min(in.length - filled, STEP_BYTES)));
+            int got = connection.read(in, filled, in.length - filled);
             if (got < 0) {
-                throw new HoldfastException(Status.UNAVAILABLE,
-                        address + ": hung up without an answer (is this the HTTP port of a master?)");
+                throw filled > 0 && in[0] == TLS_ALERT
+                        ? noMaster("it wants TLS: set spark.holdfast.security.ca and spark.holdfast.security.tokenFile")
+                        : new HoldfastException(Status.UNAVAILABLE,
+                                address + ": hung up without an answer (is this the HTTP port of a master? Where security is on there, set"
+                                        + " spark.holdfast.security.ca and spark.holdfast.security.tokenFile)");
             }
             if (got == 0) {
                 return;
@@ -244,7 +249,10 @@ final class Exchange {
     }
 
     private HoldfastException unreachable(IOException error) {
-        String why = error instanceof ConnectException ? "connection refused" : "cannot be reached: " + error.getMessage();
+        if (TlsChannel.isStranger(error)) {
+            return noMaster(TlsChannel.why(error));
+        }
+        String why = error instanceof ConnectException ? "connection refused" : "cannot be reached: " + TlsChannel.why(error);
         return new HoldfastException(Status.UNAVAILABLE, address + ": " + why, error);
     }
 
@@ -260,16 +268,5 @@ final class Exchange {
             throw new UnknownHost(address);
         }
         return found;
-    }
-
-    static void closeQuietly(SocketChannel channel) {
-        try {
-            if (channel != null) {
-                channel.close();
-            }
-        } catch (IOException ignored) {
-            // It is gone either way; there is nobody to tell.
-            return;
-        }
     }
 }

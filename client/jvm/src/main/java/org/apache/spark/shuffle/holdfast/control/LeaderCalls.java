@@ -9,6 +9,7 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
+import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
@@ -30,6 +31,8 @@ final class LeaderCalls implements AutoCloseable {
     private static final int DEADLINE_MS_MAX = 600_000;
     private static final long MS = 1_000_000;
     private static final long PROBE_NS = 500 * MS;
+    /** The same for the first contact through TLS: until then a JVM has loaded none of it, which takes seconds where it is busy. */
+    private static final long FIRST_NS = 5_000 * MS;
     private static final long PAUSE_MIN_NS = 50 * MS;
     private static final long PAUSE_MAX_NS = 500 * MS;
     /** While a call is not answered another master is asked who leads: this often for as long as an election may take, then more slowly. */
@@ -39,7 +42,7 @@ final class LeaderCalls implements AutoCloseable {
     private static final String DISCOVER = "Shuffles/Discover";
     private static final byte[] EMPTY = {'{', '}'};
 
-    private final Connections connections = new Connections();
+    private final Connections connections;
     /** Held by whoever looks for the leader. */
     private final ReentrantLock search = new ReentrantLock();
     /** Every master known by its HTTP address, with why it was not found to lead when it was asked last. */
@@ -50,7 +53,8 @@ final class LeaderCalls implements AutoCloseable {
     private final Object numbersLock = new Object();
     private CallNumbers numbers;
 
-    LeaderCalls(List<String> endpoints) {
+    LeaderCalls(List<String> endpoints, Shown shown) {
+        connections = new Connections(shown);
         for (String each : endpoints) {
             known.put(each, notAsked(each));
         }
@@ -139,8 +143,8 @@ final class LeaderCalls implements AutoCloseable {
 
     /** Learn from a failed try; return the nanoseconds to wait before the next. */
     private long after(HoldfastException error, String asked, Tries tries) {
-        if (error.status() == Status.BUSY) {
-            return tries.pause();
+        if (error.status() == Status.BUSY || error.status() == Status.TOKEN_EXPIRED) {
+            return tries.pause(); // a newer token may be on its way
         }
         if (leader.equals(asked)) {
             leader = "";
@@ -238,11 +242,12 @@ final class LeaderCalls implements AutoCloseable {
         }
     }
 
-    /** Whether no endpoint names a master, nor ever did: neither an election nor a start would change that. */
+    /** Whether neither an election nor a start of masters would change anything: no endpoint names one, or all refuse the token. */
     private boolean hopeless() {
         synchronized (known) {
-            return clusterId.isEmpty() && known.values().stream()
-                    .allMatch(each -> each instanceof Exchange.UnknownHost || each.status() == Status.BAD_FRAME);
+            return known.values().stream().allMatch(each -> Status.barred(each.status())
+                    || (each.status() == Status.TOKEN_EXPIRED && connections.shown().isFixed())
+                    || (clusterId.isEmpty() && (each instanceof Exchange.UnknownHost || each.status() == Status.BAD_FRAME)));
         }
     }
 
@@ -254,7 +259,8 @@ final class LeaderCalls implements AutoCloseable {
                 asked.add(round.begin(each, DISCOVER, EMPTY));
             }
             long now = System.nanoTime();
-            long until = Math.min(now + PROBE_NS, Math.max(end, now + 10 * MS));
+            long patience = clusterId.isEmpty() && connections.shown().secure() ? FIRST_NS : PROBE_NS;
+            long until = Math.min(now + patience, Math.max(end, now + 10 * MS));
             while (!asked.isEmpty()) {
                 for (Exchange each : List.copyOf(asked)) {
                     if (!each.done()) {
@@ -288,7 +294,7 @@ final class LeaderCalls implements AutoCloseable {
         JsonObject reply;
         try {
             if (!asked.done()) {
-                throw unavailable(asked.address + ": did not answer within 0.5 s");
+                throw unavailable(asked.address + ": did not answer in time");
             }
             reply = read(asked.reply());
         } catch (HoldfastException error) {
@@ -342,8 +348,10 @@ final class LeaderCalls implements AutoCloseable {
 
     private HoldfastException noLeader() {
         synchronized (known) {
-            List<String> causes = known.values().stream().map(Throwable::getMessage).toList();
-            return unavailable("no master leads: " + String.join("; ", causes));
+            String causes = "no master leads: " + String.join("; ", known.values().stream().map(Throwable::getMessage).toList());
+            boolean refused = known.values().stream()
+                    .allMatch(each -> Status.barred(each.status()) || each.status() == Status.TOKEN_EXPIRED);
+            return new HoldfastException(refused ? known.values().iterator().next().status() : Status.UNAVAILABLE, causes);
         }
     }
 

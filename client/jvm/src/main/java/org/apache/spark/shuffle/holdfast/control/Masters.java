@@ -4,7 +4,9 @@ import java.util.ArrayList;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
+import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Location;
 import org.apache.spark.shuffle.holdfast.wire.ReduceManifest;
@@ -26,6 +28,7 @@ public final class Masters implements AutoCloseable {
 
     private final String endpoints;
     private final int deadlineMs;
+    private final Shown shown;
     private final LeaderCalls calls;
     private volatile byte[] holder = NO_HOLDER;
 
@@ -36,7 +39,13 @@ public final class Masters implements AutoCloseable {
 
     /** {@code deadlineMs}: for how long a call is repeated; commits and long polls have their own. */
     public Masters(String endpoints, int deadlineMs) {
-        this.calls = new LeaderCalls(parse(endpoints));
+        this(endpoints, deadlineMs, new Shown());
+    }
+
+    /** {@code shown}: by what the masters know this client, and it them. */
+    public Masters(String endpoints, int deadlineMs, Shown shown) {
+        this.calls = new LeaderCalls(parse(endpoints), shown);
+        this.shown = shown;
         this.endpoints = endpoints;
         this.deadlineMs = deadlineMs;
     }
@@ -54,6 +63,17 @@ public final class Masters implements AutoCloseable {
     /** The highest Raft index seen in any answer; HELLO and PUSH carry it to workers. */
     public long raftIndex() {
         return calls.raftIndex();
+    }
+
+    /** What is shown to them. */
+    public Shown shown() {
+        return shown;
+    }
+
+    /** Renew all leases of an application; with security a newer token is shown from then on. */
+    public void renew(Instance instance) throws HoldfastException {
+        JsonObject request = new JsonObject().bytes("instance", instance.bytes());
+        shown.renew(calls.call("Shuffles/RenewLease", request, false, deadlineMs).text("token"));
     }
 
     /** Whose lease the calls renew from now on (16 bytes); without one they renew every lease of the instance that they name. */

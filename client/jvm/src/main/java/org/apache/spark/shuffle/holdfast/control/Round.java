@@ -3,7 +3,6 @@ package org.apache.spark.shuffle.holdfast.control;
 import java.io.IOException;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
-import java.nio.channels.SocketChannel;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -16,7 +15,7 @@ final class Round implements AutoCloseable {
     private final Connections connections;
     private final Selector selector;
     private final List<Exchange> open = new ArrayList<>();
-    private final Map<SocketChannel, String> clean = new HashMap<>();
+    private final Map<Connection, String> clean = new HashMap<>();
 
     Round(Connections connections) throws HoldfastException {
         this.connections = connections;
@@ -24,7 +23,7 @@ final class Round implements AutoCloseable {
     }
 
     Exchange begin(String address, String method, byte[] body) {
-        Exchange begun = new Exchange(address, connections.take(address), "/holdfast.v1." + method, body, selector);
+        Exchange begun = new Exchange(address, connections.take(address), "/holdfast.v1." + method, body, selector, connections.shown());
         open.add(begun);
         return begun;
     }
@@ -45,13 +44,13 @@ final class Round implements AutoCloseable {
     /** End an exchange before the others. */
     void drop(Exchange exchange) {
         open.remove(exchange);
-        SocketChannel channel = exchange.end();
-        if (channel != null) {
-            SelectionKey key = channel.keyFor(selector);
+        Connection connection = exchange.end();
+        if (connection != null) {
+            SelectionKey key = connection.socket.keyFor(selector);
             if (key != null) {
                 key.cancel();
             }
-            clean.put(channel, exchange.address);
+            clean.put(connection, exchange.address);
         }
     }
 

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
+import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -17,7 +18,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * Connections to workers that are used again; one pool serves the whole JVM.
  *
  * <p>Rules: a borrowed connection belongs to one thread at a time until it is given back (nothing under way on it) or
- * discarded (anything else). At most {@link #IDLE_MAX} lie idle, {@link #IDLE_PER_WORKER_MAX} of one worker; idle ones
+ * discarded (anything else). With security one that showed a token which is half over is not used again where there is a newer one. At most {@link #IDLE_MAX} lie idle, {@link #IDLE_PER_WORKER_MAX} of one worker; idle ones
  * are closed after {@link #IDLE_MS} by whoever comes next, and by a timer thread that lives only while something is
  * idle. How many are borrowed is bounded by those who borrow. Thread-safe. Called by the push writer and the fetch
  * reader.
@@ -32,6 +33,7 @@ public final class ConnectionPool implements AutoCloseable {
     private record Place(int worker, String address) {}
 
     private final Supplier<Hello> hello;
+    private final Shown shown;
     private final Buffers buffers;
     private final Map<Place, ArrayDeque<WorkerConnection>> idle = new HashMap<>();
     private int idleCount;
@@ -41,7 +43,13 @@ public final class ConnectionPool implements AutoCloseable {
 
     /** @param hello what to say on a new connection: the highest Raft index seen changes */
     public ConnectionPool(Supplier<Hello> hello, Buffers buffers) {
+        this(hello, new Shown(), buffers);
+    }
+
+    /** @param shown how workers are known, and whose token {@code hello} says */
+    public ConnectionPool(Supplier<Hello> hello, Shown shown, Buffers buffers) {
         this.hello = hello;
+        this.shown = shown;
         this.buffers = buffers;
     }
 
@@ -63,12 +71,12 @@ public final class ConnectionPool implements AutoCloseable {
             if (found == null) {
                 break;
             }
-            if (found.isQuiet()) {
+            if (found.isQuiet() && !shown.outdated(found.token())) {
                 return found;
             }
             discard(found);
         }
-        WorkerConnection made = WorkerConnection.open(worker, address, hello.get(), timeoutMs, buffers);
+        WorkerConnection made = WorkerConnection.open(worker, address, hello.get(), shown, timeoutMs, buffers);
         synchronized (this) {
             if (!closed) {
                 borrowed++;

@@ -7,6 +7,8 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.SocketChannel;
+import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.TlsChannel;
 import org.apache.spark.shuffle.holdfast.wire.FrameHeader;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
@@ -38,6 +40,9 @@ public final class WorkerConnection implements AutoCloseable {
     private final String address;
     private final SocketChannel channel;
     private final Buffers buffers;
+    private final byte[] token;
+    /** What is sent and received goes through it; null without security. */
+    private TlsChannel tls;
     private final Frame frame = new Frame(this);
     private int incarnation;
     private long lastRequest;
@@ -60,10 +65,11 @@ public final class WorkerConnection implements AutoCloseable {
     private boolean ahead;
     private ByteBuffer out;
 
-    private WorkerConnection(int worker, String address, SocketChannel channel, Buffers buffers) {
+    private WorkerConnection(int worker, String address, SocketChannel channel, byte[] token, Buffers buffers) {
         this.worker = worker;
         this.address = address;
         this.channel = channel;
+        this.token = token;
         this.buffers = buffers;
         in = buffers.take(INPUT_BYTES);
         try {
@@ -78,16 +84,17 @@ public final class WorkerConnection implements AutoCloseable {
      * Connects and says HELLO. Throws UNAVAILABLE if nobody answers there in time or another worker does, and what the
      * worker said if it refused.
      */
-    public static WorkerConnection open(int worker, String address, Hello hello, int timeoutMs, Buffers buffers)
+    public static WorkerConnection open(int worker, String address, Hello hello, Shown shown, int timeoutMs, Buffers buffers)
             throws HoldfastException {
         long deadlineNs = System.nanoTime() + timeoutMs * 1_000_000L;
         SocketChannel channel = null;
+        InetSocketAddress place;
         try {
             channel = SocketChannel.open();
             channel.configureBlocking(false);
             channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
             channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
-            InetSocketAddress place = place(address);
+            place = place(address);
             if (place.isUnresolved()) {
                 throw new IOException("its host name is not known here");
             }
@@ -98,13 +105,16 @@ public final class WorkerConnection implements AutoCloseable {
         }
         WorkerConnection made;
         try {
-            made = new WorkerConnection(worker, address, channel, buffers);
+            made = new WorkerConnection(worker, address, channel, hello.token(), buffers);
         } catch (NoDirectMemoryException full) {
             closeQuietly(channel);
             throw full;
         }
         try {
             made.finishConnect(deadlineNs);
+            if (shown.secure()) {
+                made.secure(shown.over(channel, place.getHostString(), place.getPort()), deadlineNs);
+            }
             made.greet(hello, deadlineNs);
             return made;
         } catch (HoldfastException | RuntimeException | Error error) {
@@ -121,6 +131,11 @@ public final class WorkerConnection implements AutoCloseable {
     /** "host:port". */
     public String address() {
         return address;
+    }
+
+    /** The token that HELLO carried. */
+    byte[] token() {
+        return token;
     }
 
     /** Which start of the worker answered HELLO. */
@@ -239,6 +254,9 @@ public final class WorkerConnection implements AutoCloseable {
             return;
         }
         closed = true;
+        if (tls != null) {
+            tls.close();
+        }
         closeQuietly(channel);
         if (own != null) {
             own.close();
@@ -391,9 +409,9 @@ public final class WorkerConnection implements AutoCloseable {
             if (filling) {
                 scatter[0] = body;
                 scatter[1] = in;
-                count = channel.read(scatter);
+                count = tls == null ? channel.read(scatter) : tls.read(scatter);
             } else {
-                count = channel.read(in);
+                count = tls == null ? channel.read(in) : tls.read(in);
             }
         } catch (IOException error) {
             throw broken("broke off", error);
@@ -408,6 +426,10 @@ public final class WorkerConnection implements AutoCloseable {
     // Sending.
 
     private void write(ByteBuffer[] all, long bytes) throws HoldfastException {
+        if (tls != null) {
+            encrypt(all.length == 0 ? new ByteBuffer[] {out} : all);
+            return;
+        }
         long left = bytes;
         long deadlineNs = 0;
         while (left > 0) {
@@ -422,11 +444,33 @@ public final class WorkerConnection implements AutoCloseable {
                 if (count > 0 || deadlineNs == 0) {
                     deadlineNs = System.nanoTime() + SEND_TIMEOUT_MS * 1_000_000L;
                 }
-                if (!await(SelectionKey.OP_WRITE, deadlineNs)) {
-                    String why = Thread.currentThread().isInterrupted() ? "left by an interrupt" : "takes nothing";
-                    throw broken(why + " in the middle of a frame", null);
-                }
+                awaitWritable(deadlineNs);
             }
+        }
+    }
+
+    private void encrypt(ByteBuffer[] all) throws HoldfastException {
+        long before = -1;
+        long deadlineNs = 0;
+        try {
+            while (!tls.send(all)) {
+                if (tls.sentBytes() != before) {
+                    before = tls.sentBytes();
+                    deadlineNs = System.nanoTime() + SEND_TIMEOUT_MS * 1_000_000L;
+                }
+                awaitWritable(deadlineNs);
+            }
+        } catch (HoldfastException error) {
+            throw error;
+        } catch (IOException error) {
+            throw broken("broke off", error);
+        }
+    }
+
+    private void awaitWritable(long deadlineNs) throws HoldfastException {
+        if (!await(SelectionKey.OP_WRITE, deadlineNs)) {
+            String why = Thread.currentThread().isInterrupted() ? "left by an interrupt" : "takes nothing";
+            throw broken(why + " in the middle of a frame", null);
         }
     }
 
@@ -460,6 +504,22 @@ public final class WorkerConnection implements AutoCloseable {
         }
     }
 
+    private void secure(TlsChannel channel, long deadlineNs) throws HoldfastException {
+        try {
+            for (int wait = channel.handshake(); wait != 0; wait = channel.handshake()) {
+                if (!await(wait, deadlineNs)) {
+                    throw new IOException("it does not answer in TLS");
+                }
+            }
+        } catch (HoldfastException error) {
+            throw error;
+        } catch (IOException error) {
+            channel.close();
+            throw unreachable(worker, address, error);
+        }
+        tls = channel;
+    }
+
     private void greet(Hello hello, long deadlineNs) throws HoldfastException {
         send(FrameType.HELLO, hello.encode());
         long leftMs = (deadlineNs - System.nanoTime()) / 1_000_000;
@@ -478,7 +538,8 @@ public final class WorkerConnection implements AutoCloseable {
     }
 
     private static HoldfastException unreachable(int worker, String address, Exception error) {
-        String text = "worker " + worker + " at " + address + " cannot be reached: " + error.getMessage();
+        String text = "worker " + worker + " at " + address + " cannot be reached: "
+                + (error instanceof IOException refused ? TlsChannel.why(refused) : error.getMessage());
         return new HoldfastException(Status.UNAVAILABLE, text, error);
     }
 

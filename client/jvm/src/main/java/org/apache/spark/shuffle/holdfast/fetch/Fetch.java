@@ -35,9 +35,9 @@ final class Fetch {
     static final long REACH_NS = 120_000_000_000L;
     private static final long PAUSE_NS_MIN = 50_000_000L;
     private static final long PAUSE_NS_MAX = 2_000_000_000L;
-    /** No answers: the connection was refused or lost, or the worker restarted or has no room for now. */
-    private static final Set<Integer> NO_ANSWERS =
-            Set.of(Status.UNAVAILABLE, Status.UNKNOWN_STREAM, Status.BUSY, Status.STALE_INCARNATION);
+    /** No answers: the connection was refused or lost, or the worker restarted or has no room for now, or waits for a newer token. */
+    private static final Set<Integer> NO_ANSWERS = Set.of(
+            Status.UNAVAILABLE, Status.UNKNOWN_STREAM, Status.BUSY, Status.STALE_INCARNATION, Status.TOKEN_EXPIRED);
     /** Answers that say the data is not there or not right; the rest of the statuses end the read at once. */
     private static final Set<Integer> ANSWERS = Set.of(
             Status.UNKNOWN_FILE, Status.NOT_SEALED, Status.CORRUPT, Status.DATA_LOST, Status.FAILED_COPY, Status.INTERNAL,

@@ -27,7 +27,8 @@ enum Fate {
             // Of masters: a commit is under way, and says COMMITTED or opens the way again in the end.
             case Status.BUSY, Status.NOT_COMMITTED, Status.NOT_LEADER -> AGAIN;
             case Status.CORRUPT -> DAMAGED;
-            case Status.UNAVAILABLE, Status.OUTCOME_UNKNOWN -> UNKNOWN;
+            // TOKEN_EXPIRED: the worker closed the connection, and another one shows a newer token.
+            case Status.UNAVAILABLE, Status.OUTCOME_UNKNOWN, Status.TOKEN_EXPIRED -> UNKNOWN;
             default -> STOP;
         };
     }

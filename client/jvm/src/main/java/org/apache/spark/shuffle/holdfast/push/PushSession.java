@@ -119,7 +119,8 @@ final class PushSession {
             return;
         }
         Fate fate = Fate.of(error.status());
-        if (fate == Fate.STOP && !lost.isEmpty()) {
+        // The token is refused with the greeting, so nothing is on its way then.
+        if (fate == Fate.STOP && (!lost.isEmpty() || (!idle && Status.barred(error.status())))) {
             stop(error);
             return;
         }

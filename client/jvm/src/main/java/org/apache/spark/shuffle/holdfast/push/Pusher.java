@@ -249,9 +249,9 @@ final class Pusher {
         }
     }
 
-    /** Whatever a worker answers a HELLO with, it is one that cannot be used now. */
+    /** Whatever a worker answers a HELLO with, it is one that cannot be used now; unless it refuses our token, as all others will. */
     private static HoldfastException asUnreachable(HoldfastException refused) {
-        return refused.status() == Status.UNAVAILABLE
+        return refused.status() == Status.UNAVAILABLE || Status.barred(refused.status())
                 ? refused
                 : new HoldfastException(Status.UNAVAILABLE, refused.getMessage(), refused);
     }
@@ -265,6 +265,9 @@ final class Pusher {
             try {
                 return context.connections().borrow(worker, address);
             } catch (HoldfastException unreachable) {
+                if (Status.barred(unreachable.status())) {
+                    throw unreachable;
+                }
                 refused = unreachable;
             }
         }

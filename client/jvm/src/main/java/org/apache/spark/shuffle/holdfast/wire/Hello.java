@@ -13,7 +13,12 @@ public record Hello(int version, int role, long raftIndex, String clusterId, byt
 
     /** What a client without a token says. {@code raftIndex}: the highest that it has seen; the worker keeps the highest of all. */
     public static Hello client(String clusterId, long raftIndex) {
-        return new Hello(PROTOCOL_VERSION, CLIENT, raftIndex, clusterId, NO_TOKEN);
+        return client(clusterId, raftIndex, NO_TOKEN);
+    }
+
+    /** The same with a token, empty where there is no security. */
+    public static Hello client(String clusterId, long raftIndex, byte[] token) {
+        return new Hello(PROTOCOL_VERSION, CLIENT, raftIndex, clusterId, token);
     }
 
     public static Hello decode(ByteBuffer data) throws HoldfastException {

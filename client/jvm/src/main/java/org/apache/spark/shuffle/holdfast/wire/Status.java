@@ -54,9 +54,14 @@ public final class Status {
     public static final int BAD_FRAME = 90;
     public static final int BAD_VERSION = 91;
     public static final int WRONG_CLUSTER = 92;
+    /** No token was shown, or none of this cluster. */
     public static final int UNAUTHENTICATED = 93;
     public static final int TOO_LARGE = 94;
     public static final int BAD_REQUEST = 95;
+    /** Was good; show a newer one. */
+    public static final int TOKEN_EXPIRED = 96;
+    /** The token is good, and not for this. */
+    public static final int FORBIDDEN = 97;
 
     public static final int NOT_LEADER = 110;
     public static final int UNAVAILABLE = 111;
@@ -85,6 +90,7 @@ public final class Status {
             Map.entry(BAD_FRAME, "BAD_FRAME"), Map.entry(BAD_VERSION, "BAD_VERSION"),
             Map.entry(WRONG_CLUSTER, "WRONG_CLUSTER"), Map.entry(UNAUTHENTICATED, "UNAUTHENTICATED"),
             Map.entry(TOO_LARGE, "TOO_LARGE"), Map.entry(BAD_REQUEST, "BAD_REQUEST"),
+            Map.entry(TOKEN_EXPIRED, "TOKEN_EXPIRED"), Map.entry(FORBIDDEN, "FORBIDDEN"),
             Map.entry(NOT_LEADER, "NOT_LEADER"), Map.entry(UNAVAILABLE, "UNAVAILABLE"),
             Map.entry(OUTCOME_UNKNOWN, "OUTCOME_UNKNOWN"), Map.entry(INCARNATION_TOO_LOW, "INCARNATION_TOO_LOW"),
             Map.entry(UNKNOWN_WORKER, "UNKNOWN_WORKER"), Map.entry(WORKER_CONFLICT, "WORKER_CONFLICT"),
@@ -105,6 +111,11 @@ public final class Status {
     /** Whether the same call may succeed later, unchanged (a RetryError in Python). */
     public static boolean again(int status) {
         return status == BUSY || status == NOT_COMMITTED || status == UNAVAILABLE || status == NOT_LEADER
-                || status == OUTCOME_UNKNOWN;
+                || status == OUTCOME_UNKNOWN || status == TOKEN_EXPIRED;
+    }
+
+    /** Whether it is the token that was refused for good: no other try, worker or master changes that. */
+    public static boolean barred(int status) {
+        return status == UNAUTHENTICATED || status == FORBIDDEN;
     }
 }

@@ -12,6 +12,15 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
+import org.apache.spark.shuffle.holdfast.data.Buffers;
+import org.apache.spark.shuffle.holdfast.data.Frame;
+import org.apache.spark.shuffle.holdfast.data.WorkerConnection;
+import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.TestTls;
+import org.apache.spark.shuffle.holdfast.wire.ChunkFile;
+import org.apache.spark.shuffle.holdfast.wire.ChunksOpen;
+import org.apache.spark.shuffle.holdfast.wire.FrameType;
+import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.ReduceLocations;
@@ -21,9 +30,11 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
  * Makes the calls that a test names, one line each: {@code LABEL COMMAND ARGUMENTS}. Every call runs in a thread called LABEL and is
- * answered by {@code LABEL ok …} or {@code LABEL refused STATUS AGAIN MESSAGE}. Arguments: endpoints, deadline in ms.
+ * answered by {@code LABEL ok …} or {@code LABEL refused STATUS AGAIN MESSAGE}. Arguments: endpoints, deadline in ms. With HOLDFAST_CA and
+ * HOLDFAST_TOKEN_FILE leases are taken as that user.
  */
 public final class ControlShell {
+    private static final int DEADLINE_MS = 20_000;
     private final Masters masters;
     private final Set<String> before = threads();
     private final Map<String, Thread> running = new ConcurrentHashMap<>();
@@ -66,7 +77,7 @@ public final class ControlShell {
     private String call(String command, String[] args) throws HoldfastException, InterruptedException {
         switch (command) {
             case "lease":
-                lease = ApplicationLease.register(masters, args[0], "tester", Long.parseLong(args[1]));
+                lease = ApplicationLease.register(masters, TestTls::ofEnvironment, args[0], "tester", Long.parseLong(args[1]));
                 instance = lease.instance();
                 return instance.hex() + " " + HexFormat.of().formatHex(lease.holder()) + " " + lease.leaseMs();
             case "instance":
@@ -89,6 +100,14 @@ public final class ControlShell {
                 return "" + masters.unregister(key(args));
             case "workers":
                 return workers(masters.workers());
+            case "asUser":
+                try (Masters user = new Masters(masters.endpoints(), DEADLINE_MS, TestTls.ofEnvironment())) {
+                    return workers(user.workers());
+                }
+            case "token":
+                return masters.shown().token();
+            case "greet":
+                return greet(args[0], args[1]);
             case "many":
                 return many(Integer.parseInt(args[0]), Integer.parseInt(args[1]));
             case "seen":
@@ -102,6 +121,19 @@ public final class ControlShell {
                 return "";
             default:
                 throw new IllegalArgumentException(command);
+        }
+    }
+
+    /** Says HELLO to a worker with the token that is shown, and asks it for a shuffle of this instance; what it answers. */
+    private String greet(String address, String instanceHex) throws HoldfastException {
+        Shown shown = masters.shown();
+        int worker = masters.workers().stream().filter(each -> each.address().equals(address)).findFirst().orElseThrow().worker();
+        Hello hello = Hello.client(masters.clusterId(), masters.raftIndex(), shown.tokenBytes());
+        try (WorkerConnection connection = WorkerConnection.open(worker, address, hello, shown, DEADLINE_MS, new Buffers(1 << 20))) {
+            ShuffleKey asked = new ShuffleKey(Instance.ofHex(instanceHex), 0, 0);
+            connection.send(FrameType.CHUNKS_OPEN, new ChunksOpen(asked, 0, 1, 1 << 20, List.of(new ChunkFile(0, 0, 0))).encode());
+            Frame answer = connection.receive(DEADLINE_MS);
+            return Status.name(answer.status()) + " " + answer.text();
         }
     }
 

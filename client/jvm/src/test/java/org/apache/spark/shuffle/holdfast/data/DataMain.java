@@ -10,15 +10,21 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
+import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.TestTls;
 import org.apache.spark.shuffle.holdfast.wire.Closing;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
-/** Connections, their pool and the buffers against a worker that sends anything in any slices. Run by pytest; prints "ok". */
+/**
+ * Connections, their pool and the buffers against a worker that sends anything in any slices. Run by pytest; prints "ok". Arguments: none, or, for
+ * the same through TLS, the CA's certificate and the worker's key store.
+ */
 public final class DataMain {
     private static final int WORKER = 7;
+    private static Shown shown = new Shown();
 
     private DataMain() {}
 
@@ -35,11 +41,16 @@ public final class DataMain {
     }
 
     private static WorkerConnection open(FakeWorker worker, Buffers buffers) throws HoldfastException {
-        return WorkerConnection.open(WORKER, worker.address(), Hello.client("c", 0), 5_000, buffers);
+        return WorkerConnection.open(WORKER, worker.address(), Hello.client("c", 0), shown, 5_000, buffers);
     }
 
     public static void main(String[] arguments) throws Exception {
-        for (int seed = 0; seed < 12; seed++) {
+        if (arguments.length > 0) {
+            shown = TestTls.shown(arguments[0]);
+            FakeWorker.sockets = TestTls.context(arguments[1]).getServerSocketFactory();
+        }
+        int seeds = arguments.length > 0 ? 5 : 12;
+        for (int seed = 0; seed < seeds; seed++) {
             framesInAnySlices(seed);
         }
         whatIsSentArrives();
@@ -150,7 +161,7 @@ public final class DataMain {
             fails(Status.UNAVAILABLE, "worker 8 answers", () -> open(other, buffers));
         }
         fails(Status.UNAVAILABLE, "cannot be reached", () -> WorkerConnection.open(
-                WORKER, "127.0.0.1:1", Hello.client("c", 0), 1_000, buffers));
+                WORKER, "127.0.0.1:1", Hello.client("c", 0), shown, 1_000, buffers));
         byte[] closing = frame(FrameType.CLOSING, 0, new Closing("no room").encode(), new byte[0], Status.BUSY);
         try (FakeWorker busy = new FakeWorker(WORKER, (in, out) -> out.write(closing))) {
             fails(Status.BUSY, "no room", () -> open(busy, buffers).receive(5_000));
@@ -180,7 +191,7 @@ public final class DataMain {
     /** A connection is used again, unless it broke or something came meanwhile. */
     private static void pooled() throws Exception {
         Buffers buffers = new Buffers(1 << 20);
-        ConnectionPool pool = new ConnectionPool(() -> Hello.client("c", 0), buffers);
+        ConnectionPool pool = new ConnectionPool(() -> Hello.client("c", 0, shown.tokenBytes()), shown, buffers);
         CountDownLatch speak = new CountDownLatch(1);
         try (FakeWorker worker = new FakeWorker(WORKER, (in, out) -> {
             if (speak.getCount() == 0) {

@@ -8,6 +8,7 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import javax.net.ServerSocketFactory;
 import org.apache.spark.shuffle.holdfast.wire.FrameHeader;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
 import org.apache.spark.shuffle.holdfast.wire.HelloOk;
@@ -21,7 +22,10 @@ public final class FakeWorker implements AutoCloseable {
         void serve(DataInputStream in, OutputStream out) throws Exception;
     }
 
-    private final ServerSocket server = new ServerSocket(0, 8, InetAddress.getLoopbackAddress());
+    /** Of all that are made from now on: plain, or those of a secured cluster. */
+    static ServerSocketFactory sockets = ServerSocketFactory.getDefault();
+
+    private final ServerSocket server = sockets.createServerSocket(0, 8, InetAddress.getLoopbackAddress());
     private final Thread thread;
     volatile Throwable failed;
     volatile int accepted;

@@ -242,6 +242,15 @@ public final class FetchCoreMain {
         core.started();
         HoldfastException wrong = new HoldfastException(Status.WRONG_CLUSTER, "another cluster");
         Check.equal(failure(core.streamFailed(0, wrong, 0)), wrong);
+        core = fetch(8, file(0, 1, 2));
+        core.started();
+        HoldfastException barred = new HoldfastException(Status.FORBIDDEN, "of another application");
+        Check.equal(failure(core.streamFailed(0, barred, 0)), barred);
+        EpochFile later = file(0, 1);
+        core = fetch(8, later);
+        core.started();
+        core.streamFailed(0, new HoldfastException(Status.TOKEN_EXPIRED, "the token has ended"), 0);
+        Check.equal(core.workersKnown(Set.of(1), 1), List.of(open(1, 1, later)));
         core = fetch(8, file(0, 1));
         core.started();
         core.streamFailed(0, LOST, 0);

@@ -17,6 +17,7 @@ import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.data.Buffers;
 import org.apache.spark.shuffle.holdfast.data.ConnectionPool;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
+import org.apache.spark.shuffle.holdfast.secure.TestTls;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
@@ -119,9 +120,10 @@ public final class FetchMain {
         int tasks = Integer.parseInt(words[13]);
         List<Sum> sums = new ArrayList<>();
         String left;
-        try (Masters masters = new Masters(words[1]);
+        try (Masters masters = new Masters(words[1], Masters.DEADLINE_MS, TestTls.ofEnvironment());
                 ConnectionPool pool = new ConnectionPool(
-                        () -> Hello.client(masters.clusterId(), masters.raftIndex()), buffers)) {
+                        () -> Hello.client(masters.clusterId(), masters.raftIndex(), masters.shown().tokenBytes()), masters.shown(),
+                        buffers)) {
             ReadBook book = new ReadBook(settings(words[14]));
             Manifests manifests = new Manifests(masters, book::learn);
             FetchLimits limits = new FetchLimits(Long.parseLong(words[12]), 8, Long.parseLong(words[11]));

@@ -55,6 +55,22 @@ public final class PushCoreMain {
         that(world.heap.out.isEmpty(), "everything is released");
     }
 
+    /** A token that ended costs a connection, like any loss; one that is refused ends the attempt with the worker's words. */
+    private static void tokens() {
+        PushWorld world = new PushWorld(at(1));
+        PushFrame frame = world.pushed(0, 10).get(0);
+        world.core.disconnected(1, error(Status.TOKEN_EXPIRED));
+        same(world.sent(), List.of());
+        world.core.woken(world.only(Wake.class).worker());
+        same(world.one(), frame);
+        for (int status : new int[] {Status.UNAUTHENTICATED, Status.FORBIDDEN}) {
+            PushWorld refusing = new PushWorld(at(1)).add(0, 10);
+            same(refusing.core.poll(), new Connect(1));
+            refusing.core.disconnected(1, error(status));
+            same(((Failed) refusing.core.poll()).error().status(), status);
+        }
+    }
+
     private static void framesHaveOneReplica() {
         PushWorld world = new PushWorld(two(1, 2), two(1, 3), two(1, 2));
         same(sorted(world.pushed(0, 10, 1, 10, 2, 10)), List.of(List.of("0/0/0", "2/0/0"), List.of("1/0/0")));
@@ -416,7 +432,7 @@ public final class PushCoreMain {
     public static void main(String[] args) {
         List<Runnable> all = List.of(
                 PushCoreMain::anAttemptWithoutBatchesIsDone, PushCoreMain::batchesOfAWorkerShareAFrame,
-                PushCoreMain::framesHaveOneReplica, PushCoreMain::theWindowIsKept,
+                PushCoreMain::tokens, PushCoreMain::framesHaveOneReplica, PushCoreMain::theWindowIsKept,
                 PushCoreMain::allWorkersTogetherHaveABound, PushCoreMain::aFrameLargerThanTheWindowGoesAlone,
                 PushCoreMain::refusedBatchesKeepTheirNumbers, PushCoreMain::laterBatchesOfAMovedPartitionWaitToo,
                 PushCoreMain::oneReviveAtATime, PushCoreMain::whatAnotherAttemptLearntIsUsed,

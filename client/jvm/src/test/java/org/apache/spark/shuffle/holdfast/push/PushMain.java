@@ -18,6 +18,7 @@ import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.data.Buffers;
 import org.apache.spark.shuffle.holdfast.data.ConnectionPool;
+import org.apache.spark.shuffle.holdfast.secure.TestTls;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
@@ -57,7 +58,8 @@ public final class PushMain {
                 key, Integer.parseInt(args[3]), Integer.parseInt(args[4]), Integer.parseInt(args[5]), ack, false, false);
         places = new Places(registered);
         buffers = new Buffers(64L << 20);
-        connections = new ConnectionPool(() -> Hello.client(masters.clusterId(), masters.raftIndex()), buffers);
+        connections = new ConnectionPool(
+                () -> Hello.client(masters.clusterId(), masters.raftIndex(), masters.shown().tokenBytes()), masters.shown(), buffers);
         PushLimits limits = args.length < 8 ? PushLimits.USUAL
                 : new PushLimits(
                         PushLimits.FRAME_BYTES_MIN, Long.parseLong(args[7]), Long.parseLong(args[7]),
@@ -168,7 +170,7 @@ public final class PushMain {
     }
 
     public static void main(String[] args) throws Exception {
-        try (Masters masters = new Masters(args[0])) {
+        try (Masters masters = new Masters(args[0], Masters.DEADLINE_MS, TestTls.ofEnvironment())) {
             PushMain here = new PushMain(args, masters);
             System.out.println("READY " + here.registered.copies());
             String line;

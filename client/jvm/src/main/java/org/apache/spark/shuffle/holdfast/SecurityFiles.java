@@ -1,0 +1,64 @@
+package org.apache.spark.shuffle.holdfast;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.InvalidPathException;
+import org.apache.spark.shuffle.holdfast.secure.Shown;
+
+/**
+ * The two files on the driver that say how it is known to the masters and they to it; both or neither.
+ *
+ * <p>Rules: executors have the settings and never read them: handles bring what they need. Read anew for each application, since
+ * tokens in files are replaced. What is wrong is an IllegalArgumentException that names the key, never what is in the file.
+ *
+ * @param ca path of the CA's certificates in PEM, empty without security
+ * @param token path of the file with the token of a user
+ */
+record SecurityFiles(String ca, String token) {
+    static final String CA = "security.ca";
+    static final String TOKEN = "security.tokenFile";
+
+    SecurityFiles {
+        if (ca.isEmpty() != token.isEmpty()) {
+            String missing = ca.isEmpty() ? CA : TOKEN;
+            throw new IllegalArgumentException(HoldfastConf.PREFIX + missing + " is not set: " + HoldfastConf.PREFIX + CA + " and "
+                    + HoldfastConf.PREFIX + TOKEN + " go together; give both, or neither where the cluster has no security");
+        }
+    }
+
+    boolean given() {
+        return !ca.isEmpty();
+    }
+
+    /** What the driver shows where it registers an application; nothing without security. */
+    Shown read() {
+        if (!given()) {
+            return new Shown();
+        }
+        String certificates = text(CA, ca);
+        String shown = text(TOKEN, token).trim();
+        try {
+            return new Shown(certificates, shown);
+        } catch (Shown.NoTokenException wrong) {
+            throw wrong(TOKEN, token, wrong.getMessage());
+        } catch (IllegalArgumentException wrong) {
+            throw wrong(CA, ca, wrong.getMessage());
+        }
+    }
+
+    private static String text(String key, String path) {
+        try {
+            return Files.readString(Path.of(path));
+        } catch (NoSuchFileException error) {
+            throw wrong(key, path, "there is no such file");
+        } catch (IOException | InvalidPathException error) {
+            throw wrong(key, path, "it cannot be read: " + error.getMessage());
+        }
+    }
+
+    private static IllegalArgumentException wrong(String key, String path, String why) {
+        return new IllegalArgumentException(HoldfastConf.PREFIX + key + " " + path + ": " + why);
+    }
+}

@@ -1,0 +1,99 @@
+package org.apache.spark.shuffle.holdfast.secure;
+
+import static org.apache.spark.shuffle.holdfast.Checks.check;
+import static org.apache.spark.shuffle.holdfast.Checks.same;
+
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.ObjectInputStream;
+import java.io.ObjectOutputStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HexFormat;
+
+/** What a JVM shows, and which of two tokens it shows. Arguments: the CA, and a token that Python made; prints what that says of itself, and "ok". */
+public final class ShownMain {
+    private ShownMain() {}
+
+    public static void main(String[] arguments) throws Exception {
+        Tokens.Times times = Tokens.of(arguments[1]);
+        System.out.println(times.issued() + " " + times.expires() + " " + HexFormat.of().formatHex(times.subject()));
+        String ca = Files.readString(Path.of(arguments[0]));
+        wrongFiles(ca);
+        newest(ca);
+        carried(ca);
+        idleConnections(ca);
+        System.out.println("ok");
+    }
+
+    private static void wrongFiles(String ca) {
+        for (String[] each : new String[][] {{ca, ""}, {ca, "secret"}, {ca, "hft1.%%%"}, {ca, "hft1.AAAA"}, {"no certificate", TestTls.token(0, 9, "a")}}) {
+            try {
+                Shown made = new Shown(each[0], each[1]);
+                throw new AssertionError("was taken: " + made);
+            } catch (IllegalArgumentException right) {
+                check(each[1].isEmpty() || !right.getMessage().contains(each[1]), "it tells what is in the file: " + right.getMessage());
+                same(each[0].equals(ca), right instanceof Shown.NoTokenException, "which of the two is wrong");
+            }
+        }
+    }
+
+    /** Of one application what ends later, of two what was issued later. */
+    private static void newest(String ca) {
+        Shown runtime = new Shown();
+        check(!runtime.secure() && runtime.token().isEmpty() && !runtime.isFixed(), "something is shown");
+        check(!runtime.outdated(new byte[0]), "nothing is outdated where there is no security");
+        runtime.renew(TestTls.token(0, 900, "one"));
+        check(!runtime.secure(), "a token came without a CA");
+        Shown first = new Shown(ca, TestTls.token(100, 200, "one"));
+        runtime.learn(first);
+        same(first.token(), runtime.token(), "the first");
+        runtime.learn(new Shown(ca, TestTls.token(50, 150, "one")));
+        same(first.token(), runtime.token(), "an older one of the same application");
+        String later = TestTls.token(120, 220, "one");
+        runtime.learn(new Shown(ca, later));
+        same(later, runtime.token(), "a newer one");
+        runtime.renew("");
+        runtime.renew(TestTls.token(110, 210, "one"));
+        same(later, runtime.token(), "no token, and one that ends before");
+        String other = TestTls.token(130, 140, "two");
+        runtime.learn(new Shown(ca, other));
+        same(other, runtime.token(), "that of the next application");
+        runtime.learn(new Shown(ca, later));
+        same(other, runtime.token(), "that of the application before");
+        runtime.learn(new Shown());
+        same(other, runtime.token(), "a handle without security");
+    }
+
+    /** Serialised it is the token of that moment; no text has it. */
+    private static void carried(String ca) throws Exception {
+        Shown driver = new Shown();
+        driver.learn(new Shown(ca, TestTls.token(100, 200, "one")));
+        driver.renew(TestTls.token(150, 250, "one"));
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        new ObjectOutputStream(bytes).writeObject(driver);
+        Shown executor = new Shown();
+        Shown handle = (Shown) new ObjectInputStream(new ByteArrayInputStream(bytes.toByteArray())).readObject();
+        executor.learn(handle);
+        same(TestTls.token(150, 250, "one"), executor.token(), "what the executor shows");
+        check(executor.over(null, "h", 1) != null, "no context was made");
+        for (Object each : new Object[] {driver, executor, handle, driver.with(TestTls.token(1, 2, "x"))}) {
+            check(each.toString().equals("Shown(…)"), "its text is " + each);
+        }
+    }
+
+    private static void idleConnections(String ca) {
+        long now = System.currentTimeMillis() / 1000;
+        Shown runtime = new Shown(ca, TestTls.token(now, now + 1000, "one"));
+        check(!runtime.outdated(runtime.tokenBytes()), "what is shown now");
+        check(!runtime.outdated(bytes(TestTls.token(now - 10, now + 990, "one"))), "one that is young");
+        check(runtime.outdated(bytes(TestTls.token(now - 600, now + 400, "one"))), "one that is half over");
+        check(runtime.outdated(bytes(TestTls.token(now, now + 1000, "two"))), "one of another application");
+        long half = runtime.untilHalfMs();
+        check(half > 450_000 && half <= 500_000, "half of its life is over in " + half + " ms");
+    }
+
+    private static byte[] bytes(String token) {
+        return token.getBytes(java.nio.charset.StandardCharsets.US_ASCII);
+    }
+}

@@ -1,0 +1,91 @@
+"""What a server of a secured cluster has: its certificate, the cluster's secret, and a token of its own.
+
+Rules: made once at the start, from files; everything wrong with them is a ConfigError that names the file. Masters and
+workers have the same secret, so each makes its own token, good for minutes. Called by the mains of master and worker.
+"""
+
+from __future__ import annotations
+
+import ssl
+import stat
+import time
+from pathlib import Path
+
+from holdfast.common.config import Config
+from holdfast.common.errors import ConfigError
+from holdfast.common.security.shown import TLS_LEAST, calling_context, read_text
+from holdfast.common.security.tokens import SECRET_BYTES_MIN, Identity, Keeper, Kind
+
+#: Life of a server's own token; a new one is made when half of it is over.
+_OWN_LIFE_S = 600
+
+
+class ServerSecurity:
+    """Verifies what others show, and is itself what this server shows to others (a Shown)."""
+
+    def __init__(self, config: Config, name: str) -> None:
+        """`name` is the server's. Raises ConfigError."""
+        section = config.security
+        self.keeper = Keeper(read_secret(config.cluster.secret_file, private=True), config.cluster.id)
+        self.token_life_s = int(section.token_life.seconds)
+        self.ca_pem = read_text(section.ca, "security.ca")
+        self.context = calling_context(self.ca_pem)
+        self.certificate_pem = read_text(section.certificate, "security.certificate")
+        check_private(section.key_file, "security.key_file")
+        self.key_pem = read_text(section.key_file, "security.key_file")
+        #: for connections from others
+        self.listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.listening.minimum_version = TLS_LEAST
+        self.listening.num_tickets = 0  # clients keep their connections and resume none: a third of a handshake's cost
+        try:
+            self.listening.load_cert_chain(section.certificate, section.key_file)
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigError(
+                f"security.certificate {section.certificate} and security.key_file {section.key_file} are no pair: "
+                f"{error}"
+            ) from None
+        self._name = name.encode()
+        self._token, self._renew_at = "", 0.0
+
+    @classmethod
+    def of(cls, config: Config, name: str) -> ServerSecurity | None:
+        """Return what `config` asks for; None without security. Raises ConfigError."""
+        return cls(config, name) if config.security.enabled else None
+
+    @property
+    def token(self) -> str:
+        """This server's own token."""
+        now = time.time()
+        if now >= self._renew_at:
+            self._token = self.keeper.mint(Kind.SERVER, self._name, int(now), _OWN_LIFE_S)
+            self._renew_at = now + _OWN_LIFE_S / 2
+        return self._token
+
+    def identify(self, token: str) -> Identity:
+        """Return who shows this token. Raises UnauthenticatedError, TokenExpiredError."""
+        return self.keeper.verify(token, time.time())
+
+
+def read_secret(path: str, *, private: bool = False) -> bytes:
+    """Return the cluster's secret; `private`: refuse a file that others may read. Raises ConfigError."""
+    if private:
+        check_private(path, "cluster.secret_file")
+    try:
+        secret = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read cluster.secret_file {path}: {error}") from error
+    if len(secret) < SECRET_BYTES_MIN:
+        raise ConfigError(
+            f"cluster.secret_file {path} holds {len(secret)} bytes; at least {SECRET_BYTES_MIN} are needed"
+        )
+    return secret
+
+
+def check_private(path: str, what: str) -> None:
+    """Raise ConfigError for a file that anybody but its owner may read or write."""
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError as error:
+        raise ConfigError(f"cannot read {what} {path}: {error}") from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise ConfigError(f"{what} {path} has mode {stat.S_IMODE(mode):04o}, so others may read it: chmod 600 {path}")

@@ -1,0 +1,133 @@
+"""Tokens: who somebody is and until when, proved with the cluster's secret alone. Pure: secrets and times are given.
+
+A token is text that anybody may read and only a holder of the secret can make:
+
+    hft1.<base64url, no padding, of: kind u8, issued u64, expires u64 (seconds since 1970), subject, MAC 32 bytes>
+
+The MAC is HMAC-SHA256 over "holdfast token 1", the cluster's id and all before it, with a key derived from the secret
+(RFC 5869 with one block), so a token serves in one cluster, and what masters prove to each other with the same secret
+is of no use here. Nobody has to be asked to verify one: masters and workers have the secret. Called by masters,
+workers and the CLI; clients carry tokens and only read when they end.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from holdfast.common.errors import ConfigError, ForbiddenError, TokenExpiredError, UnauthenticatedError
+from holdfast.common.limits import NAME_BYTES_MAX
+
+PREFIX = "hft1."
+#: Fewer bytes of a secret can be guessed.
+SECRET_BYTES_MIN = 16
+_CONTEXT = b"holdfast token 1\0"
+_HEAD = struct.Struct("<BQQ")
+_MAC_BYTES = 32
+#: Longer texts are refused unread.
+TOKEN_CHARS_MAX = 4 * (_HEAD.size + NAME_BYTES_MAX + _MAC_BYTES) // 3 + 16
+#: Clocks of hosts may differ by so much.
+SKEW_S = 60
+
+
+class Kind(IntEnum):
+    """What a token lets its bearer do; master/service/access.py and worker/core/access.py have the rules."""
+
+    APPLICATION = 1  #: everything with the shuffles of one application; the subject is its instance, 16 bytes
+    USER = 2  #: make applications of that user and attach to them; the subject is the user's name
+    ADMIN = 3  #: see and change everything that people may; the subject is a name for the log
+    VIEWER = 4  #: see what people may see, and change nothing
+    SERVER = 5  #: a master or a worker; the subject is its name
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a verified token says its bearer is."""
+
+    kind: Kind
+    subject: bytes
+    expires_s: int
+
+    def __str__(self) -> str:
+        """For the log; never the token itself."""
+        name = self.subject.hex() if self.kind is Kind.APPLICATION else self.subject.decode("utf-8", "replace")
+        return f"{self.kind.name.lower()} {name}"
+
+
+class Keeper:
+    """Makes and verifies the tokens of one cluster."""
+
+    def __init__(self, secret: bytes, cluster_id: str) -> None:
+        """Raises ConfigError for a secret that is too short."""
+        if len(secret) < SECRET_BYTES_MIN:
+            raise ConfigError(f"the cluster's secret has {len(secret)} bytes; at least {SECRET_BYTES_MIN} are needed")
+        extracted = hmac.digest(b"holdfast tokens", secret, hashlib.sha256)
+        self._key = hmac.digest(extracted, b"sign\x01", hashlib.sha256)
+        self._context = _CONTEXT + cluster_id.encode() + b"\0"
+
+    def mint(self, kind: Kind, subject: bytes, now_s: int, life_s: int) -> str:
+        """Make a token that is good for `life_s` seconds from now."""
+        body = _HEAD.pack(kind, now_s, now_s + life_s) + subject
+        return PREFIX + base64.urlsafe_b64encode(body + self._mac(body)).decode().rstrip("=")
+
+    def verify(self, token: str, now_s: float) -> Identity:
+        """Return who the bearer is. Raises UnauthenticatedError, TokenExpiredError; neither repeats the token."""
+        if not token:
+            raise UnauthenticatedError("a token is needed here, and none was given")
+        raw = _decode(token)
+        body, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
+        if len(body) < _HEAD.size or not hmac.compare_digest(mac, self._mac(body)):
+            raise UnauthenticatedError("the token was not made with the secret of this cluster")
+        kind, issued, expires = _HEAD.unpack_from(body)
+        if now_s >= expires:
+            raise TokenExpiredError("the token has expired: get a new one")
+        if issued > now_s + SKEW_S:
+            raise UnauthenticatedError("the token is of the future: the clocks of two hosts differ")
+        try:
+            return Identity(Kind(kind), body[_HEAD.size :], expires)
+        except ValueError:
+            raise UnauthenticatedError("the token is of a kind that this version does not know") from None
+
+    def _mac(self, body: bytes) -> bytes:
+        return hmac.digest(self._key, self._context + body, hashlib.sha256)
+
+
+def bearer_of(token: str) -> tuple[int, bytes]:
+    """Return kind and subject of a token without verifying it; (0, b"") for what is no token."""
+    try:
+        raw = _decode(token)
+        return _HEAD.unpack_from(raw)[0], raw[_HEAD.size : -_MAC_BYTES]
+    except (UnauthenticatedError, struct.error):
+        return 0, b""
+
+
+def times_of(token: str) -> tuple[int, int]:
+    """Return when a token was issued and when it ends, in seconds since 1970, without verifying it; (0, 0) for what is
+    no token."""
+    try:
+        _, issued, expires = _HEAD.unpack_from(_decode(token))
+    except (UnauthenticatedError, struct.error):
+        return 0, 0
+    return issued, expires
+
+
+def must_be(identity: Identity | None, *kinds: Kind) -> None:
+    """Raise ForbiddenError unless the bearer is of one of these kinds; None stands for a cluster without security."""
+    if identity is not None and identity.kind not in kinds:
+        allowed = " or ".join(kind.name.lower() for kind in kinds)
+        raise ForbiddenError(f"this takes a token of kind {allowed}, not {identity.kind.name.lower()}")
+
+
+def _decode(token: str) -> bytes:
+    if not token.startswith(PREFIX) or len(token) > TOKEN_CHARS_MAX or not token.isascii():
+        raise UnauthenticatedError(f"what was given is no token; one begins with {PREFIX}")
+    text = token[len(PREFIX) :]
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except binascii.Error:
+        raise UnauthenticatedError("the token is damaged: it was cut or changed") from None

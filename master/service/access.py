@@ -1,0 +1,72 @@
+"""Who may call what, once security is on: one table over all methods and pages. Pure.
+
+Rules: a method that is not in the table may be called by nobody. An application's token is good for calls that name its
+own instance, and for nothing that names another or none; of what is not its own nothing is told, not even whether it
+is there. Called by handlers.py and http.py; who owns an application is checked in shuffles.py, where the state is.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from holdfast.common.errors import ForbiddenError
+from holdfast.common.security.tokens import Identity, Kind, must_be
+
+#: Who makes the call that is being answered; None without security.
+CALLER: ContextVar[Identity | None] = ContextVar("caller", default=None)
+
+_ANYBODY = tuple(Kind)
+_SEES = (Kind.VIEWER, Kind.ADMIN, Kind.SERVER)
+_OWNS = (Kind.APPLICATION,)
+_OPENS = (Kind.USER, Kind.ADMIN)
+#: Kinds of tokens that a method takes; with APPLICATION alone or among others, its own instance only.
+METHOD_KINDS: dict[str, tuple[Kind, ...]] = {
+    "Shuffles/Discover": _ANYBODY,
+    "Shuffles/RegisterApplication": _OPENS,
+    "Shuffles/Attach": (*_OPENS, Kind.APPLICATION),
+    "Shuffles/RenewLease": _OWNS,
+    "Shuffles/Detach": _OWNS,
+    "Shuffles/RegisterShuffle": _OWNS,
+    "Shuffles/Revive": _OWNS,
+    "Shuffles/Commit": _OWNS,
+    "Shuffles/GetManifest": _OWNS,
+    "Shuffles/UnregisterShuffle": _OWNS,
+    "Registry/RegisterWorker": (Kind.SERVER,),
+    "Registry/Heartbeat": (Kind.SERVER,),
+    "Registry/CheckShuffles": (Kind.SERVER,),
+    "Admin/Status": _SEES,
+    # Clients find workers by it when an address has changed.
+    "Admin/ListWorkers": _ANYBODY,
+    "Admin/ListShuffles": _SEES,
+    "Admin/ListEvents": _SEES,
+    "Admin/ExplainPlacement": _SEES,
+    "Admin/Forget": (Kind.ADMIN,),
+    "Admin/Reload": (Kind.ADMIN,),
+    "Admin/DrainWorkers": (Kind.ADMIN,),
+    "Admin/HandOver": (Kind.ADMIN,),
+}
+#: Of an application's calls, those that name no instance and tell nothing of any.
+_WITHOUT_INSTANCE = frozenset({"Shuffles/Discover", "Admin/ListWorkers"})
+
+
+def check_call(identity: Identity | None, method: str, request: Any) -> None:
+    """Raise ForbiddenError unless the bearer may make this call; None stands for a cluster without security."""
+    if identity is None:
+        return
+    must_be(identity, *METHOD_KINDS.get(method, ()))
+    if identity.kind is Kind.APPLICATION and method not in _WITHOUT_INSTANCE:
+        named = request.key.instance if "key" in request.DESCRIPTOR.fields_by_name else request.instance
+        if named != identity.subject:
+            raise ForbiddenError("this token is of another application")
+
+
+def check_page(identity: Identity | None) -> None:
+    """Raise ForbiddenError unless the bearer may see pages such as /metrics."""
+    must_be(identity, *_SEES)
+
+
+def check_owner(identity: Identity | None, user: str) -> None:
+    """Raise ForbiddenError unless the bearer may have a token for an application of this user."""
+    if identity is not None and identity.kind is Kind.USER and identity.subject != user.encode():
+        raise ForbiddenError("this application is another user's")

@@ -1,0 +1,125 @@
+"""The plug-in against a secured cluster: jobs run as without, tokens are nowhere to be found, refusals are told."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.direct import worker_status
+from holdfast.client.spark import conf
+from holdfast.common.security.tokens import PREFIX, Keeper, Kind
+from tests.spark.test_plugin import SUMS, TOTALS, job
+from tests.support.tls import ca_of
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(900)
+#: Of an application's token, where it is to end under running tasks: executors start meanwhile.
+LIFE_S = 60
+#: A first contact through TLS on a machine that is busy with other tests.
+PATIENT = {"spark.holdfast.register.timeout": "60s"}
+EXECUTORS = "local-cluster[1,2,1024]"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A master and a worker with security."""
+    with local_cluster(1, 1, dir=tmp_path_factory.mktemp("secure") / "cluster", secure=True) as started:
+        yield started
+
+
+def settings(secured: LocalCluster, directory: Path, token: str, ca: Path | None = None) -> dict[str, str]:
+    """conf() for a user of this cluster, whose token lies in a file."""
+    file = directory / "user.token"
+    file.write_text(token)
+    ca = ca or secured.directory / "security" / "ca.pem"
+    return conf(secured.endpoints, fallback="never", ca=ca, token_file=file) | PATIENT
+
+
+def minted(secured: LocalCluster, life_s: int = 3_600, begins: int = 0) -> str:
+    """A token of a user."""
+    keeper = Keeper((secured.directory / "secret").read_bytes().strip(), (secured.directory / "cluster").read_text())
+    return keeper.mint(Kind.USER, b"etl", int(time.time()) + begins, life_s)
+
+
+def pushed(secured: LocalCluster) -> int:
+    """Bytes that the workers took."""
+    found = [worker_status(worker.http, 5.0, secured.credentials)["counters"] for worker in secured.workers]
+    return sum(each["push_bytes"] for each in found)
+
+
+def tokens_below(directory: Path, besides: Path) -> list[Path]:
+    """Files that have a token in them."""
+    found = [path for path in directory.rglob("*") if path.is_file() and path != besides]
+    return [path for path in found if PREFIX.encode() in path.read_bytes()]
+
+
+def test_a_job_through_a_secured_cluster(secured: LocalCluster, tmp_path: Path) -> None:
+    """Executors in processes of their own, which have no files, shuffle through TLS; no token is in any log, not in the
+    executors' at DEBUG, in Spark's event log or among its settings."""
+    log = tmp_path / "executors.log"
+    (tmp_path / "events").mkdir()
+    (tmp_path / "log4j2.properties").write_text(
+        "rootLogger.level=info\nrootLogger.appenderRef.f.ref=f\nlogger.h.name=org.apache.spark\nlogger.h.level=debug\n"
+        f"appender.f.type=File\nappender.f.name=f\nappender.f.fileName={log}\nappender.f.append=true\n"
+        "appender.f.layout.type=PatternLayout\nappender.f.layout.pattern=%p %c %m%n%ex\n"
+    )
+    events = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": str(tmp_path / "events"),
+        "spark.executor.extraJavaOptions": f"-Dlog4j2.configurationFile={tmp_path}/log4j2.properties",
+    }
+    before = pushed(secured)
+    with job("sums", settings(secured, tmp_path, minted(secured)) | events, tmp_path, EXECUTORS) as running:
+        assert running.step() == SUMS
+        assert pushed(secured) > before
+        running.go()
+        assert running.step() == "stopped"
+    assert tokens_below(tmp_path, besides=tmp_path / "user.token") == []
+    assert tokens_below(secured.directory, besides=secured.directory / "security" / "admin.token") == []
+    assert any(os.scandir(tmp_path / "events"))
+    assert "DEBUG org.apache.spark.shuffle.holdfast" in log.read_text()
+
+
+@pytest.mark.long
+def test_tasks_outlive_their_tokens(tmp_path: Path) -> None:
+    """Maps that write, and readers that read on, longer after they began than any token lives: executors show newer
+    ones by then."""
+    life = {"security": {"token_life": f"{LIFE_S}s"}}
+    directory = {"spark.test.directory": str(tmp_path)}
+    with local_cluster(1, 1, dir=tmp_path / "cluster", settings=life, secure=True) as ending:
+        told = settings(ending, tmp_path, minted(ending)) | directory
+        with job("outliving", told, tmp_path, EXECUTORS) as running:
+            assert running.step() == "begun"
+            running.go()
+            for who in ("maps", "readers"):
+                wait_until((tmp_path / f"{who}-waits").exists, f"{who} to begin", 180.0)
+                wait_for(time.time() + LIFE_S + 2)
+                (tmp_path / f"{who}-go").touch()
+            assert running.step() == TOTALS
+
+
+def wait_for(ends: float) -> None:
+    """Return when all tokens of now have ended."""
+    wait_until(lambda: time.time() > ends, "the tokens of that time to end", LIFE_S + 5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("wrong", ["ca", "secret", "ended"])
+def test_refusals_are_told(secured: LocalCluster, tmp_path: Path, wrong: str) -> None:
+    """With another CA, a token of another secret or one that ended the job fails and says which, never the token."""
+    ca, token = None, minted(secured)
+    if wrong == "ca":
+        ca, words = ca_of(tmp_path / "other"), "its certificate was made by another CA"
+    elif wrong == "secret":
+        token = Keeper(bytes(32), "x").mint(Kind.USER, b"etl", int(time.time()), 3_600)
+        words = "the token was not made with the secret of this cluster"
+    else:
+        token, words = minted(secured, 50, begins=-100), "the token has expired"
+    with job("sums", settings(secured, tmp_path, token, ca), tmp_path) as running:
+        with pytest.raises(AssertionError, match=words):
+            running.step()
+        assert "fallback is never" in running.log()
+    assert tokens_below(tmp_path, besides=tmp_path / "user.token") == []

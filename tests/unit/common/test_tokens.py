@@ -1,0 +1,103 @@
+"""Tokens: good for one cluster and one time, whatever of them is changed; what is refused is not repeated."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.common.errors import ConfigError, ForbiddenError, TokenExpiredError, UnauthenticatedError
+from holdfast.common.security.shown import Credentials
+from holdfast.common.security.tokens import PREFIX, SKEW_S, Keeper, Kind, bearer_of, must_be, times_of
+
+SECRET = bytes(range(32))
+KEEPER = Keeper(SECRET, "prod")
+NOW = 1_800_000_000
+
+
+@given(kind=st.sampled_from(list(Kind)), subject=st.binary(max_size=255), life=st.integers(1, 10**9))
+def test_a_token_says_who_its_bearer_is_until_it_ends(kind: Kind, subject: bytes, life: int) -> None:
+    """What was put in comes out, to the last second and no longer; anybody may read it."""
+    token = KEEPER.mint(kind, subject, NOW, life)
+    identity = KEEPER.verify(token, NOW + life - 0.001)
+    assert (identity.kind, identity.subject, identity.expires_s) == (kind, subject, NOW + life)
+    with pytest.raises(TokenExpiredError):
+        KEEPER.verify(token, NOW + life)
+    assert bearer_of(token) == (kind, subject)
+    assert times_of(token) == (NOW, NOW + life)
+
+
+@given(at=st.integers(0, 200), flip=st.integers(1, 127))
+def test_a_token_that_was_changed_is_none(at: int, flip: int) -> None:
+    """Whichever character is another one, the answer is the same error and has nothing of the token in it."""
+    token = KEEPER.mint(Kind.USER, b"etl", NOW, 60)
+    at %= len(token)
+    changed = token[:at] + chr(ord(token[at]) ^ flip) + token[at + 1 :]
+    refused = refusal(changed)
+    if at == len(token) - 1 and not refused:  # the last character of base64 has bits that say nothing
+        assert KEEPER.verify(changed, NOW).subject == b"etl"
+        return
+    assert refused
+    assert token[10:] not in refused
+    assert changed[10:] not in refused
+
+
+def refusal(token: str) -> str:
+    """Why a token is refused, "" if it is not."""
+    try:
+        KEEPER.verify(token, NOW)
+    except UnauthenticatedError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("wrong", ["", "x", PREFIX, PREFIX + "AAAA", "Bearer x", PREFIX + "ä", PREFIX + "A" * 5_000])
+def test_garbage_is_refused(wrong: str) -> None:
+    """No text makes anything but UnauthenticatedError, and whose it is cannot be read from it."""
+    with pytest.raises(UnauthenticatedError):
+        KEEPER.verify(wrong, NOW)
+    assert bearer_of(wrong) == (0, b"")
+    assert times_of(wrong) == (0, 0)
+
+
+def test_a_token_serves_in_one_cluster() -> None:
+    """Another secret and another cluster id refuse it, and so does an earlier time than its own."""
+    token = KEEPER.mint(Kind.ADMIN, b"ops", NOW, 60)
+    for keeper in (Keeper(SECRET, "test"), Keeper(SECRET[::-1], "prod")):
+        with pytest.raises(UnauthenticatedError, match="secret of this cluster"):
+            keeper.verify(token, NOW)
+    with pytest.raises(UnauthenticatedError, match="clocks"):
+        KEEPER.verify(token, NOW - SKEW_S - 1)
+    assert KEEPER.verify(token, NOW - SKEW_S).kind is Kind.ADMIN
+    with pytest.raises(ConfigError, match="16"):
+        Keeper(b"short", "prod")
+
+
+def test_kinds_are_asked_for_by_name() -> None:
+    """A bearer of another kind hears which one is wanted; without security there is nothing to ask."""
+    viewer = KEEPER.verify(KEEPER.mint(Kind.VIEWER, b"eve", NOW, 60), NOW)
+    must_be(viewer, Kind.ADMIN, Kind.VIEWER)
+    must_be(None, Kind.ADMIN)
+    with pytest.raises(ForbiddenError, match="admin or server, not viewer"):
+        must_be(viewer, Kind.ADMIN, Kind.SERVER)
+
+
+def test_credentials_keep_the_newest_token_and_tell_none() -> None:
+    """A newer token replaces an older one, never the other way round; repr and str have neither."""
+    old, new = (KEEPER.mint(Kind.USER, b"etl", NOW, life) for life in (60, 120))
+    shown = Credentials("CA", old)
+    shown.renew(new)
+    shown.renew(old)
+    shown.renew("")
+    assert shown.token == new
+    assert shown.half_over(NOW + 61)
+    assert not shown.half_over(NOW + 59)
+    assert new not in repr(shown) + str(shown)
+    assert shown.with_token(old).token == old
+
+
+def test_variables_go_together() -> None:
+    """One of the two variables without the other is a mistake that is told; neither is no security."""
+    assert Credentials.from_environment({}) is None
+    with pytest.raises(ConfigError, match="set HOLDFAST_TOKEN_FILE"):
+        Credentials.from_environment({"HOLDFAST_CA": "/ca.pem"})
+    with pytest.raises(ConfigError, match="cannot read the CA from /nowhere"):
+        Credentials.from_environment({"HOLDFAST_CA": "/nowhere", "HOLDFAST_TOKEN_FILE": "/nowhere"})

@@ -1,0 +1,142 @@
+"""Control calls of a secured cluster: who is called, and what is shown (common/net/transports.py)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
+from holdfast.common.net.http_server import HttpServer
+from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport
+from holdfast.common.security.shown import Credentials
+from holdfast.master.service.grpc import serve_grpc
+from tests.support.certificates import Authority, Certificate, authority
+
+PATH = "/holdfast.v1.Shuffles/Discover"
+CALL_SECONDS = 10.0
+
+
+class Door:
+    """What answers, and what it was shown."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    async def http(self, request: web.BaseRequest) -> web.Response:
+        """Answer over HTTP."""
+        self.shown.append(request.headers["Authorization"])
+        return web.Response(body=b"answer of " + await request.read())
+
+    async def call_bytes(self, _: Any, data: bytes, *__: Any) -> bytes:
+        """Answer over gRPC."""
+        return b"answer of " + data
+
+    def identify(self, token: str) -> None:
+        """Take any token of gRPC."""
+        self.shown.append(f"Bearer {token}")
+
+
+def play(
+    kind: type[GrpcTransport | HttpTransport],
+    certificate: Certificate,
+    folder: Path,
+    story: Callable[[str, Door], Awaitable[None]],
+) -> None:
+    """Run a story against a server of that kind."""
+
+    async def http(door: Door) -> None:
+        server = HttpServer(door.http, tls=certificate.context(folder))
+        port = await server.start(("127.0.0.1", 0))
+        await story(f"127.0.0.1:{port}", door)
+        await server.stop()
+
+    async def grpc(door: Door) -> None:
+        pems = {"certificate_pem": certificate.certificate.decode(), "key_pem": certificate.key.decode()}
+        security: Any = SimpleNamespace(identify=door.identify, **pems)
+        handlers: Any = door
+        server, port = await serve_grpc(handlers, "127.0.0.1:0", 20, security)
+        await story(f"127.0.0.1:{port}", door)
+        await server.stop(None)
+
+    asyncio.run(asyncio.wait_for((http if kind is HttpTransport else grpc)(Door()), 60))
+
+
+async def refused(transport: Transport, address: str) -> HoldfastError:
+    """Why a call did not succeed."""
+    try:
+        with pytest.raises(HoldfastError) as error:
+            await transport.call(address, PATH, b"x", CALL_SECONDS)
+    finally:
+        await transport.close()
+    return error.value
+
+
+KINDS = pytest.mark.parametrize("kind", [HttpTransport, GrpcTransport])
+
+
+@KINDS
+def test_calls_show_the_token_of_the_moment(kind: type[GrpcTransport | HttpTransport], tmp_path: Path) -> None:
+    """Each call shows the token that its process has then, also on a connection that was kept."""
+
+    async def story(address: str, door: Door) -> None:
+        shown = Credentials(authority().pem, "first")
+        transport = kind(shown)
+        assert await transport.call(address, PATH, b"one", CALL_SECONDS) == b"answer of one"
+        shown._token = "second"
+        assert await transport.call(address, PATH, b"two", CALL_SECONDS) == b"answer of two"
+        assert door.shown == ["Bearer first", "Bearer second"]
+        await transport.close()
+
+    play(kind, authority().issue("127.0.0.1"), tmp_path, story)
+
+
+@KINDS
+@pytest.mark.parametrize("wrong", ["authority", "name"])
+def test_another_server_is_shown_nothing(kind: type[GrpcTransport | HttpTransport], wrong: str, tmp_path: Path) -> None:
+    """A certificate of another CA, or for another name, ends the call before the token is shown."""
+
+    async def story(address: str, door: Door) -> None:
+        error = await refused(kind(authority().shown("secret")), address)
+        assert "secret" not in str(error)
+        assert door.shown == []
+        if kind is HttpTransport:
+            assert isinstance(error, ProtocolError)
+            assert error.status is Status.UNAUTHENTICATED
+            assert str(error).startswith(f"{address}: its certificate is refused")
+
+    signer, host = (Authority(), "127.0.0.1") if wrong == "authority" else (authority(), "other.example")
+    play(kind, signer.issue(host), tmp_path, story)
+
+
+@KINDS
+def test_a_client_without_a_ca_hears_what_is_missing(
+    kind: type[GrpcTransport | HttpTransport], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A plain client fails with a sentence, and the HTTP server says nothing of it."""
+
+    async def story(address: str, door: Door) -> None:
+        error = await refused(kind(), address)
+        assert isinstance(error, RetryError)
+        if kind is HttpTransport:
+            assert "security" in str(error)
+
+    play(kind, authority().issue("127.0.0.1"), tmp_path, story)
+    if kind is HttpTransport:  # what gRPC writes depends on who imported it first
+        assert capfd.readouterr() == ("", "")
+
+
+def test_a_plain_port_is_told_from_one_under_tls() -> None:
+    """A client of a secured cluster says of a port without TLS what is wrong."""
+
+    async def story() -> None:
+        server = HttpServer(Door().http)
+        port = await server.start(("127.0.0.1", 0))
+        error = await refused(HttpTransport(authority().shown()), f"127.0.0.1:{port}")
+        assert "is not TLS" in str(error)
+        await server.stop()
+
+    asyncio.run(asyncio.wait_for(story(), 60))

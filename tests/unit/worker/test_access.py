@@ -1,0 +1,44 @@
+"""Who may send which frames: every frame type has its rule, and an application's frames are of its own shuffles."""
+
+import pytest
+
+from holdfast.common.errors import ForbiddenError
+from holdfast.common.frame import FrameType
+from holdfast.common.messages import Role
+from holdfast.common.security.tokens import Identity, Kind
+from holdfast.worker.core.access import NAMELESS, NAMING, check_frame, check_role
+
+OWN, OTHER = bytes(16), bytes(15) + b"x"
+APPLICATION = Identity(Kind.APPLICATION, OWN, 1 << 40)
+SERVER = Identity(Kind.SERVER, b"w1", 1 << 40)
+
+
+def test_every_frame_type_has_its_rule() -> None:
+    """A type that was added and forgotten would be let in for all shuffles."""
+    assert frozenset(FrameType) == NAMING | NAMELESS
+    assert not NAMING & NAMELESS
+
+
+@pytest.mark.parametrize("frame_type", sorted(NAMING))
+def test_frames_that_name_another_application_are_refused(frame_type: FrameType) -> None:
+    """Also those that are cut; a worker forwards for everybody."""
+    check_frame(APPLICATION, frame_type, OWN + b"rest")
+    check_frame(SERVER, frame_type, OTHER + b"rest")
+    for meta in (OTHER + b"rest", OWN[:15], b""):
+        with pytest.raises(ForbiddenError):
+            check_frame(APPLICATION, frame_type, meta)
+
+
+def test_roles_go_with_kinds() -> None:
+    """Clients are applications; masters and workers have the cluster's secret."""
+    check_role(APPLICATION, Role.CLIENT)
+    for role in (Role.WORKER, Role.MASTER):
+        check_role(SERVER, role)
+        for kind in Kind:
+            if kind is not Kind.SERVER:
+                with pytest.raises(ForbiddenError):
+                    check_role(Identity(kind, OWN, 1 << 40), role)
+    for kind in Kind:
+        if kind is not Kind.APPLICATION:
+            with pytest.raises(ForbiddenError):
+                check_role(Identity(kind, OWN, 1 << 40), Role.CLIENT)
