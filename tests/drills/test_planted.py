@@ -1,6 +1,6 @@
 """Every drill finds what it is for: with its safety taken away by a planted mistake, its verdict is bad.
 
-The mistakes are in real servers (mistakes.py), in the reader, or in the settings. Two of these run by default.
+The mistakes are in real servers (mistakes.py), in the reader, or in the settings. One of these runs by default.
 """
 
 from collections.abc import Iterator
@@ -50,8 +50,9 @@ def clock_ground() -> tuple[Drill, Ground]:
 
 SLOW = 64 * MIB
 FAULTS = [
-    # The first two take seconds.
-    pytest.param("enospc_taken_for_success", lambda: (disk_full.drill, disk_full.GROUND), 1, "", id="disk-full"),
+    pytest.param(
+        "enospc_taken_for_success", lambda: (disk_full.drill, disk_full.GROUND), 1, "", id="disk-full", marks=LONG
+    ),
     pytest.param(
         "acknowledged_before_the_write",
         lambda: (partial(push.drill, copies=1), Ground(workers=push.WORKERS)),

@@ -25,7 +25,7 @@ from holdfast.client.session import Session
 from holdfast.client.shuffle import MapShuffle
 from holdfast.common.errors import DataError, HoldfastError
 
-GROUND = Ground(workers=2)
+GROUND = Ground(masters=1, workers=2)
 #: Bytes flipped in a round, of data and of the index.
 DATA_FLIPS, INDEX_FLIPS = 6, 6
 _RECORDS = 120

@@ -34,6 +34,7 @@ _NO_ROOM_GRACE_SECONDS = 2.0
 _BACK_SECONDS_MAX = 60.0
 
 GROUND = Ground(
+    masters=1,
     workers=len(DISKS),
     settings={"worker": {"disk_reserve": "1MiB"}, "lease": {"heartbeat": "300ms"}},
     own={

@@ -24,8 +24,10 @@ _STEADY: Sections = {"placement": {"flap_starts": 1_000_000}}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """The embedded cluster that a drill wants: three masters, and this."""
+    """The embedded cluster that a drill wants."""
 
+    #: one is enough where none is touched
+    masters: int = 3
     workers: int = 1
     settings: Sections = field(default_factory=dict)
     #: settings of single servers, by name
@@ -43,10 +45,12 @@ class Ground:
 def run_drill(
     name: str, drill: Drill, count: int, seed: int, directory: Path | None = None, ground: Ground | None = None
 ) -> Report:
-    """Start a cluster of three masters and what else the drill wants, run it in there and return what it found."""
+    """Start the cluster that the drill wants, run it in there and return what it found."""
     ground = ground or Ground()
     settings = Ground(settings=_STEADY).with_settings(ground.settings).settings
-    with local_cluster(3, ground.workers, directory, settings, own=ground.own, around=ground.around) as cluster:
+    with local_cluster(
+        ground.masters, ground.workers, directory, settings, own=ground.own, around=ground.around
+    ) as cluster:
         return run_on(cluster, name, drill, count, seed)
 
 
