@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any
 
 from tests.ansible.hosts import Host, World, run
@@ -40,8 +41,11 @@ class Fleet:
         self._inventory = directory / "inventory" / "hosts.json"
         self._inventory.parent.mkdir()
 
-    def declare(self, masters: Sequence[str], workers: Mapping[str, str], spark: Sequence[str]) -> None:
+    def declare(
+        self, masters: Sequence[str], workers: Mapping[str, str], spark: Sequence[str], secured: bool = False
+    ) -> None:
         """Write the inventory: names of masters, workers with their racks, and hosts with Spark."""
+        self._secured = secured
         places = {name: {"ansible_host": host.address} for name, host in self.world.hosts.items()}
         groups: dict[str, Any] = {
             "masters": {"hosts": {name: places[name] for name in masters}},
@@ -70,8 +74,23 @@ class Fleet:
             "holdfast_spark_conf_directory": "/etc/spark",
             "holdfast_spark_replication": 2 if len(workers) > 1 else 1,
             "holdfast_spark_fallback": "never",
+            "holdfast_security_enabled": secured,
         }
         self._inventory.write_text(json.dumps({"holdfast": {"children": groups, "vars": shared}}, indent=1))
+
+    def make_secrets(self) -> None:
+        """What docs/operations.md has people make on the control host for a secured cluster."""
+        secrets = self.directory / "secrets"
+        command = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
+        run(*command, "ca", "init", secrets)
+        for name, host in self.world.hosts.items():
+            run(*command, "ca", "issue", secrets, name, "--host", host.address)
+        secret = secrets / "cluster.secret"
+        secret.touch(mode=0o600)
+        secret.write_text(token_urlsafe(48) + "\n")
+        for kind, name in (("admin", "playbooks"), ("user", "rounds")):
+            words = ("--kind", kind, "--name", name, "--days", 1, "--cluster", "trial", "--secret-file", secret)
+            run(*command, "token", *words, "--out", secrets / f"{kind}.token")
 
     def play(self, name: str, *words: str, good: bool = True) -> Played:
         """Run a playbook on the control host; it has to end well, or badly if not `good`."""
@@ -108,7 +127,10 @@ class Fleet:
         """What a command of holdfast answers on a host, bad news included."""
         masters = json.loads(self._inventory.read_text())["holdfast"]["children"]["masters"]["hosts"]
         endpoints = ",".join(f"{each['ansible_host']}:7070" for each in masters.values())
-        said = host.inside("env", f"HOLDFAST_MASTERS={endpoints}", "holdfast", *words, "--json", check=False)
+        environ = [f"HOLDFAST_MASTERS={endpoints}"]
+        if self._secured:
+            environ += ["HOLDFAST_CA=/etc/holdfast/ca.pem", "HOLDFAST_TOKEN_FILE=/etc/holdfast/admin.token"]
+        said = host.inside("env", *environ, "holdfast", *words, "--json", check=False)
         found = json.loads(said[said.index("{") : said.rindex("}") + 1])
         assert isinstance(found, dict)
         return found

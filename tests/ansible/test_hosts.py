@@ -128,16 +128,26 @@ def test_five_hosts(world: World, tmp_path: Path, kept: Path) -> None:
     removes(fleet)
 
 
-def test_one_host(world: World, tmp_path: Path, kept: Path) -> None:
-    """The same in small: one master, one worker and Spark on one host, a job, an upgrade under it, and removal."""
-    world.add("w1", spark_binds())
+@pytest.mark.parametrize("secured", [False, True], ids=["open", "secured"])
+def test_one_host(world: World, tmp_path: Path, kept: Path, secured: bool) -> None:
+    """The same in small, without security and with it: one master, one worker and Spark on one host, a job, a restart
+    of all under it, and removal."""
+    host = world.add("w1", spark_binds())
     fleet = Fleet(world, tmp_path, wheels(kept))
-    fleet.declare(["w1"], {"w1": "r1"}, ["w1"])
+    fleet.declare(["w1"], {"w1": "r1"}, ["w1"], secured)
+    if secured:
+        fleet.make_secrets()
     fleet.play("install")
+    if secured:
+        token = (tmp_path / "secrets" / "user.token").read_text("utf-8")
+        host.inside("sh", "-c", f"umask 077; echo {token.strip()} > /etc/holdfast/spark.token")
+        endpoint = f"HOLDFAST_MASTERS={host.address}:7070"
+        assert '"reachable": true' not in host.inside("env", endpoint, "holdfast", "status", "--json", check=False)
     again = fleet.play("install")
     assert set(again.changed.values()) == {0}, again.text
-    job = Job(world.hosts["w1"], tmp_path)
+    job = Job(host, tmp_path)
     job.goes_on(1)
+    assert fleet.ask(host, "shuffles")["total"] > 0
     fleet.play("upgrade", "-e", "holdfast_restart=true")
     job.goes_on(1)
     job.stop()

@@ -89,6 +89,17 @@ def test_settings_win_over_what_roles_say(example: Inventory) -> None:
     assert "ReadWritePaths=-/mnt/shuffle\n" in unit
 
 
+@pytest.mark.parametrize(("host", "role"), [("m1.example.org", "master"), ("w6.example.org", "worker")])
+def test_security_is_one_variable(example: Inventory, host: str, role: str) -> None:
+    """With it servers have certificate, key and CA where the role brings them, and the secret; without it none is
+    named."""
+    made, _ = written(example, host, role, holdfast_security_enabled=True)
+    where = (made.security.certificate, made.security.key_file, made.security.ca, made.cluster.secret_file)
+    assert where == tuple(f"/etc/holdfast/{name}" for name in ("server.pem", "server.key", "ca.pem", "secret"))
+    assert made.security.enabled
+    assert not written(example, host, role)[0].security.enabled
+
+
 def test_one_master_is_a_cluster(tmp_path: Path) -> None:
     """A trial on one host, with addresses for names: one peer, and a worker that knows it."""
     (tmp_path / "hosts.yml").write_text(
