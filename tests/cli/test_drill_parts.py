@@ -2,11 +2,13 @@
 
 import re
 
+import click
 import pytest
 from rich.console import Console
 
 from holdfast.client.cli.benches.figures import Figure
-from holdfast.client.cli.drills.catalogue import draw_all
+from holdfast.client.cli.drill import drill
+from holdfast.client.cli.drills.catalogue import CATALOGUE, draw_all
 from holdfast.client.cli.drills.ledger import Ledger, State
 from holdfast.client.cli.drills.map_files import MapFile
 from holdfast.client.cli.drills.report import Report
@@ -166,3 +168,12 @@ def test_many_drills_are_drawn_together():
     assert re.search(r"rack +2 +1 +0", told)
     assert "record 7 [of 9] is missing" in told
     assert "holdfast drill rack --seed 2" in told
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_short_drill_can_be_given_as_a_command(name: str):
+    """The name of a drill, with its options, is what `holdfast drill` takes."""
+    words = f"{name}{CATALOGUE[name].options} --count 1 --seed 1".split()
+    command = drill.get_command(click.Context(drill), words[0])
+    assert command is not None
+    assert command.make_context(words[0], words[1:]).params["count"] == 1

@@ -46,10 +46,12 @@ class Entry:
     rounds: int
     #: the drill and the ground that it wants, by its seed
     make: Callable[[int], tuple[Drill, Ground]]
+    #: options behind its name that make the command the same as this
+    options: str = ""
 
 
-def _fixed(rounds: int, drill: Drill, ground: Ground | None = None) -> Entry:
-    return Entry(rounds, lambda _seed: (drill, ground or Ground()))
+def _fixed(rounds: int, drill: Drill, ground: Ground | None = None, options: str = "") -> Entry:
+    return Entry(rounds, lambda _seed: (drill, ground or Ground()), options)
 
 
 CATALOGUE = {
@@ -68,6 +70,7 @@ CATALOGUE = {
         1,
         partial(disk_slow.drill, clients=16, seconds=4.0, memory=_SLOW_MEMORY),
         Ground(settings=disk_slow.settings(_SLOW_MEMORY)),
+        f" --clients 16 --seconds 4 --memory {_SLOW_MEMORY // MIB}",
     ),
     "bit-flip": _fixed(2, bit_flip.drill, bit_flip.GROUND),
     "partition": Entry(1, lambda _: partition.ground()),
@@ -80,7 +83,7 @@ def run_short(name: str, seed: int, directory: Path | None = None) -> Report:
     entry = CATALOGUE[name]
     drill, ground = entry.make(seed)
     report = run_drill(name, drill, entry.rounds, seed, directory, ground)
-    report.repeat = f"holdfast drill {name} --count {entry.rounds} --seed {seed}"
+    report.repeat = f"holdfast drill {name}{entry.options} --count {entry.rounds} --seed {seed}"
     return report
 
 
