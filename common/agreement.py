@@ -15,9 +15,14 @@ from holdfast.common.config import Config
 from holdfast.common.settings import render_value
 
 #: Sections that whichever master leads goes by.
-SECTIONS = ("raft", "lease", "dfs", "quota", "placement")
+SECTIONS = ("raft", "lease", "dfs", "quota", "placement", "security")
 #: Keys of these that may differ from machine to machine.
-_OWN = frozenset({("dfs", "access_key"), ("dfs", "secret_key_file"), ("placement", "resolver_path")})
+_OWN = frozenset(
+    {
+        *(("dfs", "access_key"), ("dfs", "secret_key_file"), ("placement", "resolver_path")),
+        *(("security", "certificate"), ("security", "key_file"), ("security", "ca")),
+    }
+)
 #: Keys of other sections that masters read.
 _KEYS = (("worker", "return_grace"),)
 _DIGEST_BYTES = 4

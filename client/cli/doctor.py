@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -142,6 +143,7 @@ class Patient:
             yield from judge.check_ports(ports, host.outgoing)
             yield from judge.check_names(config, host, gather.gather_names(config, host))
             yield from self._directories(config)
+        yield from self._security(gather.gather_host().name)
         cluster = None
         if self._endpoints:
             cluster = yield from self._cluster()
@@ -166,6 +168,16 @@ class Patient:
         yield from judge.check_secret(config, disks.gather_secret(config), loopback)
         yield from check_shared(disks.shared_paths(config))
         yield from check_directories(config, disks.gather_directories(config))
+
+    def _security(self, this_host: str) -> Iterator[Finding]:
+        from holdfast.client.cli.doctoring import certificates
+        from holdfast.client.core.doctor.security import check_security, check_token, told_names
+
+        if self._config is not None:
+            names = told_names(self._config, this_host)
+            yield from check_security(self._config, certificates.gather_certificate(self._config, names), time.time())
+        yield from check_token(certificates.gather_token(), time.time())
+        self._look("security")
 
     def _cluster(self) -> Any:
         """Yields findings; returns the Cluster."""

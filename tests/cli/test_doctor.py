@@ -7,9 +7,11 @@ import resource
 import socket
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,9 @@ from holdfast.client.core.doctor.spark import DATA_IO, MANAGER, check_spark
 from holdfast.common import config
 from holdfast.common.config import Config
 from holdfast.common.net.ports import free_ports, outgoing_range
+from holdfast.common.security.tokens import Keeper, Kind
 from holdfast.worker.storage.identity import Identity
+from tests.support.certificates import Authority, Certificate
 
 COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main", "doctor"]
 SECONDS_MAX = 120.0
@@ -341,6 +345,72 @@ def test_wrong_usage_is_told_in_a_sentence(tmp_path: Path):
         assert sentence in done.stderr
 
 
+# Security.
+
+
+def secured(tmp_path: Path, certificate: Certificate, authority: Authority, key: Certificate | None = None) -> Config:
+    """A worker's file with [security], at 127.0.0.1."""
+    where, own_key = certificate.files(tmp_path)
+    if key is not None:
+        _, own_key = key.files(tmp_path / "other")
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef" * 2)
+    secret.chmod(0o600)
+    files = f'certificate = "{where}"\nkey_file = "{own_key}"\nca = "{tmp_path}/ca.pem"\n'
+    return worker(tmp_path, more=f'[security]\nenabled = true\n{files}[cluster]\nsecret_file = "{secret}"\n')
+
+
+def test_certificates_that_clients_would_not_take_are_named(tmp_path: Path):
+    """Ended, of another CA, without the name, of another key, soon over: each is found by meeting it as clients do."""
+    authority, other = Authority(), Authority("others")
+    good = authority.issue("127.0.0.1", days=365)
+    assert [each.code for each in told(secured(tmp_path, good, authority)) if each.level == "problem"] == []
+    for certificate, code, words in (
+        (authority.issue("127.0.0.1", days=-1), "certificate", "expired"),
+        (other.issue("127.0.0.1", days=365), "certificate", "refused"),
+        (authority.issue("m1.example.org", days=365), "certificate-name", "127.0.0.1"),
+        (authority.issue("127.0.0.1", days=3), "certificate-ends", "days"),
+    ):
+        found = only(told(secured(tmp_path, certificate, authority)), code)
+        assert words in found.what
+        assert found.level == "problem"
+    assert (
+        only(told(secured(tmp_path, authority.issue("127.0.0.1", days=20), authority)), "certificate-ends").level
+        == "advice"
+    )
+    wrong_key = secured(tmp_path, good, authority, key=authority.issue("127.0.0.1"))
+    assert "no pair" in only(told(wrong_key), "certificate").what
+
+
+def test_keys_and_secrets_that_others_read_are_named(tmp_path: Path):
+    """A key with mode 0644, one that is missing, and no secret at all are problems before the server says so."""
+    authority = Authority()
+    setup = secured(tmp_path, authority.issue("127.0.0.1", days=365), authority)
+    Path(setup.security.key_file).chmod(0o644)
+    assert "chmod 0600" in only(told(setup), "key-open").remedy
+    Path(setup.security.key_file).unlink()
+    assert "cannot read" in only(told(setup), "certificate").what
+    bare = replace(setup, cluster=replace(setup.cluster, secret_file=""))
+    assert "docs/security.md" in only(told(bare), "secret").remedy
+
+
+def test_tokens_of_clients_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A token that has ended, one that all may read, one variable alone: each is named, and no token is shown."""
+    ca, path = tmp_path / "ca.pem", tmp_path / "token"
+    ca.write_text(Authority().pem)
+    keeper = Keeper(b"0123456789abcdef" * 2, "prod")
+    monkeypatch.setenv("HOLDFAST_CA", str(ca))
+    assert "go together" in only(list(Patient(None, [], False, None).examine()), "token").what
+    monkeypatch.setenv("HOLDFAST_TOKEN_FILE", str(path))
+    for begun, life, mode, code in ((1_000, 60, 0o600, "token"), (int(time.time()), 86_400 * 90, 0o644, "key-open")):
+        path.write_text(keeper.mint(Kind.ADMIN, b"ops", begun, life))
+        path.chmod(mode)
+        found = only(list(Patient(None, [], False, None).examine()), code)
+        assert path.read_text() not in f"{found}"
+        path.chmod(0o600)
+
+
 # Spark.
 
 GOOD = {
@@ -358,6 +428,7 @@ SPARK: dict[str, tuple[dict[str, str | None], str, str]] = {
     "no endpoints": ({"spark.holdfast.master.endpoints": None}, "spark-endpoints", "master.endpoints=host:port"),
     "endpoints that are none": ({"spark.holdfast.master.endpoints": "here"}, "spark-key", "docs/spark.md"),
     "a slip of the pen": ({"spark.holdfast.replicaton": "2"}, "spark-key", "write spark.holdfast.replication"),
+    "a CA without a token": ({"spark.holdfast.security.ca": "/etc/ca.pem"}, "spark-key", "security.tokenFile"),
     "three copies": ({"spark.holdfast.replication": "3"}, "spark-key", "docs/spark.md"),
     "a jar that is not there": ({"spark.jars": "/nowhere/holdfast.jar"}, "spark-jar", "holdfast spark-jar"),
     "no jar at all": ({"spark.jars": None}, "spark-jar", "name it there"),

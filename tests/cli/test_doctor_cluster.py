@@ -151,3 +151,23 @@ def test_masters_that_are_not_there_yet_are_no_problem_of_a_new_host(cluster: Lo
     file.write_text(text + f'directories = [{{ path = "{home}", capacity = "1GiB" }}]\n')
     assert doctor("--config", file, status=0)["master-silent"]["level"] == "advice"
     assert doctor("--config", file, "--masters", f"127.0.0.1:{master}", status=1)["master-silent"]["level"] == "problem"
+
+
+def test_a_secured_cluster_is_seen_with_what_it_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With a token, and from a server's own files, a secured cluster is well; without, the doctor says what to set."""
+    pytest.importorskip("cryptography")
+    for variable in ("HOLDFAST_CA", "HOLDFAST_TOKEN_FILE"):
+        monkeypatch.delenv(variable, raising=False)
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", secure=True) as cluster:
+        found = doctor("--masters", cluster.endpoints, status=1)
+        assert "HOLDFAST_TOKEN_FILE" in found["token"]["remedy"]
+        for server in cluster.servers:
+            assert "port-held" not in doctor("--config", server.config, status=0)
+        assert cluster.credentials is not None
+        ca, token = tmp_path / "ca.pem", tmp_path / "token"
+        ca.write_text(cluster.credentials.ca_pem)
+        token.write_text(cluster.credentials.token)
+        token.chmod(0o600)
+        monkeypatch.setenv("HOLDFAST_CA", str(ca))
+        monkeypatch.setenv("HOLDFAST_TOKEN_FILE", str(token))
+        assert [each for each in doctor("--masters", cluster.endpoints, status=0) if each != "token"] == []

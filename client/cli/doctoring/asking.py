@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.client.core.doctor.facts import Clock, Cluster, MasterFact, WorkerFact
 from holdfast.client.direct import ask, worker_status
 from holdfast.client.runtime import runtime
 from holdfast.common.config import Config
-from holdfast.common.errors import HoldfastError, RetryError
+from holdfast.common.errors import ConfigError, HoldfastError, RetryError
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
 from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.control import ControlClient
 from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.security.shown import Credentials
+from holdfast.common.security.server import ServerSecurity
+from holdfast.common.security.shown import Credentials, Shown, calling_context
 
 _SECONDS = 3.0
 #: Servers that are asked at once.
@@ -28,10 +30,35 @@ _AT_ONCE = 64
 _POOL_BYTES = FRAME_BODY_BYTES_MAX
 
 
-def whose_http(role: str, host: str, port: int) -> tuple[str, str] | None:
+@dataclass(frozen=True)
+class _Unnamed:
+    """What is shown to a server of this very machine, whose certificate names it as others call it."""
+
+    token: str
+    ca_pem: str
+    context: ssl.SSLContext
+
+
+def shown_by(config: Config | None) -> Shown | None:
+    """What the environment says, else what the server of this file has itself; None without security, or where the
+    files are not as they should be, which others say."""
+    try:
+        found = Credentials.from_environment()
+        if found is None and config is not None and config.security.enabled:
+            return ServerSecurity.of(config, "doctor")
+    except ConfigError:
+        return None
+    return found
+
+
+def whose_http(role: str, host: str, port: int, config: Config) -> tuple[str, str] | None:
     """Cluster and name of the server of that role whose HTTP port this is; None if it is none."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    shown = Credentials.from_environment()
+    shown = shown_by(config)
+    if shown is not None:
+        context = calling_context(shown.ca_pem)
+        context.check_hostname = False
+        shown = _Unnamed(shown.token, shown.ca_pem, context)
     try:
         if role == "master":
             reply = ask(address, "Shuffles/Discover", pb.DiscoverRequest(), pb.DiscoverReply, _SECONDS, shown)
@@ -49,7 +76,7 @@ def gather_cluster(endpoints: Iterable[str], config: Config | None, expected: bo
 
 async def _gather(endpoints: list[str], config: Config | None, expected: bool) -> Cluster:
     raft = {str(peer.http): str(peer.raft) for peer in config.master.peers} if config is not None else {}
-    shown = Credentials.from_environment()
+    shown = shown_by(config)
     async with ControlClient(endpoints, shown) as client:
         masters = list(await asyncio.gather(*(_master(client, each, raft.get(each, "")) for each in endpoints)))
         named = {http for each in masters for _, http in each.peers} - set(endpoints)
@@ -78,7 +105,8 @@ async def _master(client: ControlClient, address: str, raft: str) -> MasterFact:
         found: pb.DiscoverReply = await client.ask(address, "Shuffles/Discover", pb.DiscoverRequest(), _SECONDS)
     except HoldfastError as error:
         reached, refused = await _reach(address)
-        return MasterFact(address=address, error=reached or str(error), refused=refused)
+        tls = not reached and await _speaks_tls(address)
+        return MasterFact(address=address, error=reached or str(error), refused=refused, speaks_tls=tls)
     ports = {
         "gRPC port": next((each.grpc for each in found.masters if each.name == status.name), ""),
         "raft port": raft,
@@ -100,18 +128,42 @@ async def _master(client: ControlClient, address: str, raft: str) -> MasterFact:
     )
 
 
-async def _data_port(address: str, cluster_id: str, secured: bool) -> None:
-    """Greet the worker there; with security, where only applications and servers may, just connect. Raises what is
-    wrong."""
-    if not secured:
-        await _greet(address, cluster_id)
-    elif (why := await _reach(address))[0]:
-        raise RetryError(why[0])
+async def _data_port(address: str, cluster_id: str, shown: Shown | None) -> None:
+    """Greet the worker there; with security, where only applications and servers may, look at its certificate. Raises
+    what is wrong."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if shown is None:
+        hello = Hello(role=Role.CLIENT, cluster_id=cluster_id)
+        pool = BufferPool(_POOL_BYTES)
+        client = await FrameClient.connect(host, int(port), hello, pool, timeout_seconds=_SECONDS)
+        client.abort()
+        return
+    try:
+        async with asyncio.timeout(_SECONDS):
+            _, writer = await asyncio.open_connection(host, int(port), ssl=shown.context)
+    except TimeoutError:
+        raise RetryError(f"{address} does not answer within {_SECONDS:g} s") from None
+    except OSError as error:
+        raise RetryError(f"{address}: {error}") from None
+    writer.transport.abort()
 
 
-async def _worker(
-    turn: asyncio.Semaphore, told: pb.WorkerInfo, cluster_id: str, shown: Credentials | None
-) -> WorkerFact:
+async def _speaks_tls(address: str) -> bool:
+    """Whether who listens there shakes hands, whatever its certificate says."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(_SECONDS):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+    except OSError:  # a timeout is one
+        return False
+    writer.transport.abort()
+    return True
+
+
+async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, cluster_id: str, shown: Shown | None) -> WorkerFact:
     silent: list[tuple[str, str]] = []
     status: dict[str, Any] = {}
     clock = None
@@ -119,7 +171,7 @@ async def _worker(
         async with turn:
             sent = time.time()
             data, http = await asyncio.gather(
-                _data_port(told.data_address, cluster_id, shown is not None),
+                _data_port(told.data_address, cluster_id, shown),
                 asyncio.to_thread(worker_status, told.http_address, _SECONDS, shown),
                 return_exceptions=True,
             )
@@ -145,15 +197,6 @@ async def _worker(
         faults=tuple(map(str, faults if isinstance(faults, list) else [faults] if faults else [])),
         silent=tuple(silent),
     )
-
-
-async def _greet(address: str, cluster_id: str) -> None:
-    """Say HELLO to a worker, as clients do. Raises HoldfastError."""
-    host, _, port = address.rpartition(":")
-    pool = BufferPool(_POOL_BYTES)
-    hello = Hello(role=Role.CLIENT, cluster_id=cluster_id)
-    client = await FrameClient.connect(host.strip("[]"), int(port), hello, pool, timeout_seconds=_SECONDS)
-    client.abort()
 
 
 def _clock(sent: float, got: float, clock_ms: int) -> Clock | None:

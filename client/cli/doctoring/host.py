@@ -101,7 +101,11 @@ def gather_ports(config: Config) -> tuple[list[PortFact], int | None]:
     for role, http, wanted in _listeners(config):
         states = [(setting, bind, port, *_try(bind, port)) for setting, bind, port in wanted]
         pids = _holders({port for *_, port, state, _ in states if state == "held"})
-        ours = http != 0 and pids.keys() and whose_http(role, _reach(wanted[0][1]), http) == _own_name(config, role)
+        ours = (
+            http != 0
+            and pids.keys()
+            and whose_http(role, _reach(wanted[0][1]), http, config) == _own_name(config, role)
+        )
         own_pid = pids.get(http, 0) if ours else 0
         pid = pid or own_pid or None
         for setting, bind, port, state, told in states:

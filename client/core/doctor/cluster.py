@@ -74,7 +74,11 @@ def check_masters(cluster: Cluster, config: Config | None, secret: SecretFact | 
 
 def _silent(cluster: Cluster, any_there: bool) -> Iterator[Finding]:
     for each in cluster.masters:
-        if each.error and each.refused and not any_there and not cluster.expected:
+        if each.error and each.speaks_tls:
+            what = f"speaks TLS, and does not answer what is shown here: {each.error}"
+            remedy = "set HOLDFAST_CA to the cluster's CA and HOLDFAST_TOKEN_FILE to a token (docs/security.md)"
+            yield problem("token", each.address, what, remedy)
+        elif each.error and each.refused and not any_there and not cluster.expected:
             what = f"nothing listens there yet: {each.error}"
             yield advice("master-silent", each.address, what, "start the masters, then ask again")
         elif each.error:

@@ -94,6 +94,34 @@ class SecretFact:
     digest: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateFact:
+    """What became of a server's certificate, key and CA where they were used."""
+
+    #: files with secrets that others of this machine may read
+    open_files: tuple[str, ...] = ()
+    #: why a file cannot be read
+    error: str = ""
+    #: why certificate and key do not go together
+    no_pair: str = ""
+    #: why clients with the CA refuse the certificate
+    refused: str = ""
+    #: names by which others reach the server and that the certificate does not have
+    names_missing: tuple[str, ...] = ()
+    #: seconds since 1970; 0 if it is not known
+    ends_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenFact:
+    """What a client here shows."""
+
+    path: str
+    error: str = ""
+    ends_s: float = 0.0
+    open_to_others: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
     """How far a clock is ahead of this host's, and how exactly that is known, in seconds."""
@@ -111,6 +139,8 @@ class MasterFact:
     error: str = ""
     #: the host is there and refuses: nothing listens, or not yet
     refused: bool = False
+    #: it speaks TLS, and did not answer
+    speaks_tls: bool = False
     name: str = ""
     cluster_id: str = ""
     leads: bool = False

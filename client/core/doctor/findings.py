@@ -54,6 +54,13 @@ CODES: dict[str, dict[str, str]] = {
         "room": "less is free than what the worker keeps back, or the capacity is more than there is",
         "inodes": "hardly any files can be made there",
     },
+    "security": {
+        "certificate": "certificate, key or CA cannot be read, do not go together, or are refused by clients",
+        "certificate-name": "the certificate lacks a name by which others reach the server",
+        "certificate-ends": "the certificate ends soon",
+        "key-open": "a key, a secret or a token can be read by others of this machine",
+        "token": "what HOLDFAST_CA and HOLDFAST_TOKEN_FILE name is missing, wrong or has ended",
+    },
     "masters": {
         "peers": "the list of masters is wrong, or lacks this one",
         "secret": "the masters' secret is missing, short, or readable by others",

@@ -50,7 +50,11 @@ KEYS: dict[str, re.Pattern[str]] = {
     "lease": _TIME,
     "request.timeout": _TIME,
     "register.timeout": _TIME,
+    "security.ca": _TEXT,
+    "security.tokenFile": _TEXT,
 }
+#: Both or neither.
+_SECURITY = ("security.ca", "security.tokenFile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,11 @@ def _keys(spark: SparkFact) -> Iterator[Finding]:
         elif not KEYS[name].fullmatch(value):
             remedy = f"see docs/spark.md for what {name} takes"
             yield problem("spark-key", where, f'has the value "{value}", which ends Spark\'s start', remedy)
+    given = [key for key in _SECURITY if spark.settings.get(PREFIX + key)]
+    if len(given) == 1:
+        missing = next(key for key in _SECURITY if key not in given)
+        what = f"{PREFIX}{given[0]} is set without {PREFIX}{missing}, which ends Spark's start"
+        yield problem("spark-key", spark.source, what, f"set {PREFIX}{missing} as well, or neither without security")
 
 
 def _endpoints(spark: SparkFact, cluster: Cluster | None) -> Iterator[Finding]:

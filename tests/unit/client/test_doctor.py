@@ -153,10 +153,12 @@ def test_digests_find_what_masters_must_have_the_same_and_tell_no_secret():
 
 
 def test_the_keys_of_the_plug_in_are_those_of_its_source():
-    """The doctor knows exactly the keys that HoldfastConf.java reads."""
+    """The doctor knows exactly the keys that HoldfastConf.java reads, those of its SecurityFiles included."""
     source = ROOT / "client/jvm/src/main/java/org/apache/spark/shuffle/holdfast/HoldfastConf.java"
     text = source.read_text("utf-8")
     read = re.findall(r'\b(?:read\.)?(?:text|word|truth|number|bytes|time|isSet)\("([A-Za-z_.]+)"', text)
+    files = source.with_name("SecurityFiles.java").read_text("utf-8")
+    read += re.findall(r'static final String \w+ = "(security\.\w+)"', files)
     assert set(read) | {"fetch.region"} == set(KEYS)
 
 

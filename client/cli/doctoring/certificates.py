@@ -1,0 +1,87 @@
+"""Gathers facts of certificates, keys and tokens by using them: TLS in memory, client and server in one."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from holdfast.client.core.doctor.facts import CertificateFact, TokenFact
+from holdfast.common.config import Config
+from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.security.shown import CA_VARIABLE, TOKEN_VARIABLE, Credentials, calling_context, read_text
+from holdfast.common.security.tokens import times_of
+
+_ROUNDS = 10
+
+
+def gather_certificate(config: Config, names: Sequence[str]) -> CertificateFact | None:
+    """What becomes of this server's certificate where others reach it by these names; None without security."""
+    section = config.security
+    if not section.enabled:
+        return None
+    open_files = tuple(path for path in (section.key_file, config.cluster.secret_file) if path and open_to_others(path))
+    try:
+        for path, what in ((section.certificate, "certificate"), (section.key_file, "key_file")):
+            read_text(path, f"security.{what}")
+        calling = calling_context(read_text(section.ca, "security.ca"))
+    except ConfigError as error:
+        return CertificateFact(open_files=open_files, error=str(error))
+    listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        listening.load_cert_chain(section.certificate, section.key_file)
+    except (ssl.SSLError, OSError) as error:
+        return CertificateFact(open_files=open_files, no_pair=str(error))
+    calling.check_hostname = False
+    try:
+        ends_s = _meet(listening, calling, "")
+    except ssl.SSLCertVerificationError as error:
+        return CertificateFact(open_files=open_files, refused=error.verify_message)
+    calling.check_hostname = True
+    missing = []
+    for name in dict.fromkeys(names):
+        try:
+            _meet(listening, calling, name)
+        except ssl.SSLCertVerificationError:
+            missing.append(name)
+    return CertificateFact(open_files=open_files, names_missing=tuple(missing), ends_s=ends_s)
+
+
+def _meet(listening: ssl.SSLContext, calling: ssl.SSLContext, name: str) -> float:
+    """Shake hands in memory; return when the certificate ends. Raises SSLCertVerificationError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = calling.wrap_bio(to_client, to_server, server_hostname=name or None)
+    server = listening.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(_ROUNDS):
+        for side in (client, server):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+        found = client.getpeercert() if client.version() else None
+        if found:
+            return float(ssl.cert_time_to_seconds(str(found["notAfter"])))
+    return 0.0
+
+
+def open_to_others(path: str) -> bool:
+    """Whether anybody but its owner may read or write the file."""
+    try:
+        return bool(os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+    except OSError:
+        return False
+
+
+def gather_token(environ: Mapping[str, str] = os.environ) -> TokenFact | None:
+    """What this client would show; None where nothing is set."""
+    path = environ.get(TOKEN_VARIABLE, "")
+    if not path and not environ.get(CA_VARIABLE, ""):
+        return None
+    try:
+        found = Credentials.from_environment(environ)
+        ends_s = times_of(found.token)[1] if found is not None else 0
+    except HoldfastError as error:
+        return TokenFact(path=path, error=str(error))
+    return TokenFact(path=path, ends_s=ends_s, open_to_others=open_to_others(path) and Path(path).is_file())

@@ -1,0 +1,84 @@
+"""Judges what a secured server or client has: certificate, key, CA, token. Times are seconds since 1970."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.client.core.doctor.facts import CertificateFact, TokenFact
+from holdfast.client.core.doctor.findings import Finding, advice, problem
+from holdfast.common.config import Config, advertised
+
+_DAY = 86_400
+#: A certificate is advised about a month before it ends; with a week left somebody has to act.
+_SOON_DAYS, _LATE_DAYS = 30, 7
+
+
+def told_names(config: Config, this_host: str) -> list[str]:
+    """Hosts by which others are told to reach the servers of this file."""
+    names = []
+    own = next((peer for peer in config.master.peers if peer.name == config.master.name), None)
+    if own is not None:
+        names += [str(address).rpartition(":")[0].strip("[]") for address in (own.raft, own.http)]
+        names.append(advertised(config.master.bind, config.master.address, this_host))
+    if config.worker.directories:
+        names.append(advertised(config.worker.bind, config.worker.address, this_host))
+    return names
+
+
+def check_security(config: Config, found: CertificateFact | None, now_s: float) -> Iterator[Finding]:
+    """What keeps a server with [security] enabled from starting, or others from believing it."""
+    if not config.security.enabled:
+        return
+    if not config.cluster.secret_file:
+        remedy = "give all masters and workers the same file, as docs/security.md says"
+        yield problem("secret", "cluster.secret_file", "is not set, and tokens are made of it", remedy)
+    if found is None:
+        return
+    for path in found.open_files:
+        what = "other users of this machine may read it: the server refuses to start"
+        yield problem("key-open", path, what, f"chmod 0600 {path}")
+    where = f"security.certificate {config.security.certificate}"
+    if found.error:
+        remedy = "put the files there, readable by the servers' user; `holdfast ca issue` makes some for trials"
+        yield problem("certificate", where, found.error, remedy)
+        return
+    if found.no_pair:
+        what = f"and security.key_file {config.security.key_file} are no pair: {found.no_pair}"
+        yield problem("certificate", where, what, "name the key that the certificate was made with")
+        return
+    if found.refused:
+        remedy = "get a new certificate from the CA that security.ca names, valid now, and restart the server"
+        yield problem("certificate", where, f"is refused by clients with this security.ca: {found.refused}", remedy)
+        return
+    if found.names_missing:
+        names = ", ".join(found.names_missing)
+        what = f"does not name {names}, where others reach this server: they will not believe that it is it"
+        yield problem("certificate-name", where, what, f"get one that names {names} as well, or correct the address")
+    yield from _ends(where, found.ends_s, now_s)
+
+
+def _ends(where: str, ends_s: float, now_s: float) -> Iterator[Finding]:
+    days = (ends_s - now_s) / _DAY
+    if ends_s and days < _SOON_DAYS:
+        level = problem if days < _LATE_DAYS else advice
+        remedy = "put a new one in its place and restart the server; a rolling restart costs jobs nothing"
+        yield level("certificate-ends", where, f"ends in {days:.0f} days", remedy)
+
+
+def check_token(found: TokenFact | None, now_s: float) -> Iterator[Finding]:
+    """What HOLDFAST_CA and HOLDFAST_TOKEN_FILE name, where they are set."""
+    if found is None:
+        return
+    where = "HOLDFAST_CA and HOLDFAST_TOKEN_FILE"
+    if found.error:
+        yield problem("token", where, found.error, "set both, or neither for a cluster without security")
+        return
+    if found.open_to_others:
+        what = "other users of this machine may read it, and act in its name"
+        yield problem("key-open", found.path, what, f"chmod 0600 {found.path}")
+    if found.ends_s <= now_s:
+        what = "the token has ended, and is refused everywhere"
+        yield problem("token", found.path, what, "have a new one made with `holdfast token`")
+    elif found.ends_s - now_s < _LATE_DAYS * _DAY:
+        what = f"the token ends in {(found.ends_s - now_s) / 3600:.0f} hours"
+        yield advice("token", found.path, what, "have a new one made with `holdfast token` before that")
