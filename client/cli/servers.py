@@ -103,6 +103,8 @@ def _announce(document: dict[str, Any], as_json: bool) -> None:
     if "ca" in document:
         variables = f"HOLDFAST_CA={document['ca']} HOLDFAST_TOKEN_FILE={document['token_file']}"
         screen.print(f"and              export {variables}", soft_wrap=True)
+    scheme = "https" if "ca" in document else "http"
+    screen.print(f"in a browser     {scheme}://{document['endpoints'].partition(',')[0]}/", soft_wrap=True)
     screen.print(f'in Python        Session("{document["endpoints"]}", app="first try")', soft_wrap=True)
     screen.print("Ctrl-C ends the cluster.")
 

@@ -17,7 +17,7 @@ from holdfast.master.web.picture import DiskRow, Fleet, Problem, RackRow, Room, 
 from holdfast.master.web.view import Cut, View
 
 #: Workers between two rests.
-_SLICE = 200
+_SLICE = 500
 #: Of one sort of problem so many are named.
 _NAMED = 5
 #: Tiers as people go down them; others come behind, by name.

@@ -17,6 +17,7 @@ import aiohttp
 from holdfast.client.bench_control import measure_control
 from holdfast.client.cli.benches.commands import longest_turn
 from holdfast.client.cli.benches.figures import Figure
+from holdfast.client.cli.benches.process_stats import cpu_seconds
 from holdfast.client.cli.output import percentile
 from holdfast.client.cluster import LocalCluster
 from holdfast.common.limits import GIB
@@ -43,6 +44,9 @@ async def _measure(cluster: LocalCluster) -> list[Figure]:
     async with ControlClient(cluster.endpoints) as client, aiohttp.ClientSession() as session:
         beats = await fill(client)
         leader = await asyncio.to_thread(cluster.leader)
+        before = cpu_seconds(leader.pid)
+        alone, _ = await _load(session, f"http://{leader.address}/", time.perf_counter() + _SECONDS / 2)
+        core = (cpu_seconds(leader.pid) - before) / len(alone)
         quiet = await measure_control(cluster.endpoints, clients=1, seconds=_SECONDS / 2)
         beating = asyncio.ensure_future(_beat(client, beats))
         loading = asyncio.ensure_future(_load(session, f"http://{leader.address}/", time.perf_counter() + _SECONDS))
@@ -55,6 +59,8 @@ async def _measure(cluster: LocalCluster) -> list[Figure]:
     return [
         Figure("page", "from the request to the last byte, median", percentile(times, 0.5), "s", 0.1, note=note),
         Figure("page", "the same, p99", percentile(times, 0.99), "s", 0.1),
+        Figure("page", "the same without heartbeats, median", percentile(alone, 0.5), "s", 0.1),
+        Figure("page", "the leader's core for one page", core, "s", note="whatever else the machine does"),
         Figure("page", "its size", size, "B"),
         Figure("page", "metrics, median", percentile(scrapes, 0.5), "s", 0.1),
         Figure(

@@ -375,4 +375,4 @@ def test_summing_up_a_large_cluster_rests_in_between() -> None:
     rests: list[float] = []
     known = workers(1_000)
     fleet_of(known, {}, {each.id: each.place for each in known}, {}, View(), 0, lambda: rests.append(time.monotonic()))
-    assert len(rests) >= 5
+    assert len(rests) >= 2
