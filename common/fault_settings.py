@@ -27,7 +27,8 @@ class FaultsSection:
     disk_error_after: Size = size("0", "Bytes that are written before any fails; with ENOSPC what the disk holds.")
     disk_error_count: int = setting(0, "Failures after which the disk is well again; 0: it stays as it is.")
     clock_offset: SignedDuration = setting(
-        SignedDuration(Duration(0)), "Added to the clock; may be negative. Workers read no clock of the day."
+        SignedDuration(Duration(0)),
+        "Added to a master's clocks; may be negative, by less than its machine has been up. Workers read none.",
     )
     clock_jump: SignedDuration = setting(
         SignedDuration(Duration(0)), "By so much the clock of the day jumps, and back at the next time."
