@@ -13,6 +13,7 @@ from pathlib import Path
 
 from holdfast.common.config import Config
 from holdfast.common.errors import ConfigError
+from holdfast.common.security.expiry import certificate_ends_s
 from holdfast.common.security.shown import TLS_LEAST, calling_context, read_text
 from holdfast.common.security.tokens import SECRET_BYTES_MIN, Identity, Keeper, Kind
 
@@ -44,6 +45,8 @@ class ServerSecurity:
                 f"security.certificate {section.certificate} and security.key_file {section.key_file} are no pair: "
                 f"{error}"
             ) from None
+        #: when the certificate ends, in seconds since 1970
+        self.certificate_ends_s = certificate_ends_s(self.listening, self.ca_pem)
         self._name = name.encode()
         self._token, self._renew_at = "", 0.0
 

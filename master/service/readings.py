@@ -36,6 +36,9 @@ class Readings(Collector):
         yield _gauge("workers_lost", "Workers lost that had not been drained", lost)
         yield _gauge("applications_silent", "Applications of which every lease is over", silent)
         yield _gauge("array_bytes_max", "Bound of holdfast_master_array_bytes", bounds.ARRAY_BYTES_MAX)
+        security = self._leader.security
+        ends = security.certificate_ends_s if security is not None else 0
+        yield _gauge("certificate_expires_seconds", "When this server's certificate ends; 0 without security", ends)
         yield _gauge("faults_enabled", "1 while [faults] is on", self._leader.config.faults.enabled)
         events = CounterMetricFamily(_PREFIX + "events", "Things that happened, by kind", labels=["kind"])
         for kind, count in self._leader.events.counts().items():

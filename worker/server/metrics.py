@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
+from holdfast.common.security.server import ServerSecurity
 from holdfast.worker.server.meanings import CAUSES, COUNTERS, DIRECTORY, GAUGES
 from holdfast.worker.server.status import Status
 
@@ -39,6 +40,10 @@ class Exposition(Collector):
         yield GaugeMetricFamily(
             f"{_PREFIX}faults_enabled", "1 while [faults] is on", value=bool(status.faults.active())
         )
+        shown = status.standing.shown
+        ends = shown.certificate_ends_s if isinstance(shown, ServerSecurity) else 0
+        name = f"{_PREFIX}certificate_expires_seconds"
+        yield GaugeMetricFamily(name, "When this server's certificate ends; 0 without security", value=ends)
         for name, value in status.totals().items():
             yield CounterMetricFamily(_PREFIX + name, COUNTERS[name], value=value)
         for name, value in status.gauges().items():
