@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.net.ports import free_ports
+from tests.support.machine import OF_THE_MACHINE
 from tests.support.waiting import wait_until
 
 COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
@@ -27,15 +28,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 def doctor(*words: object, status: int) -> dict[str, dict[str, str]]:
-    """Run it; return findings by code, the first of each."""
+    """Run it; return findings by code, the first of each, without what this machine alone is to blame for."""
     environ = {name: value for name, value in os.environ.items() if name != "HOLDFAST_MASTERS"}
     command = [*COMMAND, "doctor", *map(str, words), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False, timeout=120)
-    assert done.returncode == status, done.stdout + done.stderr
+    assert done.returncode in (0, 1), done.stdout + done.stderr
     found: dict[str, dict[str, str]] = {}
     for each in json.loads(done.stdout)["findings"]:
         assert each["remedy"]
-        found.setdefault(each["code"], each)
+        if each["code"] not in OF_THE_MACHINE:
+            found.setdefault(each["code"], each)
+    judged = int(any(each["level"] == "problem" for each in found.values()))
+    assert judged == status, done.stdout + done.stderr
+    assert done.returncode >= judged
     return found
 
 
