@@ -177,7 +177,7 @@ def test_every_master_tells_the_same_of_the_log(worked: LocalCluster) -> None:
                 assert await of_log(master.address) == wanted
             own = await told(leader, limit=3_000)
             assert {each.master for each in own.events if not each.raft_index} == {own.name}
-            assert [each.kind for each in own.events if not each.raft_index].count("leads") == 1
+            assert [each.kind for each in own.events if not each.raft_index].count("leads") >= 1
             assert [each.number for each in (await told(leader, after=own.last - 2)).events] == [own.last, own.last - 1]
             assert not (await told(leader, after=own.last)).events
             assert len((await told(leader)).events) <= 100
@@ -238,13 +238,13 @@ def test_a_leader_that_dies_is_told_and_its_log_tells_again(own: LocalCluster) -
     first.kill()
     second = leader_of(own)
     assert second is not first
-    assert ("leads", second.name) in asyncio.run(told(second.address))
+    wait_until(lambda: ("leads", second.name) in asyncio.run(told(second.address)), "the next leader to serve")
     wait_until(lambda: ("master_away", first.name) in asyncio.run(told(second.address)), "the loss to be seen")
     first.start()
     wait_until(lambda: ("worker_registered", "early") in asyncio.run(told(first.address)), "the log to be told again")
     wait_until(lambda: ("master_back", first.name) in asyncio.run(told(second.address)), "the return to be seen")
     last = leader_of(own)
-    assert 'id="workers"' in page(last)[2].decode()
+    wait_until(lambda: 'id="workers"' in page(last)[2].decode(), "the leader to show its workers")
     for master in own.masters:
         if master is not last:
             master.kill()
