@@ -99,6 +99,8 @@ class Fleet:
         environ = {
             "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
             "ANSIBLE_HOME": str(self.directory / "ansible"),
+            # Connections that are kept are found by address, which the hosts of another run have as well.
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.directory / "cp"),
             "ANSIBLE_PIPELINING": "1",
             "ANSIBLE_FORKS": "5",
             "ANSIBLE_NOCOLOR": "1",
