@@ -150,7 +150,7 @@ def test_tokens_follow_one_another(programs: Programs, cluster: LocalCluster, ke
     wait_until(lambda: time.time() > ends, "the first token to end", LIFE_S + 1)
     assert java.call("register", 1, 0, 4, 1, 1, False, False)[0] == "0"
     java.program.process.send_signal(signal.SIGSTOP)
-    over = time.time() + LIFE_S
-    wait_until(lambda: time.time() > over, "all its tokens to end", LIFE_S + 1)
+    awake = time.time() + LIFE_S
+    wait_until(lambda: time.time() > awake, "all its tokens to end", LIFE_S + 1)
     java.program.process.send_signal(signal.SIGCONT)
     assert java.call("unregister", 1, 0) == ["1"]

@@ -69,8 +69,8 @@ def outliving(spark: SparkSession) -> Steps:
     yield "begun"
 
     def held(name: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
-        def after(all_records: Iterable[Any]) -> Iterator[Any]:
-            records = iter(all_records)
+        def after(given: Iterable[Any]) -> Iterable[Any]:
+            records = iter(given)
             first = [next(records)]
             (directory / f"{name}-waits").touch()
             while not (directory / f"{name}-go").exists():

@@ -173,7 +173,7 @@ public final class ApplicationLease implements AutoCloseable {
     private void renewWithin(int deadlineMs) throws HoldfastException {
         JsonObject reply;
         try {
-            reply = masters.calls().call("Shuffles/RenewLease", named(), false, deadlineMs);
+            reply = masters.calls().call(LeaderCalls.RENEW, named(), false, deadlineMs);
         } catch (HoldfastException error) {
             if (error.status() != Status.TOKEN_EXPIRED) {
                 throw error;

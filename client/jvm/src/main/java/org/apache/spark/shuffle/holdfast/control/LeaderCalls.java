@@ -39,6 +39,8 @@ final class LeaderCalls implements AutoCloseable {
     private static final long WATCH_MIN_NS = 150 * MS;
     private static final long WATCH_MAX_NS = 2_000 * MS;
     private static final long ELECTION_NS = 2_000 * MS;
+    /** Brings a newer token. */
+    static final String RENEW = "Shuffles/RenewLease";
     private static final String DISCOVER = "Shuffles/Discover";
     private static final byte[] EMPTY = {'{', '}'};
 
@@ -127,7 +129,9 @@ final class LeaderCalls implements AutoCloseable {
             try {
                 return read(attempt(asked, method, request, end));
             } catch (HoldfastException error) {
-                if (!error.again() || error.status() == Status.NOT_COMMITTED) {
+                // A newer token may be on its way, but not to the call that would bring it.
+                boolean last = error.status() == Status.TOKEN_EXPIRED && method.equals(RENEW);
+                if (!error.again() || error.status() == Status.NOT_COMMITTED || last) {
                     throw error;
                 }
                 failed = error;

@@ -73,7 +73,7 @@ public final class Masters implements AutoCloseable {
     /** Renew all leases of an application; with security a newer token is shown from then on. */
     public void renew(Instance instance) throws HoldfastException {
         JsonObject request = new JsonObject().bytes("instance", instance.bytes());
-        shown.renew(calls.call("Shuffles/RenewLease", request, false, deadlineMs).text("token"));
+        shown.renew(calls.call(LeaderCalls.RENEW, request, false, deadlineMs).text("token"));
     }
 
     /** Whose lease the calls renew from now on (16 bytes); without one they renew every lease of the instance that they name. */
