@@ -178,3 +178,22 @@ def test_prebuilt_jar_serves_its_line_where_there_is_no_compiler(
     assert jar(built) == jar(sibling) == prebuilt / name
     with pytest.raises(ConfigError, match="no Java compiler"):
         jar(other)
+
+
+def test_a_secured_cluster_takes_both_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """CA and token come as paths, by argument or environment, absolute and unread; one alone is refused."""
+    pytest.importorskip("pyspark")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_CA", raising=False)
+    monkeypatch.delenv("HOLDFAST_TOKEN_FILE", raising=False)
+    keys = ("spark.holdfast.security.ca", "spark.holdfast.security.tokenFile")
+    assert not any(key in conf("one:1", jar="x.jar") for key in keys)
+    given = conf("one:1", jar="x.jar", ca="ca.pem", token_file="etl.token")
+    assert [given[key] for key in keys] == [str(tmp_path / "ca.pem"), str(tmp_path / "etl.token")]
+    with pytest.raises(ConfigError, match=r"token_file .* is missing"):
+        conf("one:1", jar="x.jar", ca="ca.pem")
+    monkeypatch.setenv("HOLDFAST_CA", "/etc/ca.pem")
+    with pytest.raises(ConfigError, match="HOLDFAST_TOKEN_FILE"):
+        conf("one:1", jar="x.jar")
+    monkeypatch.setenv("HOLDFAST_TOKEN_FILE", "/etc/token")
+    assert [conf("one:1", jar="x.jar")[key] for key in keys] == ["/etc/ca.pem", "/etc/token"]
