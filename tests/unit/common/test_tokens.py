@@ -32,9 +32,6 @@ def test_a_token_that_was_changed_is_none(at: int, flip: int) -> None:
     at %= len(token)
     changed = token[:at] + chr(ord(token[at]) ^ flip) + token[at + 1 :]
     refused = refusal(changed)
-    if at == len(token) - 1 and not refused:  # the last character of base64 has bits that say nothing
-        assert KEEPER.verify(changed, NOW).subject == b"etl"
-        return
     assert refused
     assert token[10:] not in refused
     assert changed[10:] not in refused
