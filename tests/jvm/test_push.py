@@ -324,7 +324,11 @@ def test_java_waits_for_room_and_says_which_limit_was_met(programs: Programs, tm
     is read."""
     root = tmp_path / "cluster"
     directory = {"path": str(root / "w1"), "capacity": "72MiB"}
-    settings: dict[str, dict[str, object]] = {"worker": {"disk_reserve": "1MiB", "directories": [directory]}}
+    # The masters hear which limit was met with a heartbeat, which has to come within the hasty one's grace.
+    settings: dict[str, dict[str, object]] = {
+        "worker": {"disk_reserve": "1MiB", "directories": [directory]},
+        "lease": {"heartbeat": "200ms"},
+    }
     with (
         local_cluster(masters=1, workers=1, dir=root, settings=settings) as cluster,
         Session(cluster.endpoints, app="room") as session,
