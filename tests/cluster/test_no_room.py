@@ -26,7 +26,11 @@ def small(tmp_path: Path) -> Iterator[LocalCluster]:
     """One master, and one worker that may use 72 MiB."""
     root = tmp_path / "cluster"
     directory = {"path": str(root / "w1"), "capacity": f"{CAPACITY_MIB}MiB"}
-    settings = {"worker": {"disk_reserve": "1MiB", "directories": [directory]}}
+    # Heartbeats tell masters which limit was met; they have to come within a writer's grace.
+    settings: dict[str, dict[str, object]] = {
+        "worker": {"disk_reserve": "1MiB", "directories": [directory]},
+        "lease": {"heartbeat": "200ms"},
+    }
     with local_cluster(masters=1, workers=1, dir=root, settings=settings) as started:
         yield started
 
