@@ -28,7 +28,15 @@ from holdfast.client.status import MapStatus, winners_of
 from holdfast.client.stream_reader import Record
 from holdfast.client.writer import MapWriter
 from holdfast.common.batch import Codec
-from holdfast.common.errors import ApplicationGoneError, ConflictError, GiveUpError, HoldfastError, RetryError, Status
+from holdfast.common.errors import (
+    ApplicationGoneError,
+    ConflictError,
+    GiveUpError,
+    HoldfastError,
+    RetryError,
+    Status,
+    TokenExpiredError,
+)
 from holdfast.common.ids import AttemptId, Instance, MapId, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.layouts import MapAssignment, MapWinners
 from holdfast.common.limits import KIB, LONG_POLL_MS_MAX
@@ -242,6 +250,6 @@ def explain(error: HoldfastError, endpoints: str) -> str:
             f"{error}. Is the name right? Else its lease ended: its session was closed, or its process stopped for "
             "longer than the lease, or somebody had it forgotten"
         )
-    if isinstance(error, RetryError):
+    if isinstance(error, RetryError) and not isinstance(error, TokenExpiredError):
         return f"{error}{'' if str(error).endswith('?') else '.'} Try `holdfast status --masters {endpoints}`."
     return str(error)

@@ -7,7 +7,8 @@ Rules
 * A try ends when the master answers, when its connection fails, or when another master says that it leads by now, which
   is asked in the background while an answer is awaited; so neither a killed nor a paused leader is waited for.
 * While no leader is known all masters are asked, every 50 ms at first and slower later, until the deadline; not where
-  every endpoint is an unknown host or answers as something else than a master, which ends the call at once.
+  every endpoint is an unknown host or answers as something else than a master, or where masters refuse the token, which
+  ends the call at once.
 * Calls go over HTTP unless gRPC is asked for: the same methods at a third of the CPU (docs/adr/0004-control-plane.md).
 
 Used by workers, sessions, drills and the CLI. Endpoints name the masters' HTTP ports; gRPC addresses are learnt there.
@@ -26,7 +27,16 @@ from typing import Any, Literal, Self
 
 from google.protobuf.message import DecodeError, Message
 
-from holdfast.common.errors import ConfigError, HoldfastError, NotLeaderError, ProtocolError, RetryError, Status
+from holdfast.common.errors import (
+    ConfigError,
+    HoldfastError,
+    NotLeaderError,
+    ProtocolError,
+    RetryError,
+    Status,
+    TokenExpiredError,
+    UnauthenticatedError,
+)
 from holdfast.common.net.methods import METHODS, Method
 from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport, UnknownHostError
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -259,11 +269,22 @@ class ControlClient:
             if search.done() and not search.cancelled() and search.result():
                 self._leader = search.result()
                 return self._leader
+            refused = self._refused()
+            if refused is not None:
+                raise type(refused)(str(refused), status=refused.status)
             if loop.time() + pause >= end or self._hopeless():
                 causes = (str(self._causes.get(each, f"{each}: not asked yet")) for each in self._known)
                 raise RetryError(f"no master leads: {'; '.join(causes)}")
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))
             pause = min(pause * 1.1, _PAUSE_MAX_S)
+
+    def _refused(self) -> HoldfastError | None:
+        """What a master says of our token, unless another one takes it: they have one secret, so neither asking again
+        with the same token nor asking those that are silent would change anything."""
+        causes = self._causes.values()
+        if any(isinstance(each, NotLeaderError) for each in causes):
+            return None
+        return next((each for each in causes if isinstance(each, UnauthenticatedError | TokenExpiredError)), None)
 
     def _hopeless(self) -> bool:
         """Whether no endpoint names a master, nor ever did: neither an election nor a start would change that."""
@@ -297,7 +318,7 @@ class ControlClient:
             self._causes[address] = RetryError(f"{address}: is a master of another cluster, {reply.cluster_id}")
             return None
         self.cluster_id = reply.cluster_id
-        self._causes[address] = RetryError(f"{address}: answers, but knows of no leader")
+        self._causes[address] = NotLeaderError(f"{address}: answers, but knows of no leader")
         for master in reply.masters:
             if master.name == reply.name and master.http:
                 self._known[master.http] = self._known[address] = master.grpc

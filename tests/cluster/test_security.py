@@ -380,10 +380,31 @@ def test_who_trusts_another_ca_does_not_connect(cluster: LocalCluster, tmp_path:
         cluster.credentials.context.wrap_socket(plain, server_hostname="elsewhere")
 
 
-async def called_soon(endpoints: str, shown: Credentials) -> object:
+async def called_soon(endpoints: str, shown: Credentials, deadline_s: float = 2.0) -> object:
     """One call that does not wait long."""
     async with ControlClient(endpoints, shown) as client:
-        return await client.call("Shuffles/Discover", pb.DiscoverRequest(), deadline_s=2.0)
+        return await client.call("Shuffles/Discover", pb.DiscoverRequest(), deadline_s=deadline_s)
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["all answer", "one is silent"])
+def test_who_shows_a_wrong_token_hears_it_at_once(
+    cluster: LocalCluster, wrong_tokens: dict[str, str], silent: bool
+) -> None:
+    """A refused token ends a client's call and a session's start, with deadlines longer than this test may take, though
+    a master that is silent was not heard."""
+    assert cluster.credentials is not None
+    endpoints = cluster.endpoints
+    if silent:
+        endpoints = f"127.0.0.1:1,{cluster.masters[0].address}"
+    for what, token in wrong_tokens.items():
+        shown = cluster.credentials.with_token(token)
+        wanted: type[HoldfastError] = TokenExpiredError if what == "ended" else UnauthenticatedError
+        with pytest.raises(wanted) as caught:
+            asyncio.run(called_soon(endpoints, shown, 600.0))
+        assert not token or token not in str(caught.value)
+    ended = cluster.credentials.with_token(wrong_tokens["ended"])
+    with pytest.raises(TokenExpiredError, match=r"get a new one$"):
+        Session(cluster.endpoints, app="late", credentials=ended)
 
 
 def test_files_of_secrets_are_for_their_owner(cluster: LocalCluster) -> None:
