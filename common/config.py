@@ -56,6 +56,11 @@ class ClusterSection:
         "File with the secret of the cluster, 16 bytes or more: by it masters know each other, and with [security]"
         " tokens are made. Empty: masters on loopback only.",
     )
+    other_secret_file: str = setting(
+        "",
+        "File with one more secret that is taken, and with which nothing is made: the next one or the one before, while"
+        " the secret is changed (docs/security.md).",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from holdfast.common.net import detour
 from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.notify import Notifier
-from holdfast.common.security.server import ServerSecurity, read_secret
+from holdfast.common.security.server import ServerSecurity, read_other_secret, read_secret
 from holdfast.master.core.events import Happened
 from holdfast.master.http import MasterHttp
 from holdfast.master.machine.machine import Machine
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         config = _load(options.config)
         own = _own(config, options.config)
-        secret = _secret(config)
+        secrets = _secrets(config)
         security = ServerSecurity.of(config, own.name)
         store = DfsStore(config.dfs, config.cluster.id) if config.dfs.url else None
     except ConfigError as error:
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     raise_descriptor_limit()
     gc.set_threshold(*_COLLECT)
     try:
-        asyncio.run(_run(config, own, secret, security, store, lambda: _load(options.config)))
+        asyncio.run(_run(config, own, secrets, security, store, lambda: _load(options.config)))
     except (ConfigError, SettingsRefused) as error:
         return _refuse(str(error))
     except (RaftError, OSError) as error:
@@ -111,15 +111,16 @@ def _own(config: Config, path: Path) -> configuration.Peer:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def _secret(config: Config) -> bytes:
-    """Return the secret by which masters know each other. Without one they may only meet on loopback."""
+def _secrets(config: Config) -> tuple[bytes, bytes]:
+    """Return the secret by which masters know each other, and one more that they take or b"". Without one they may only
+    meet on loopback."""
     if config.cluster.secret_file:
-        return read_secret(config.cluster.secret_file)
+        return read_secret(config.cluster.secret_file), read_other_secret(config)
     for peer in config.master.peers:
         host = str(peer.raft).rpartition(":")[0]
         if host != "localhost" and not host.startswith("127.") and host != "[::1]":
             raise ConfigError(f"master {peer.name} listens at {peer.raft}: set cluster.secret_file, or use loopback")
-    return f"holdfast loopback {config.cluster.id}".encode()
+    return f"holdfast loopback {config.cluster.id}".encode(), b""
 
 
 class Server:
@@ -129,7 +130,7 @@ class Server:
         self,
         config: Config,
         own: configuration.Peer,
-        secret: bytes,
+        secrets: tuple[bytes, bytes],
         security: ServerSecurity | None,
         store: DfsStore | None,
         load: Callable[[], Config],
@@ -139,14 +140,14 @@ class Server:
         self._own = own
         self._security = security
         self._loop = asyncio.get_running_loop()
-        settings = _raft_settings(config, own, secret, security)
+        settings = _raft_settings(config, own, secrets, security)
         self._node = RaftNode(settings, Machine(self._changed, self._happened), on_leadership=self._led)
         self._leader = Leader(config, self._node, self._failed, security)
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
         self._notifier = Notifier()
         self._masters = Masters(config)
-        self._masters.secret_digest = secret_digest(secret, config.cluster.id)
+        self._masters.secret_digest = secret_digest(secrets[0], config.cluster.id)
         self._fleet = fleet = Fleet(self._leader)
         self._registry = registry = Registry(self._leader, fleet)
         locations = Locations()
@@ -343,7 +344,7 @@ class Server:
 
 
 def _raft_settings(
-    config: Config, own: configuration.Peer, secret: bytes, security: ServerSecurity | None
+    config: Config, own: configuration.Peer, secrets: tuple[bytes, bytes], security: ServerSecurity | None
 ) -> RaftSettings:
     raft, faults = config.raft, config.faults
     return RaftSettings(
@@ -351,7 +352,7 @@ def _raft_settings(
         address=str(own.raft),
         peers={peer.name: str(peer.raft) for peer in config.master.peers if peer.name != own.name},
         cluster_id=config.cluster.id,
-        secret=secret,
+        secret=secrets[0],
         directory=Path(config.master.directory),
         election_min=raft.election_timeout_min.seconds,
         election_max=raft.election_timeout_max.seconds,
@@ -362,18 +363,19 @@ def _raft_settings(
         faults_disk_delay=faults.disk_delay.seconds if faults.enabled else 0.0,
         faults_clock_offset=faults.clock_offset.seconds if faults.enabled else 0.0,
         tls=None if security is None else TlsContexts(security.listening, security.context),
+        other_secret=secrets[1],
     )
 
 
 async def _run(
     config: Config,
     own: configuration.Peer,
-    secret: bytes,
+    secrets: tuple[bytes, bytes],
     security: ServerSecurity | None,
     store: DfsStore | None,
     load: Callable[[], Config],
 ) -> None:
-    server = Server(config, own, secret, security, store, load)
+    server = Server(config, own, secrets, security, store, load)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     await server.run()

@@ -27,7 +27,9 @@ class ServerSecurity:
     def __init__(self, config: Config, name: str) -> None:
         """`name` is the server's. Raises ConfigError."""
         section = config.security
-        self.keeper = Keeper(read_secret(config.cluster.secret_file, private=True), config.cluster.id)
+        shared = config.cluster
+        other = read_other_secret(config, private=True)
+        self.keeper = Keeper(read_secret(shared.secret_file, private=True), shared.id, other)
         self.token_life_s = int(section.token_life.seconds)
         self.ca_pem = read_text(section.ca, "security.ca")
         self.context = calling_context(self.ca_pem)
@@ -69,19 +71,24 @@ class ServerSecurity:
         return self.keeper.verify(token, time.time())
 
 
-def read_secret(path: str, *, private: bool = False) -> bytes:
-    """Return the cluster's secret; `private`: refuse a file that others may read. Raises ConfigError."""
+def read_secret(path: str, *, private: bool = False, key: str = "cluster.secret_file") -> bytes:
+    """Return the secret in the file that `key` names; `private`: refuse one that others may read. Raises
+    ConfigError."""
     if private:
-        check_private(path, "cluster.secret_file")
+        check_private(path, key)
     try:
         secret = Path(path).read_bytes().strip()
     except OSError as error:
-        raise ConfigError(f"cannot read cluster.secret_file {path}: {error}") from error
+        raise ConfigError(f"cannot read {key} {path}: {error}") from error
     if len(secret) < SECRET_BYTES_MIN:
-        raise ConfigError(
-            f"cluster.secret_file {path} holds {len(secret)} bytes; at least {SECRET_BYTES_MIN} are needed"
-        )
+        raise ConfigError(f"{key} {path} holds {len(secret)} bytes; at least {SECRET_BYTES_MIN} are needed")
     return secret
+
+
+def read_other_secret(config: Config, *, private: bool = False) -> bytes:
+    """Return the secret that is taken beside the cluster's, b"" if there is none. Raises ConfigError."""
+    path = config.cluster.other_secret_file
+    return read_secret(path, private=private, key="cluster.other_secret_file") if path else b""
 
 
 def check_private(path: str, what: str) -> None:

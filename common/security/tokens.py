@@ -62,18 +62,17 @@ class Identity:
 class Keeper:
     """Makes and verifies the tokens of one cluster."""
 
-    def __init__(self, secret: bytes, cluster_id: str) -> None:
-        """Raises ConfigError for a secret that is too short."""
-        if len(secret) < SECRET_BYTES_MIN:
-            raise ConfigError(f"the cluster's secret has {len(secret)} bytes; at least {SECRET_BYTES_MIN} are needed")
-        extracted = hmac.digest(b"holdfast tokens", secret, hashlib.sha256)
-        self._key = hmac.digest(extracted, b"sign\x01", hashlib.sha256)
+    def __init__(self, secret: bytes, cluster_id: str, other_secret: bytes = b"") -> None:
+        """`other_secret`: tokens that were made with it are taken, too. Raises ConfigError for a secret that is too
+        short."""
+        self._key = _key_of(secret)
+        self._taken = (self._key, _key_of(other_secret)) if other_secret else (self._key,)
         self._context = _CONTEXT + cluster_id.encode() + b"\0"
 
     def mint(self, kind: Kind, subject: bytes, now_s: int, life_s: int) -> str:
         """Make a token that is good for `life_s` seconds from now."""
         body = _HEAD.pack(kind, now_s, now_s + life_s) + subject
-        return PREFIX + base64.urlsafe_b64encode(body + self._mac(body)).decode().rstrip("=")
+        return PREFIX + base64.urlsafe_b64encode(body + self._mac(self._key, body)).decode().rstrip("=")
 
     def verify(self, token: str, now_s: float) -> Identity:
         """Return who the bearer is. Raises UnauthenticatedError, TokenExpiredError; neither repeats the token."""
@@ -81,7 +80,7 @@ class Keeper:
             raise UnauthenticatedError("a token is needed here, and none was given")
         raw = _decode(token)
         body, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
-        if len(body) < _HEAD.size or not hmac.compare_digest(mac, self._mac(body)):
+        if len(body) < _HEAD.size or not self._made_here(mac, body):
             raise UnauthenticatedError("the token was not made with the secret of this cluster")
         kind, issued, expires = _HEAD.unpack_from(body)
         if now_s >= expires:
@@ -93,8 +92,18 @@ class Keeper:
         except ValueError:
             raise UnauthenticatedError("the token is of a kind that this version does not know") from None
 
-    def _mac(self, body: bytes) -> bytes:
-        return hmac.digest(self._key, self._context + body, hashlib.sha256)
+    def _made_here(self, mac: bytes, body: bytes) -> bool:
+        return any(hmac.compare_digest(mac, self._mac(key, body)) for key in self._taken)
+
+    def _mac(self, key: bytes, body: bytes) -> bytes:
+        return hmac.digest(key, self._context + body, hashlib.sha256)
+
+
+def _key_of(secret: bytes) -> bytes:
+    if len(secret) < SECRET_BYTES_MIN:
+        raise ConfigError(f"the cluster's secret has {len(secret)} bytes; at least {SECRET_BYTES_MIN} are needed")
+    extracted = hmac.digest(b"holdfast tokens", secret, hashlib.sha256)
+    return hmac.digest(extracted, b"sign\x01", hashlib.sha256)
 
 
 def bearer_of(token: str) -> tuple[int, bytes]:

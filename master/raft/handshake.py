@@ -1,8 +1,9 @@
 """Mutual authentication of two masters by a shared secret, and the seal on every message after it.
 
 Rules: pure (nonces are given); each side proves the secret over protocol version, cluster id, both node ids and both
-nonces, so a proof serves for one connection in one direction only; afterwards each direction has a key of its own
-and every message a MAC over a growing number, so nothing can be forged, replayed, dropped or swapped unseen.
+nonces, so a proof serves for one connection in one direction only; the acceptor's first secret is the connection's, and
+an initiator takes its own or, while the secret is changed, the other one; afterwards each direction has a key of its
+own and every message a MAC over a growing number, so nothing can be forged, replayed, dropped or swapped unseen.
 Frames of the handshake (inside the u32 length framing of `transport`):
 
     1 hello      version u16, nonce 32, then cluster id, own id, wanted id (each u8 length, bytes)
@@ -42,11 +43,13 @@ def _short(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this node is: node id, cluster id and the secret all masters share."""
+    """Who this node is: node id, cluster id and the secret all masters share; `other_secret` is one more that it takes
+    while the secret is changed, b"" at other times."""
 
     node_id: str
     cluster_id: str
     secret: bytes
+    other_secret: bytes = b""
 
 
 class Session:
@@ -129,11 +132,16 @@ class Initiator:
         if len(frame) != 1 + NONCE_BYTES + 32 or frame[0] != CHALLENGE:
             raise PeerRefused("what answers there is no Holdfast master (no challenge)")
         bound = _bound(self._me.cluster_id, self._me.node_id, self.peer, self._nonce + frame[1 : 1 + NONCE_BYTES])
-        if not hmac.compare_digest(frame[1 + NONCE_BYTES :], _derive(self._me.secret, b"acceptor", bound)):
-            raise PeerRefused(f"{self.peer} does not know this cluster's secret: give all masters the same")
-        secret = self._me.secret
+        secret = self._proved(frame[1 + NONCE_BYTES :], bound)
         self._pending = Session(_derive(secret, b"to acceptor", bound), _derive(secret, b"to initiator", bound))
         return bytes([PROOF]) + _derive(secret, b"initiator", bound)
+
+    def _proved(self, proof: bytes, bound: bytes) -> bytes:
+        """The secret that the acceptor goes by, which is its first; all else on this connection rests on that one."""
+        for secret in filter(None, (self._me.secret, self._me.other_secret)):
+            if hmac.compare_digest(proof, _derive(secret, b"acceptor", bound)):
+                return secret
+        raise PeerRefused(f"{self.peer} does not know this cluster's secret: give all masters the same")
 
 
 class Acceptor:

@@ -50,7 +50,8 @@ class RaftSettings:
 
     `address` is where it listens and `peers` maps node ids to addresses (its own is ignored). Times in seconds. A
     snapshot is made after `compact_entries` commands or `compact_bytes` bytes of them. With `tls` the port speaks
-    nothing else, and peers are known by the hosts of their addresses. The faults are for drills only.
+    nothing else, and peers are known by the hosts of their addresses. `other_secret` is taken beside the first. The
+    faults are for drills only.
     """
 
     node_id: str
@@ -70,6 +71,7 @@ class RaftSettings:
     faults_disk_delay: float = 0.0
     faults_clock_offset: float = 0.0
     tls: TlsContexts | None = field(default=None, repr=False)
+    other_secret: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
         if not self.node_id or not self.cluster_id or not self.secret:
@@ -171,7 +173,7 @@ class RaftNode(Generic[M]):
         store = LmdbStore(s.directory / "journal", s.cluster_id, s.node_id, s.faults_disk_delay)
         undo.callback(store.close)
         journal = Journal(store)
-        identity = Identity(s.node_id, s.cluster_id, s.secret)
+        identity = Identity(s.node_id, s.cluster_id, s.secret, s.other_secret)
         self._transport = Transport(identity, s.address, self._peers, self._clock, tls=s.tls)
         undo.callback(self._transport.close)
         self._member = Member(

@@ -20,6 +20,7 @@ from tests.dev_tree import ROOT
 ANSIBLE = ROOT / "deploy" / "ansible"
 #: Where Spark is on the host that has it; a package that Python can import, too.
 SPARK_PYTHON = "/opt/spark"
+_HOLDFAST = (sys.executable, "-P", "-m", "holdfast.client.cli.main")
 _RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
 _SSH = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ControlPersist=60s"
 
@@ -40,6 +41,8 @@ class Fleet:
         self._wheelhouse = wheelhouse
         self._inventory = directory / "inventory" / "hosts.json"
         self._inventory.parent.mkdir()
+        #: what docs/operations.md calls DIR
+        self.secrets = directory / "secrets"
 
     def declare(
         self, masters: Sequence[str], workers: Mapping[str, str], spark: Sequence[str], secured: bool = False
@@ -64,7 +67,7 @@ class Fleet:
             "holdfast_version": wheel.name.split("-")[1],
             "holdfast_wheelhouse": str(self._wheelhouse),
             "holdfast_packages": [],  # there already, and nothing could be fetched: these hosts reach one another alone
-            "holdfast_secrets": str(self.directory / "secrets"),
+            "holdfast_secrets": str(self.secrets),
             "holdfast_journal_max_use": "50M",
             "holdfast_worker_directories": [
                 {"path": "/data1/holdfast", "tier": "SSD", "capacity": "2GiB"},
@@ -80,17 +83,35 @@ class Fleet:
 
     def make_secrets(self) -> None:
         """What docs/operations.md has people make on the control host for a secured cluster."""
-        secrets = self.directory / "secrets"
-        command = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
-        run(*command, "ca", "init", secrets)
+        secrets = self.secrets
+        run(*_HOLDFAST, "ca", "init", secrets)
         for name, host in self.world.hosts.items():
-            run(*command, "ca", "issue", secrets, name, "--host", host.address)
-        secret = secrets / "cluster.secret"
-        secret.touch(mode=0o600)
-        secret.write_text(token_urlsafe(48) + "\n")
+            run(*_HOLDFAST, "ca", "issue", secrets, name, "--host", host.address)
+        _draw(secrets / "cluster.secret")
+        self._make_tokens()
+
+    def adds_a_secret(self) -> None:
+        """The next secret is taken, beside the one that tokens are made with."""
+        _draw(self.secrets / "cluster.secret.other")
+
+    def swaps_secrets(self) -> None:
+        """The next secret is the one that tokens are made with."""
+        own, other, aside = (self.secrets / name for name in ("cluster.secret", "cluster.secret.other", "aside"))
+        own.rename(aside)
+        other.rename(own)
+        aside.rename(other)
+        self._make_tokens()
+
+    def drops_the_other_secret(self) -> None:
+        """The secret of before is taken no more."""
+        (self.secrets / "cluster.secret.other").unlink()
+
+    def _make_tokens(self) -> None:
         for kind, name in (("admin", "playbooks"), ("user", "rounds")):
-            words = ("--kind", kind, "--name", name, "--days", 1, "--cluster", "trial", "--secret-file", secret)
-            run(*command, "token", *words, "--out", secrets / f"{kind}.token")
+            path = self.secrets / f"{kind}.token"
+            path.unlink(missing_ok=True)
+            words = ("--kind", kind, "--name", name, "--days", 1, "--cluster", "trial")
+            run(*_HOLDFAST, "token", *words, "--secret-file", self.secrets / "cluster.secret", "--out", path)
 
     def play(self, name: str, *words: str, good: bool = True) -> Played:
         """Run a playbook on the control host; it has to end well, or badly if not `good`."""
@@ -136,6 +157,11 @@ class Fleet:
         found = json.loads(said[said.index("{") : said.rindex("}") + 1])
         assert isinstance(found, dict)
         return found
+
+
+def _draw(path: Path) -> None:
+    path.touch(mode=0o600)
+    path.write_text(token_urlsafe(48) + "\n")
 
 
 def wheels(directory: Path) -> Path:

@@ -67,6 +67,7 @@ def _combine(first: Mapping[str, Any], *others: Mapping[str, Any], recursive: bo
 def _prepared(environment: Environment) -> Environment:
     environment.filters |= {"to_json": json.dumps, "combine": _combine, "bool": lambda value: value in (True, "true")}
     environment.tests["match"] = lambda value, pattern: re.match(pattern, value) is not None
+    environment.tests["file"] = lambda value: Path(value).is_file()
     return environment
 
 

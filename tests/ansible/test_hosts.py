@@ -82,6 +82,23 @@ class Job:
         return self.rounds()
 
 
+def changes_the_secret(fleet: Fleet, job: Job) -> None:
+    """As docs/operations.md has it, in three runs of the upgrade; the job goes on, and with the last one the token of
+    before is refused."""
+    (host,) = fleet.world.hosts.values()
+    before = fleet.secrets / "user.token"
+    host.inside("sh", "-c", f"umask 077; echo {before.read_text().strip()} > /root/before.token")
+    for step in (fleet.adds_a_secret, fleet.swaps_secrets, fleet.drops_the_other_secret):
+        assert fleet.ask(host, "status")["reachable"]
+        step()
+        fleet.play("upgrade")
+        job.goes_on(1)
+    old = [f"HOLDFAST_MASTERS={host.address}:7070", "HOLDFAST_CA=/etc/holdfast/ca.pem"]
+    said = host.inside("env", *old, "HOLDFAST_TOKEN_FILE=/root/before.token", "holdfast", "status", check=False)
+    assert "not made with the secret of this cluster" in said
+    assert "No such file" in host.inside("ls", "/etc/holdfast/secret.other", check=False)
+
+
 def pids(fleet: Fleet) -> dict[str, str]:
     """The process of each host's server."""
     units = {name: f"holdfast-{'master' if name in MASTERS else 'worker'}" for name in fleet.world.hosts}
@@ -131,7 +148,7 @@ def test_five_hosts(world: World, tmp_path: Path, kept: Path) -> None:
 @pytest.mark.parametrize("secured", [False, True], ids=["open", "secured"])
 def test_one_host(world: World, tmp_path: Path, kept: Path, secured: bool) -> None:
     """The same in small, without security and with it: one master, one worker and Spark on one host, a job, a restart
-    of all under it, and removal."""
+    of all under it, another secret, and removal."""
     host = world.add("w1", spark_binds())
     fleet = Fleet(world, tmp_path, wheels(kept))
     fleet.declare(["w1"], {"w1": "r1"}, ["w1"], secured)
@@ -150,6 +167,8 @@ def test_one_host(world: World, tmp_path: Path, kept: Path, secured: bool) -> No
     assert fleet.ask(host, "shuffles")["total"] > 0
     fleet.play("upgrade", "-e", "holdfast_restart=true")
     job.goes_on(1)
+    if secured:
+        changes_the_secret(fleet, job)
     job.stop()
     removes(fleet)
 

@@ -180,7 +180,7 @@ def test_secrets_are_nobody_elses() -> None:
     """What brings a secret shows none of it, and leaves it 0600."""
     tasks = list(every_task(load(ROLES / "holdfast" / "tasks" / "secrets.yml")))
     copies = [task for task in tasks if "ansible.builtin.copy" in task]
-    assert len(copies) == 4
+    assert len(copies) == 5
     for task in copies:
         assert task["no_log"] is True
         assert task["ansible.builtin.copy"]["mode"] == "0600"

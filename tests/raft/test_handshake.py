@@ -52,6 +52,32 @@ def test_strangers_are_refused(initiator: Identity, acceptor: Identity, to: str,
         meet(initiator, acceptor, to)
 
 
+@pytest.mark.parametrize(
+    ("initiator", "acceptor"),
+    [
+        ((SECRET, b""), (SECRET, b"the next secret")),
+        ((SECRET, b"the next secret"), (SECRET, b"")),
+        ((SECRET, b"the next secret"), (b"the next secret", SECRET)),
+        ((b"the next secret", SECRET), (SECRET, b"the next secret")),
+        ((b"the next secret", b""), (b"the next secret", SECRET)),
+        ((b"the next secret", SECRET), (b"the next secret", b"")),
+    ],
+)
+def test_a_secret_is_changed_master_by_master(initiator: tuple[bytes, bytes], acceptor: tuple[bytes, bytes]) -> None:
+    """Two masters meet wherever each is in the change: the other secret is taken, then goes first, then is alone."""
+    left, right = meet(Identity("m2", "c1", *initiator), Identity("m1", "c1", *acceptor))
+    assert left.session
+    assert right.session
+    assert right.session.open(left.session.seal(b"one") + b"one") == b"one"
+    assert left.session.open(right.session.seal(b"two") + b"two") == b"two"
+
+
+def test_the_acceptor_s_first_secret_has_to_be_known() -> None:
+    """A master whose other secret is the initiator's only one is not believed: it may be about to forget it."""
+    with pytest.raises(PeerRefused, match="does not know this cluster's secret"):
+        meet(Identity("m2", "c1", SECRET), Identity("m1", "c1", b"the next secret", SECRET))
+
+
 def test_a_client_without_the_secret_cannot_prove_it() -> None:
     """An initiator that skips its own check still fails the acceptor's."""
     right = Acceptor(Identity("m1", "c1", SECRET), {"m2": ""}, TWO)

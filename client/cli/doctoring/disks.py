@@ -13,6 +13,7 @@ from holdfast.client.core.doctor.facts import DirectoryFact, SecretFact
 from holdfast.common.agreement import secret_digest
 from holdfast.common.config import Config
 from holdfast.common.errors import ConfigError, CorruptError
+from holdfast.common.security.server import read_other_secret
 
 _MOUNTS, _FSTAB = Path("/proc/self/mounts"), Path("/etc/fstab")
 _ROUNDS, _SECONDS_MAX = 20, 2.0
@@ -162,4 +163,13 @@ def gather_secret(config: Config) -> SecretFact | None:
         length=len(secret),
         open_to_others=bool(mode & (stat.S_IWGRP | stat.S_IRWXO)),
         digest=secret_digest(secret, config.cluster.id),
+        other_digest=_other_digest(config),
     )
+
+
+def _other_digest(config: Config) -> str:
+    try:
+        other = read_other_secret(config)
+    except ConfigError:
+        return ""  # found with the settings, by whoever starts a server with them
+    return secret_digest(other, config.cluster.id) if other else ""

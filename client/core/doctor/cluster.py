@@ -119,7 +119,8 @@ def _agreement(there: Sequence[MasterFact], config: Config | None, secret: Secre
     for name in sorted({name for each in telling for name in each.settings}):
         told = {each.name: each.settings[name] for each in telling if name in each.settings}
         usual = own.get(name) or _most(list(told.values()))
-        odd = sorted(who for who, digest in told.items() if digest != usual)
+        fine = {usual, secret.other_digest} if name == "secret" and secret is not None else {usual}
+        odd = sorted(who for who, digest in told.items() if digest not in fine)
         if odd:
             yield _disagree(name, odd, "this file" if name in own else "the others")
 

@@ -90,8 +90,9 @@ class SecretFact:
     error: str = ""
     length: int = 0
     open_to_others: bool = False
-    #: what common/agreement.py makes of it
+    #: what common/agreement.py makes of it, and of the other one that is taken while the secret is changed
     digest: str = ""
+    other_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

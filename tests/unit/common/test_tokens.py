@@ -25,6 +25,19 @@ def test_a_token_says_who_its_bearer_is_until_it_ends(kind: Kind, subject: bytes
     assert times_of(token) == (NOW, NOW + life)
 
 
+def test_another_secret_is_taken_and_makes_nothing() -> None:
+    """While the secret is changed, tokens of both are good, and new ones are of the first."""
+    after = bytes(range(32, 64))
+    changing = Keeper(after, "prod", SECRET)
+    for maker in (KEEPER, changing):
+        assert changing.verify(maker.mint(Kind.USER, b"etl", NOW, 60), NOW).subject == b"etl"
+    Keeper(after, "prod").verify(changing.mint(Kind.USER, b"etl", NOW, 60), NOW)
+    with pytest.raises(UnauthenticatedError):
+        KEEPER.verify(changing.mint(Kind.USER, b"etl", NOW, 60), NOW)
+    with pytest.raises(ConfigError, match="16 are needed"):
+        Keeper(after, "prod", b"short")
+
+
 @given(at=st.integers(0, 200), flip=st.integers(1, 127))
 def test_a_token_that_was_changed_is_none(at: int, flip: int) -> None:
     """Whichever character is another one, the answer is the same error and has nothing of the token in it."""
