@@ -87,14 +87,14 @@ def changes_the_secret(fleet: Fleet, job: Job) -> None:
     before is refused."""
     (host,) = fleet.world.hosts.values()
     before = fleet.secrets / "user.token"
-    host.inside("sh", "-c", f"umask 077; echo {before.read_text().strip()} > /root/before.token")
+    host.inside("sh", "-c", f"umask 077; echo {before.read_text().strip()} > /var/tmp/before.token")
     for step in (fleet.adds_a_secret, fleet.swaps_secrets, fleet.drops_the_other_secret):
         assert fleet.ask(host, "status")["reachable"]
         step()
         fleet.play("upgrade")
         job.goes_on(1)
     old = [f"HOLDFAST_MASTERS={host.address}:7070", "HOLDFAST_CA=/etc/holdfast/ca.pem"]
-    said = host.inside("env", *old, "HOLDFAST_TOKEN_FILE=/root/before.token", "holdfast", "status", check=False)
+    said = host.inside("env", *old, "HOLDFAST_TOKEN_FILE=/var/tmp/before.token", "holdfast", "status", check=False)
     assert "not made with the secret of this cluster" in said
     assert "No such file" in host.inside("ls", "/etc/holdfast/secret.other", check=False)
 
