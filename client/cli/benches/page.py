@@ -17,10 +17,10 @@ import aiohttp
 from holdfast.client.bench_control import measure_control
 from holdfast.client.cli.benches.commands import longest_turn
 from holdfast.client.cli.benches.figures import Figure
+from holdfast.client.cli.benches.fleet import registration
 from holdfast.client.cli.benches.process_stats import cpu_seconds
 from holdfast.client.cli.output import percentile
 from holdfast.client.cluster import LocalCluster
-from holdfast.common.limits import GIB
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 
@@ -32,7 +32,6 @@ _AT_ONCE = 32
 _SECONDS = 8.0
 #: For the masters of this section: heartbeats come late, since one process sends them all.
 SETTINGS: Mapping[str, Mapping[str, object]] = {"lease": {"worker": "1h"}}
-_TIERS = (("MEMORY", "/dev/shm/holdfast"), ("SSD", "/data/nvme0"), ("HDD", "/data/disk1"))
 
 
 def page(cluster: LocalCluster) -> list[Figure]:
@@ -94,7 +93,7 @@ async def fill(client: ControlClient) -> list[pb.HeartbeatRequest]:
     """Register everything; return a heartbeat of each worker."""
     beats: list[pb.HeartbeatRequest] = []
     for first in range(0, WORKERS, _AT_ONCE):
-        made = [_worker(number) for number in range(first, min(first + _AT_ONCE, WORKERS))]
+        made = [registration(number, RACKS) for number in range(first, min(first + _AT_ONCE, WORKERS))]
         replies = await asyncio.gather(*(client.call("Registry/RegisterWorker", each) for each in made))
         beats += [
             pb.HeartbeatRequest(worker=reply.worker, incarnation=1, directories=each.directories)
@@ -130,29 +129,3 @@ async def _beat(client: ControlClient, beats: list[pb.HeartbeatRequest]) -> None
             began = time.perf_counter()
             await client.call("Registry/Heartbeat", beat)
             await asyncio.sleep(3 * (time.perf_counter() - began))
-
-
-def _worker(number: int) -> pb.RegisterWorkerRequest:
-    directories = [
-        pb.Directory(
-            id=secrets.token_bytes(16),
-            path=path,
-            tier=tier,
-            capacity_bytes=1000 * GIB,
-            used_bytes=(number % 900) * GIB,
-            free_bytes=(1000 - number % 900) * GIB,
-            healthy=True,
-            state="well",
-        )
-        for tier, path in _TIERS
-    ]
-    return pb.RegisterWorkerRequest(
-        uid=secrets.token_bytes(16),
-        name=f"w{number}",
-        incarnation=1,
-        host=f"h{number}",
-        rack=f"/dc/r{number % RACKS}",
-        data_address=f"h{number}:7080",
-        http_address=f"h{number}:7081",
-        directories=directories,
-    )

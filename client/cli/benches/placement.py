@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from holdfast.client.bench_control import measure_control
 from holdfast.client.cli.benches.commands import longest_turn
 from holdfast.client.cli.benches.figures import Figure
+from holdfast.client.cli.benches.fleet import registration
 from holdfast.client.cli.benches.process_stats import pss_bytes
 from holdfast.client.cluster import LocalCluster
 from holdfast.common.limits import GIB, MIB
@@ -67,7 +68,9 @@ async def _place(endpoints: str) -> tuple[list[float], int, int]:
     async with ControlClient(endpoints) as client:
         for first in range(0, WORKERS, _AT_ONCE):
             numbers = range(first, min(first + _AT_ONCE, WORKERS))
-            await asyncio.gather(*(client.call("Registry/RegisterWorker", _worker(number)) for number in numbers))
+            await asyncio.gather(
+                *(client.call("Registry/RegisterWorker", registration(number, RACKS)) for number in numbers)
+            )
         application = pb.RegisterApplicationRequest(instance=instance, name="bench", holder=instance)
         await client.call("Shuffles/RegisterApplication", application)
         times, encoded, together = [], 0, 0
@@ -89,23 +92,3 @@ async def _place(endpoints: str) -> tuple[list[float], int, int]:
             rows = ReduceLocations.decode(reply.assignment_array).partitions
             together += sum(racks[row.primary] == racks[row.replica] for row in rows)
     return times, encoded, together
-
-
-def _worker(number: int) -> pb.RegisterWorkerRequest:
-    directory = pb.Directory(
-        id=secrets.token_bytes(16),
-        path="/data",
-        tier="SSD",
-        capacity_bytes=1 << 40,
-        free_bytes=1 << 40,
-        healthy=True,
-    )
-    return pb.RegisterWorkerRequest(
-        uid=secrets.token_bytes(16),
-        name=f"w{number}",
-        incarnation=1,
-        host=f"h{number}",
-        rack=f"/dc/r{number % RACKS}",
-        data_address=f"h{number}:7080",
-        directories=[directory],
-    )
