@@ -277,16 +277,23 @@ def run_block(block: Block, directory: Path, endpoints: str) -> None:
     assert done.returncode == 0, f"{block}:\n{done.stderr[-2000:]}"
 
 
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoints of a cluster on which no command was run: the other one's workers drain and have stopped."""
+    with local_cluster(masters=1, workers=2, dir=tmp_path_factory.mktemp("blocks") / "cluster") as cluster:
+        yield cluster.endpoints
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("block", whole_blocks(spark=False), ids=str)
-def test_every_whole_block_runs(block: Block, world: World, tmp_path: Path):
+def test_every_whole_block_runs(block: Block, untouched: str, tmp_path: Path):
     """Each block that can be pasted runs to its end."""
-    run_block(block, tmp_path, world.cluster.endpoints)
+    run_block(block, tmp_path, untouched)
 
 
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize("block", whole_blocks(spark=True), ids=str)
-def test_every_whole_block_with_spark_runs(block: Block, world: World, tmp_path: Path):
+def test_every_whole_block_with_spark_runs(block: Block, untouched: str, tmp_path: Path):
     """Each block with Spark that can be pasted runs to its end, in a fresh Python."""
-    run_block(block, tmp_path, world.cluster.endpoints)
+    run_block(block, tmp_path, untouched)
