@@ -345,12 +345,14 @@ class Session:
 
     async def _renew(self) -> None:
         request = pb.RenewLeaseRequest(instance=self.instance, holder=self._holder)
-        pause = max(self._lease_ms, 1_000) / 1e3 / _RENEWALS
+        usual = max(self._lease_ms, 1_000) / 1e3 / _RENEWALS
         while True:
-            await asyncio.sleep(pause)
+            # Leases may be longer than tokens live, and each renewal brings a new token.
+            left = self._credentials.half_life_left_s(time.time()) if self._credentials is not None else usual
+            await asyncio.sleep(min(usual, max(left, 1.0)))
             try:
                 control = runtime().control(self._endpoints, self._credentials)
-                reply = await control.call("Shuffles/RenewLease", request, deadline_s=pause)
+                reply = await control.call("Shuffles/RenewLease", request, deadline_s=usual)
                 if self._credentials is not None:
                     self._credentials.renew(reply.token)
             except RetryError as error:

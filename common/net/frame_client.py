@@ -214,7 +214,11 @@ class FrameClient(FrameConnection):
         header = frame.header
         if header.type == FrameType.CLOSING:
             self._release(frame)
-            self.error = error_for(header.status, f"{self.peer}: {_text(frame.meta)}")
+            status = header.status
+            if status == Status.TOKEN_EXPIRED and self._reader.greeted:
+                # It was good when it was shown. Whoever connects again shows a newer one, or hears then that it ended.
+                status = Status.UNAVAILABLE
+            self.error = error_for(status, f"{self.peer}: {_text(frame.meta)}")
             self.abort()
         elif not header.is_response:
             self._release(frame)

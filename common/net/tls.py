@@ -11,7 +11,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
+from holdfast.common.errors import HoldfastError, ProtocolError, RetryError
 from holdfast.common.limits import KIB
 
 #: One piece of what is said that is sealed at a time: what waits sealed is no more than that.
@@ -145,7 +145,8 @@ def words_of(error: ssl.SSLError) -> str:
 
 
 def failure(error: ssl.SSLError) -> HoldfastError:
-    """The error that stands for it: RetryError for a certificate, since the right host may be there the next time."""
+    """The error that stands for it: RetryError for a certificate, since the right host may be there the next time, and
+    another server may do meanwhile."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return RetryError(words_of(error), status=Status.UNAUTHENTICATED)
+        return RetryError(words_of(error))
     return ProtocolError(words_of(error))

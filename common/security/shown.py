@@ -67,10 +67,14 @@ class Credentials:
         """Whose the token is, the same over renewals: its kind and subject."""
         return bearer_of(self._token)
 
+    def half_life_left_s(self, now_s: float) -> float:
+        """Seconds until half of the token's life has passed; negative afterwards."""
+        issued, expires = times_of(self._token)
+        return (issued + expires) / 2 - now_s
+
     def half_over(self, now_s: float) -> bool:
         """Whether more than half of the token's life has passed."""
-        issued, expires = times_of(self._token)
-        return now_s > (issued + expires) / 2
+        return self.half_life_left_s(now_s) < 0
 
     def renew(self, token: str) -> None:
         """Show this token from now on, unless it is empty or ends before the one that is shown."""

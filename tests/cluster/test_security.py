@@ -32,6 +32,7 @@ from holdfast.common.errors import (
 )
 from holdfast.common.frame import FrameType
 from holdfast.common.ids import Instance
+from holdfast.common.limits import MIB
 from holdfast.common.messages import Hello, Role
 from holdfast.common.meta import pack_shuffle
 from holdfast.common.net.buffers import BufferPool
@@ -335,6 +336,36 @@ def test_a_token_that_ends_is_renewed_under_way(tmp_path: Path) -> None:
         assert session.ticket.credentials.token != first
         log = cluster.workers[0].log
         wait_until(lambda: "the token of this connection has ended" in log.read_text(), "the worker to end one")
+
+
+def test_writers_and_readers_outlive_tokens(tmp_path: Path) -> None:
+    """A map writer and a reader whose connections end with their token go on with a newer one, which the session gets
+    in time though its lease is longer than tokens live."""
+    settings = {"security": {"token_life": "5s"}, "lease": {"application": "5m"}}
+    with (
+        local_cluster(1, 1, dir=tmp_path / "cluster", settings=settings, secure=True) as cluster,
+        Session(cluster.endpoints, app="long", credentials=cluster.credentials) as session,
+    ):
+        log = cluster.workers[0].log
+
+        def ends() -> int:
+            return log.read_text().count("the token of this connection has ended")
+
+        def wait_for_an_end(before: int) -> None:
+            wait_until(lambda: ends() > before, "the worker to end a connection", 30.0)
+
+        shuffle = session.register_map_shuffle(1)
+        pieces = [bytes([number]) * MIB for number in range(24)]
+        writer = shuffle.writer(0, 0)
+        writer.write_region([(0, pieces[0])])
+        wait_for_an_end(0)
+        for piece in pieces[1:]:
+            writer.write_region([(0, piece)])
+        shuffle.commit([writer.close()])
+        records = iter(shuffle.reader([0]))
+        read = [bytes(next(records).payload)]
+        wait_for_an_end(ends())
+        assert read + [bytes(each.payload) for each in records] == pieces
 
 
 def test_plain_text_to_a_tls_port_is_closed_cleanly(cluster: LocalCluster) -> None:

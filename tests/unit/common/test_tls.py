@@ -157,7 +157,7 @@ def test_a_server_that_is_another_is_not_talked_to(
         async with serving(tmp_path, signer.issue(*hosts, days=days)) as server:
             with pytest.raises(RetryError, match=words) as refused:
                 await connect(server, authority().shown("secret token"))
-            assert refused.value.status is Status.UNAUTHENTICATED
+            assert refused.value.status is Status.UNAVAILABLE
             assert isinstance(server.handler, Listener)
             assert server.handler.token == b""
             await wait_until_async(lambda: not server.connections, "the server to forget it")
