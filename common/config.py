@@ -468,6 +468,12 @@ def advertised(bind: str, address: str, this_host: str) -> str:
     return address or (this_host if bind in ("", "0.0.0.0", "::") else bind)
 
 
+def master_hosts(config: Config, own: Peer) -> list[str]:
+    """By what clients, and other masters where there are some, reach the master `own`."""
+    addresses = [own.http, own.raft] if len(config.master.peers) > 1 else [own.http]
+    return list(dict.fromkeys(str(address).rpartition(":")[0].strip("[]") for address in addresses))
+
+
 def documentation() -> str:
     """The text of docs/configuration.md: every key with its default and its reason."""
     return _INTRODUCTION + "\n".join(_document(Config)) + "\n"

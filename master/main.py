@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -73,11 +74,13 @@ def main(arguments: list[str] | None = None) -> int:
         config = _load(options.config)
         own = _own(config, options.config)
         secrets = _secrets(config)
-        security = ServerSecurity.of(config, own.name)
+        security = ServerSecurity.of(config, own.name, configuration.master_hosts(config, own))
         store = DfsStore(config.dfs, config.cluster.id) if config.dfs.url else None
     except ConfigError as error:
         return _refuse(str(error))
     set_up_logging(config.log.level, config.log.format)
+    if security is not None and (sentence := security.ending(time.time())):
+        log.warning(sentence)
     detour.take_configured(config.faults)
     raise_descriptor_limit()
     gc.set_threshold(*_COLLECT)

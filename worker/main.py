@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.common.config import Config, parse, place, require_worker
+from holdfast.common.config import Config, advertised, parse, place, require_worker
 from holdfast.common.dfs.urls import Kind, parse_url
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.descriptors import raise_descriptor_limit
@@ -41,7 +42,9 @@ def main(arguments: list[str] | None = None) -> None:
         pending = prepare(_store_settings(config, source))
         from holdfast.worker.server.process import run
 
-        run(config, pending, ServerSecurity.of(config, config.worker.name))
+        section = config.worker
+        hosts = [advertised(section.bind, section.address, socket.gethostname())]
+        run(config, pending, ServerSecurity.of(config, section.name, hosts))
     except (ConfigError, OSError) as error:
         sys.stderr.writelines(f"holdfast worker: {line}\n" for line in str(error).splitlines())
         sys.exit(2)

@@ -9,23 +9,27 @@ from __future__ import annotations
 import ssl
 import stat
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.common.config import Config
 from holdfast.common.errors import ConfigError
-from holdfast.common.security.expiry import certificate_ends_s
+from holdfast.common.security.expiry import meet
 from holdfast.common.security.shown import TLS_LEAST, calling_context, read_text
 from holdfast.common.security.tokens import SECRET_BYTES_MIN, Identity, Keeper, Kind
 
 #: Life of a server's own token; a new one is made when half of it is over.
 _OWN_LIFE_S = 600
+#: A certificate that ends sooner is told of in the log at every start.
+_SOON_S = 30 * 86_400
 
 
 class ServerSecurity:
     """Verifies what others show, and is itself what this server shows to others (a Shown)."""
 
-    def __init__(self, config: Config, name: str) -> None:
-        """`name` is the server's. Raises ConfigError."""
+    def __init__(self, config: Config, name: str, hosts: Sequence[str] | None = None) -> None:
+        """`name` is the server's; `hosts` are by what others reach it, None where it listens nowhere. Raises
+        ConfigError, also for a certificate that others would not believe."""
         section = config.security
         shared = config.cluster
         other = read_other_secret(config, private=True)
@@ -48,14 +52,42 @@ class ServerSecurity:
                 f"{error}"
             ) from None
         #: when the certificate ends, in seconds since 1970
-        self.certificate_ends_s = certificate_ends_s(self.listening, self.ca_pem)
+        self.certificate_ends_s = meet(self.listening, self.ca_pem).ends_s
+        self._certificate = section.certificate
+        if hosts is not None:
+            self._check_believed(hosts)
         self._name = name.encode()
         self._token, self._renew_at = "", 0.0
 
     @classmethod
-    def of(cls, config: Config, name: str) -> ServerSecurity | None:
+    def of(cls, config: Config, name: str, hosts: Sequence[str] | None = None) -> ServerSecurity | None:
         """Return what `config` asks for; None without security. Raises ConfigError."""
-        return cls(config, name) if config.security.enabled else None
+        return cls(config, name, hosts) if config.security.enabled else None
+
+    def _check_believed(self, hosts: Sequence[str]) -> None:
+        """Raise ConfigError if nobody would talk to this server: better none than one that only seems to be there."""
+        met = meet(self.listening, self.ca_pem, hosts)
+        if met.refused:
+            raise ConfigError(
+                f"security.certificate {self._certificate} is refused by everybody who has this security.ca: "
+                f"{met.refused}. Put one in its place that this CA signed and that is valid today"
+            )
+        if met.names_missing:
+            names = ", ".join(map(repr, met.names_missing))
+            raise ConfigError(
+                f"security.certificate {self._certificate} does not name {names}, by which others reach this server, "
+                "so they would not believe it: get one that does, or correct the address"
+            )
+
+    def ending(self, now_s: float) -> str:
+        """A sentence if the certificate ends soon, else ""."""
+        days = (self.certificate_ends_s - now_s) / 86_400
+        if not self.certificate_ends_s or days * 86_400 > _SOON_S:
+            return ""
+        return (
+            f"security.certificate {self._certificate} ends in {max(days, 0):.1f} days: put a new one in its place and "
+            "restart this server"
+        )
 
     @property
     def token(self) -> str:

@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 
 from holdfast.common.config import Config, advertised
@@ -58,6 +59,8 @@ STOCK_BYTES = 32 * MIB
 def run(config: Config, pending: Pending, security: ServerSecurity | None) -> None:
     """Open the directories, serve until told to stop. Raises ConfigError or OSError, also for a taken port."""
     set_up_logging(config.log.level, config.log.format)
+    if security is not None and (sentence := security.ending(time.time())):
+        _log.warning(sentence)
     detour.take_configured(config.faults)
     for sentence in doubts(pending.settings.directories):
         _log.warning(sentence)

@@ -11,10 +11,9 @@ from pathlib import Path
 from holdfast.client.core.doctor.facts import CertificateFact, TokenFact
 from holdfast.common.config import Config
 from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.security.expiry import meet
 from holdfast.common.security.shown import CA_VARIABLE, TOKEN_VARIABLE, Credentials, calling_context, read_text
 from holdfast.common.security.tokens import times_of
-
-_ROUNDS = 10
 
 
 def gather_certificate(config: Config, names: Sequence[str]) -> CertificateFact | None:
@@ -26,7 +25,8 @@ def gather_certificate(config: Config, names: Sequence[str]) -> CertificateFact 
     try:
         for path, what in ((section.certificate, "certificate"), (section.key_file, "key_file")):
             read_text(path, f"security.{what}")
-        calling = calling_context(read_text(section.ca, "security.ca"))
+        ca_pem = read_text(section.ca, "security.ca")
+        calling_context(ca_pem)
     except ConfigError as error:
         return CertificateFact(open_files=open_files, error=str(error))
     listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -34,36 +34,10 @@ def gather_certificate(config: Config, names: Sequence[str]) -> CertificateFact 
         listening.load_cert_chain(section.certificate, section.key_file)
     except (ssl.SSLError, OSError) as error:
         return CertificateFact(open_files=open_files, no_pair=str(error))
-    calling.check_hostname = False
-    try:
-        ends_s = _meet(listening, calling, "")
-    except ssl.SSLCertVerificationError as error:
-        return CertificateFact(open_files=open_files, refused=error.verify_message)
-    calling.check_hostname = True
-    missing = []
-    for name in dict.fromkeys(names):
-        try:
-            _meet(listening, calling, name)
-        except ssl.SSLCertVerificationError:
-            missing.append(name)
-    return CertificateFact(open_files=open_files, names_missing=tuple(missing), ends_s=ends_s)
-
-
-def _meet(listening: ssl.SSLContext, calling: ssl.SSLContext, name: str) -> float:
-    """Shake hands in memory; return when the certificate ends. Raises SSLCertVerificationError."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = calling.wrap_bio(to_client, to_server, server_hostname=name or None)
-    server = listening.wrap_bio(to_server, to_client, server_side=True)
-    for _ in range(_ROUNDS):
-        for side in (client, server):
-            try:
-                side.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-        found = client.getpeercert() if client.version() else None
-        if found:
-            return float(ssl.cert_time_to_seconds(str(found["notAfter"])))
-    return 0.0
+    met = meet(listening, ca_pem, names)
+    return CertificateFact(
+        open_files=open_files, refused=met.refused, names_missing=met.names_missing, ends_s=float(met.ends_s)
+    )
 
 
 def open_to_others(path: str) -> bool:
