@@ -58,7 +58,7 @@ class Hello:
 
     version: int = PROTOCOL_VERSION
     role: Role = Role.CLIENT
-    #: highest Raft index the sender has seen; the worker keeps the highest of all
+    #: highest Raft index the sender has seen; nobody is believed who only says so
     raft_index: RaftIndex = NO_INDEX
     cluster_id: str = ""
     #: empty until security is on

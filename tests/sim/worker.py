@@ -122,7 +122,7 @@ class SimWorker:
             self.pushes = PushService(
                 store, self.standing, counters, Faults(), memory=self._memory, limits=self._limits
             )
-            self.seals = SealService(store, self.standing, counters, self.pushes.reduce)
+            self.seals = SealService(store, counters, self.pushes.reduce)
             self._accept(self.standing.worker != NO_WORKER, "the masters do not know this worker yet")
             self._network.servers[self.name] = self
             server: Any = SimpleNamespace(

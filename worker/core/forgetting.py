@@ -46,9 +46,8 @@ def judge(
 ) -> Verdict:
     """Decide on one answer of CheckShuffles.
 
-    `highest_when_asked` is the highest Raft index this worker had heard of *before* it asked: files of every asked key
-    were opened by then, and MAP_OPEN carried the index of their registration. So a state of at least that index has
-    heard of every asked key, unless it was restored.
+    `highest_when_asked` is the highest Raft index with which masters had answered this worker *before* it asked, every
+    heartbeat among them: a lower one in this answer is of an older state for sure.
     """
     if answer_cluster_id != cluster_id:
         return Verdict(

@@ -54,7 +54,6 @@ class DataServer:
             check_role(caller, hello.role)
             self._callers[connection.number] = connection, caller
         check_hello(hello, self._standing.cluster_id)
-        self._standing.saw(hello.raft_index)
         if hello.role is not Role.CLIENT:
             self._roles[connection.number] = hello.role
         return HelloOk(worker=self._standing.worker, incarnation=self._standing.incarnation)

@@ -192,7 +192,7 @@ class Forwarder:
         host, _, port = place.address.rpartition(":")
         if not port.isdecimal():
             raise ProtocolError(f"{place.address!r} is not an address of a replica")
-        hello = Hello(role=Role.WORKER, cluster_id=self._standing.cluster_id, raft_index=self._standing.raft_index)
+        hello = Hello(role=Role.WORKER, cluster_id=self._standing.cluster_id)
         try:
             client = await FrameClient.connect(
                 host, int(port), hello, self._pool, timeout_seconds=CONNECT_SECONDS, shown=self._standing.shown
@@ -252,7 +252,6 @@ def _replicate(push: Push, chosen: Sequence[int], body: memoryview) -> tuple[byt
         map=push.map,
         attempt=push.attempt,
         body_crc=body_crc,
-        raft_index=push.raft_index,
         entries=entries,
     )
     return message.encode(), parts, size

@@ -65,7 +65,6 @@ class MapService:
 
     def __init__(self, store: Store, standing: Standing, counters: Counters, faults: Faults) -> None:
         self._store = store
-        self._standing = standing
         self._counters = counters
         self._faults = faults
         self._loop = asyncio.get_running_loop()
@@ -78,9 +77,7 @@ class MapService:
 
     def open(self, request: Request, meta: bytes) -> None:
         """Take a MAP_OPEN."""
-        message = MapOpen.decode(meta)
-        self._standing.saw(message.raft_index)
-        self._act(self.files.step(OpenAsked(request.connection.number, request, message)))
+        self._act(self.files.step(OpenAsked(request.connection.number, request, MapOpen.decode(meta))))
 
     def push(self, request: Request, meta: bytes, body: Body | None) -> None:
         """Take a MAP_PUSH; releases the body."""

@@ -79,7 +79,7 @@ GAUGES = {
     "files": "sealed files",
     "registered": "1 once the masters have accepted this start",
     "incarnation": "number of this start",
-    "raft_index": "highest Raft index heard of",
+    "raft_index": "highest Raft index that the masters have answered with",
 }
 #: By `path`; `holdfast_worker_directory_NAME`.
 DIRECTORY = {

@@ -106,7 +106,7 @@ class Worker:
             limits=Limits(int(config.worker.soft_split), int(config.worker.hard_split)),
             disk_reserve=int(config.worker.disk_reserve),
         )
-        seals = SealService(store, standing, counters, pushes.reduce)
+        seals = SealService(store, counters, pushes.reduce)
         streams = StreamService(store, standing, counters, faults)
         server = DataServer(standing, maps, streams, pushes, seals, self._security)
         departure = Departure(server, standing, config.worker.drain_timeout.ns, self._stop)

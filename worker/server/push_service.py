@@ -85,7 +85,6 @@ class PushService:
         disk_reserve: int = 0,
     ) -> None:
         self._store = store
-        self._standing = standing
         self._counters = counters
         self._faults = faults
         self._loop = asyncio.get_running_loop()
@@ -175,7 +174,6 @@ class PushService:
 
     def _refuse(self, request: Push, body: memoryview, header: FrameHeader) -> HoldfastError | None:
         """The questions about the frame as a whole."""
-        self._standing.saw(request.raft_index)
         if header.type is FrameType.REPLICATE and request.replica is not None:
             raise ProtocolError("REPLICATE: a replica has no replica")
         if crc32c(body) != request.body_crc:

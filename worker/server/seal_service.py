@@ -21,7 +21,6 @@ from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.reduce_messages import Seal, SealAnswer, SealedEpoch, SealFlag
 from holdfast.worker.core.reduce import EpochState, Reduce
 from holdfast.worker.server.counters import Counters
-from holdfast.worker.server.standing import Standing
 from holdfast.worker.storage.store import Store
 
 _log = logging.getLogger(__name__)
@@ -30,9 +29,8 @@ _log = logging.getLogger(__name__)
 class SealService:
     """All seals of REDUCE partitions. Loop thread only."""
 
-    def __init__(self, store: Store, standing: Standing, counters: Counters, reduce: Reduce) -> None:
+    def __init__(self, store: Store, counters: Counters, reduce: Reduce) -> None:
         self._store = store
-        self._standing = standing
         self._counters = counters
         self._reduce = reduce
         self._loop = asyncio.get_running_loop()
@@ -46,7 +44,6 @@ class SealService:
     def seal(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
         """Take a SEAL. Raises ProtocolError for a malformed one; all else is answered."""
         request = Seal.decode(meta)
-        self._standing.saw(request.raft_index)
         task = self._loop.create_task(self._answer(connection, header, request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,8 +1,10 @@
 """What a worker knows about its place in the cluster, and the small file in its directories that keeps it.
 
 Rules: the highest Raft index ever heard of is what protects data from masters that were restored from a backup (see
-core/forgetting.py), so it is kept on disk, at most a second late. A lost or damaged file costs only that: it is read as
-"nothing is known". Written by registration and by HELLO and MAP_OPEN; loop thread only, except KeptStanding.write.
+core/forgetting.py), so it is kept on disk, at most a second late. Only what the masters answer to this worker's own
+questions is believed: anybody who may connect can name an index in a frame, and one that is too high would end all
+deletion. A lost or damaged file costs only that: it is read as "nothing is known". Written by registration; loop thread
+only, except KeptStanding.write.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class Standing:
     incarnation: Incarnation
     #: NO_WORKER until the masters have given a number, in this start or an earlier one
     worker: WorkerId = NO_WORKER
-    #: highest Raft index heard of, from masters and clients
+    #: highest Raft index that the masters have answered with
     raft_index: RaftIndex = RaftIndex(0)
     #: the masters have accepted this incarnation
     registered: bool = False

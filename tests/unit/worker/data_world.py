@@ -1,0 +1,110 @@
+"""A data port with everything behind it, in the process of the test: a real store, real services, a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from holdfast.common.config import parse
+from holdfast.common.ids import RaftIndex, WorkerId
+from holdfast.common.limits import MIB
+from holdfast.common.messages import Hello, Role
+from holdfast.common.net.buffers import BufferPool
+from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.frame_server import FrameServer, serve
+from holdfast.common.reduce_messages import ReplicaPlace
+from holdfast.common.security.authority import issue, make_ca
+from holdfast.common.security.server import ServerSecurity
+from holdfast.common.security.shown import Shown
+from holdfast.worker.server.counters import Counters
+from holdfast.worker.server.data_server import DataServer
+from holdfast.worker.server.faults import Faults
+from holdfast.worker.server.map_service import MapService
+from holdfast.worker.server.push_service import PushService
+from holdfast.worker.server.seal_service import SealService
+from holdfast.worker.server.standing import Standing
+from holdfast.worker.server.stream_service import StreamService
+from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
+
+CLUSTER = "c"
+#: what its masters have said before the test begins
+INDEX = RaftIndex(7)
+
+
+class DataWorld:
+    """One worker that listens, number 1, as the masters left it."""
+
+    def __init__(self, root: Path, security: ServerSecurity | None = None) -> None:
+        settings = StoreSettings(
+            cluster_id=CLUSTER, worker_name="w1", directories=(DirectorySettings(path=str(root / "data")),)
+        )
+        self.store = prepare(settings).open()
+        self.security = security
+        self.standing = standing = Standing(CLUSTER, "w1", self.store.incarnation, WorkerId(1), shown=security)
+        standing.saw(INDEX)
+        counters, faults = Counters(), Faults()
+        maps = MapService(self.store, standing, counters, faults)
+        pushes = PushService(self.store, standing, counters, faults, memory=64 * MIB)
+        seals = SealService(self.store, counters, pushes.reduce)
+        streams = StreamService(self.store, standing, counters, faults)
+        self.server = DataServer(standing, maps, streams, pushes, seals, security)
+        self.pool = BufferPool(64 * MIB)
+        self.frames: FrameServer
+
+    @property
+    def place(self) -> ReplicaPlace:
+        """This worker as a replica."""
+        return ReplicaPlace(self.standing.worker, self.standing.incarnation, self.address)
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return "{}:{}".format(*self.frames.address)
+
+    @contextlib.asynccontextmanager
+    async def client(
+        self, role: Role = Role.CLIENT, *, index: int = 0, cluster: str = CLUSTER, shown: Shown | None = None
+    ) -> AsyncIterator[FrameClient]:
+        """A connection that says this in its HELLO."""
+        hello = Hello(role=role, cluster_id=cluster, raft_index=RaftIndex(index))
+        client = await FrameClient.connect(*self.frames.address, hello, BufferPool(64 * MIB), shown=shown)
+        try:
+            yield client
+        finally:
+            client.abort()
+            await client.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def data_world(root: Path, security: ServerSecurity | None = None) -> AsyncIterator[DataWorld]:
+    """A worker that serves until the end of the block."""
+    world = DataWorld(root, security)
+    world.store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
+    world.server.accept(True)
+    world.server.tick()
+    tls = security.listening if security is not None else None
+    world.frames = await serve("127.0.0.1", 0, world.server, world.pool, tls)
+    try:
+        yield world
+    finally:
+        world.server.pushes.forwarder.close()
+        await world.frames.close()
+        world.store.close()
+
+
+def secured(directory: Path, name: str = "w1") -> ServerSecurity:
+    """What a server of a secured cluster has; those of one directory are of one cluster."""
+    secret = directory / "secret"
+    if not secret.exists():
+        make_ca(directory)
+        secret.write_bytes(b"a secret of the cluster")
+        secret.chmod(0o600)
+    certificate, key = issue(directory, name, ("127.0.0.1",))
+    text = (
+        f'[cluster]\nid = "{CLUSTER}"\nsecret_file = "{secret}"\n'
+        f'[security]\nenabled = true\nca = "{directory / "ca.pem"}"\n'
+        f'certificate = "{certificate}"\nkey_file = "{key}"\n'
+    )
+    return ServerSecurity(parse(text), name)

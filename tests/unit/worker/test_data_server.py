@@ -1,0 +1,55 @@
+"""The data port of a worker, with a real store and a real socket: what one connection may do to all others."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common.frame import FrameType
+from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, RaftIndex
+from holdfast.common.limits import MIB
+from holdfast.common.messages import Ack, MapOpen, Role
+from holdfast.common.reduce_messages import Push, PushCredit, Seal
+from tests.support.reduce_data import Writer, shuffle_of
+from tests.unit.worker.data_world import INDEX, DataWorld, data_world
+
+#: Possible, and far beyond what any masters have.
+LIE = RaftIndex(1 << 47)
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 60))
+
+
+async def lie(world: DataWorld, role: Role) -> None:
+    """Say the lie in every frame that has a place for it."""
+    writer = Writer(shuffle_of())
+    async with world.client(role, index=LIE) as client:
+        if role is Role.MASTER:
+            seal = Seal(shuffle=shuffle_of(3), flags=0, raft_index=LIE, epochs=[(0, 0)])
+            await client.request(FrameType.SEAL, seal.encode())
+            return
+        await client.request(FrameType.PUSH_CREDIT, PushCredit(MIB).encode())
+        meta, body = writer.push([writer.batch(0, b"bytes")], world.standing.incarnation)
+        push = replace(Push.decode(meta), raft_index=LIE)
+        await client.request(FrameType.PUSH if role is Role.CLIENT else FrameType.REPLICATE, push.encode(), body)
+        if role is Role.CLIENT:
+            file = MapFileKey(shuffle_of(2), MapId(0), AttemptId(1), Epoch(0))
+            opening = MapOpen(file=file, incarnation=Incarnation(0), partitions=2, ack=Ack.WRITTEN, raft_index=LIE)
+            await client.request(FrameType.MAP_OPEN, opening.encode())
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_nobody_who_connects_ends_deletion(tmp_path: Path, role: Role) -> None:
+    """An index that no masters have is named in every frame that carries one, in every role: the worker goes by what
+    masters answered it, or nothing here would be deleted any more."""
+
+    async def story() -> None:
+        async with data_world(tmp_path) as world:
+            await lie(world, role)
+            assert world.standing.raft_index == INDEX
+
+    run(story())
