@@ -49,11 +49,14 @@ class DataServer:
 
     def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
         """Accept a connection of our version and cluster; raises ProtocolError otherwise."""
-        if self._security is not None:
+        caller: Identity | None = None
+        if self._security is not None:  # first: who shows no token is not told which cluster this is
             caller = self._security.identify(hello.token.decode("ascii", "replace"))
             check_role(caller, hello.role)
-            self._callers[connection.number] = connection, caller
         check_hello(hello, self._standing.cluster_id)
+        # From here on nothing is refused: `lost` is called for connections that greeted, and takes away what is kept.
+        if caller is not None:
+            self._callers[connection.number] = connection, caller
         if hello.role is not Role.CLIENT:
             self._roles[connection.number] = hello.role
         return HelloOk(worker=self._standing.worker, incarnation=self._standing.incarnation)

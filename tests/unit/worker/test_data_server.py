@@ -1,6 +1,8 @@
 """The data port of a worker, with a real store and a real socket: what one connection may do to all others."""
 
 import asyncio
+import gc
+import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -8,13 +10,18 @@ from typing import Any
 
 import pytest
 
+from holdfast.common.errors import ProtocolError
 from holdfast.common.frame import FrameType
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, RaftIndex
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack, MapOpen, Role
+from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.reduce_messages import Push, PushCredit, Seal
+from holdfast.common.security.shown import Credentials
+from holdfast.common.security.tokens import Kind
 from tests.support.reduce_data import Writer, shuffle_of
-from tests.unit.worker.data_world import INDEX, DataWorld, data_world
+from tests.support.waiting import wait_until_async
+from tests.unit.worker.data_world import INDEX, DataWorld, data_world, secured
 
 #: Possible, and far beyond what any masters have.
 LIE = RaftIndex(1 << 47)
@@ -51,5 +58,25 @@ def test_nobody_who_connects_ends_deletion(tmp_path: Path, role: Role) -> None:
         async with data_world(tmp_path) as world:
             await lie(world, role)
             assert world.standing.raft_index == INDEX
+
+    run(story())
+
+
+def test_nothing_is_kept_of_a_connection_that_was_refused(tmp_path: Path) -> None:
+    """An application's good token and the name of another cluster: refused, and gone with all that it held, however
+    often it comes again."""
+
+    async def story() -> None:
+        security = secured(tmp_path)
+        token = security.keeper.mint(Kind.APPLICATION, bytes(16), int(time.time()), 600)
+        async with data_world(tmp_path, security) as world:
+            for _ in range(5):
+                with pytest.raises(ProtocolError, match="belongs to cluster"):
+                    async with world.client(cluster="other", shown=Credentials(security.ca_pem, token)):
+                        pass
+            await wait_until_async(lambda: not world.frames.connections, "the worker to see them gone")
+            gc.collect()
+            there = [one for one in gc.get_objects() if isinstance(one, ServerConnection)]
+            assert [one for one in there if one._server is world.frames] == []
 
     run(story())
