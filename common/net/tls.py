@@ -2,8 +2,8 @@
 
 Rules: pure but for OpenSSL; what is put in is bounded by whoever puts it in, and what comes out by what was put in.
 asyncio's own TLS would hold 256 KiB for every connection and count connections only after their handshake; the Raft
-port has no asyncio. So both put this pipe between their socket and their bytes; HTTP uses asyncio's, gRPC its own.
-Called by tls_wire.py, master/raft/transport.py; `words_of` also by transports.py.
+port has no asyncio. So both put this pipe between their socket and their bytes; HTTP uses asyncio's, tamed by
+tls_protocol.py, gRPC its own. Called by tls_wire.py, master/raft/transport.py; `words_of` also by transports.py.
 """
 
 from __future__ import annotations

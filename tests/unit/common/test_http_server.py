@@ -2,7 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
+import socket
 import ssl
+import zlib
+from asyncio import sslproto
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ from aiohttp import web
 from holdfast.common.net.http_server import HttpServer
 from holdfast.common.net.tls import TlsPipe
 from tests.support.certificates import authority
+from tests.support.waiting import wait_until_async
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -167,3 +172,116 @@ def test_handshakes_under_way_count_as_connections(tmp_path: Path) -> None:
             continue  # its place is being freed
 
     play(story, connections_max=1, handshake_seconds=1.0, tls=listening(tmp_path))
+
+
+def under_tls() -> int:
+    """Connections under TLS whose memory was not given back, of both sides."""
+    return sum(isinstance(each, sslproto.SSLProtocol) for each in gc.get_objects())
+
+
+async def ask(port: int) -> None:
+    """One request under TLS."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=authority().shown().context)
+    writer.write(GET)
+    await reader.readuntil(b"hello")
+    writer.close()
+    await writer.wait_closed()
+
+
+def test_a_connection_under_tls_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Whoever connects and goes, says garbage, half a handshake or nothing, asks and goes: the server has forgotten it
+    when the connection has ended, though no collector runs."""
+    pipe = TlsPipe(authority().shown().context, "127.0.0.1")
+    pipe.shake()
+    hello = pipe.take()
+
+    async def story(port: int) -> None:
+        gc.collect()
+        gc.disable()
+        before = under_tls()
+        for data in (b"", GET, bytes(range(256)), hello[:100], hello):
+            for _ in range(5):
+                with socket.create_connection(("127.0.0.1", port)) as plain:
+                    plain.sendall(data)
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]
+        for _ in range(5):
+            await ask(port)
+        await wait_until_async(lambda: under_tls() == before, "all of them to be forgotten")
+        for each in silent:
+            each.close()
+
+    try:
+        play(story, handshake_seconds=0.3, tls=listening(tmp_path))
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
+def test_who_does_not_take_answers_is_dropped(tmp_path: Path, secure: bool) -> None:
+    """Requests one after the other, no answer read: the connection ends, and what was unsent with it."""
+
+    async def much(_: web.BaseRequest) -> web.Response:
+        return web.Response(body=bytes(1 << 20))
+
+    async def run() -> None:
+        tls = listening(tmp_path) if secure else None
+        server = HttpServer(much, keepalive_seconds=0.3, flush_seconds=0.3, tls=tls)
+        port = await server.start(("127.0.0.1", 0))
+        shown = authority().shown().context if secure else None
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=shown, limit=1_024)
+        writer.write(GET * 100)
+        await wait_until_async(lambda: server.connections == 1, "the connection")
+        await wait_until_async(lambda: server.connections == 0, "its end", 10.0)
+        writer.transport.abort()
+        await server.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "GZIP", "gzip, identity"])
+def test_a_compressed_body_is_refused_and_never_unpacked(encoding: str, caplog: pytest.LogCaptureFixture) -> None:
+    """415 before the handler hears of it, whole or damaged, and not a word in the log."""
+
+    async def story(port: int) -> None:
+        for body in (zlib.compress(bytes(1 << 20)), b"abcd"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode() + body)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 415")
+            writer.close()
+            await writer.wait_closed()
+
+    play(story)
+    assert caplog.records == []
+
+
+def test_what_is_no_http_is_not_repeated(caplog: pytest.LogCaptureFixture) -> None:
+    """A damaged header, line or body is answered 400 without a piece of it, and logged in one line without one, whether
+    the body was wanted or not."""
+
+    async def read(request: web.BaseRequest) -> web.Response:
+        await request.read()
+        return web.Response()
+
+    async def refuse(_: web.BaseRequest) -> web.Response:
+        return web.Response(status=400)
+
+    async def story(port: int) -> None:
+        for sent in (
+            b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer hidden\x01\r\n\r\n",
+            b"GET /hidden\x01 HTTP/1.1\r\n\r\n",
+            b"hidden\r\n\r\n",
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nhidden\r\nhidden\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            answer = await reader.read()
+            assert answer.startswith((b"HTTP/1.0 400", b"HTTP/1.1 400"))
+            assert b"hidden" not in answer
+            writer.close()
+            await writer.wait_closed()
+
+    play(story, read)
+    play(story, refuse)
+    assert "hidden" not in caplog.text
+    assert "Traceback" not in caplog.text
