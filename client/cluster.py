@@ -25,6 +25,7 @@ from holdfast.client.direct import ask, worker_status
 from holdfast.client.server import START_SECONDS_MAX, Server, StartError, wait_until
 from holdfast.common import config
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError
+from holdfast.common.net.files import write_whole
 from holdfast.common.net.locks import HeldError, holder, is_held, locked
 from holdfast.common.net.ports import free_ports
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -280,19 +281,16 @@ def _lay_out(
 
 
 def _secure(root: Path, cluster_id: str, secret: Path) -> tuple[Credentials, Mapping[str, object]]:
-    """Make a CA, one certificate for all servers here and an admin's token, unless they are there; return what clients
-    show and the section [security]."""
-    from holdfast.common.security.authority import issue, make_ca
+    """Have a CA, one certificate for all servers here that does not end soon, and an admin's token; return what
+    clients show and the section [security]."""
+    from holdfast.common.security.authority import keep
 
     folder = root / SECURITY
-    if not (folder / CA_CERTIFICATE).exists():
-        make_ca(folder)
-        issue(folder, "server", (_LOOPBACK, "localhost"))
+    keep(folder, "server", (_LOOPBACK, "localhost"))
     keeper = Keeper(secret.read_bytes().strip(), cluster_id)
     token = keeper.mint(Kind.ADMIN, b"local", int(time.time()), _TOKEN_LIFE_S)
     token_file = folder / ADMIN_TOKEN
-    token_file.touch(mode=0o600)
-    token_file.write_text(token + "\n", encoding="utf-8")
+    write_whole(token_file, f"{token}\n".encode(), 0o600)
     ca = folder / CA_CERTIFICATE
     names = {"certificate": str(folder / "server.pem"), "key_file": str(folder / "server.key"), "ca": str(ca)}
     return Credentials.from_files(ca, token_file), {"enabled": True, **names}
@@ -350,8 +348,7 @@ def _secret(root: Path) -> Path:
 
 
 def _kept(path: Path, draw: Callable[[], str]) -> str:
-    """What the file holds, drawn and written if there is none."""
-    if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(draw(), encoding="ascii")
+    """What the file holds, drawn and written if there is none, or nothing in it."""
+    if not path.exists() or not path.stat().st_size:
+        write_whole(path, draw().encode("ascii"), 0o600)
     return path.read_text(encoding="ascii")

@@ -27,6 +27,7 @@ import lmdb
 
 from holdfast.common import config as configuration
 from holdfast.common.errors import ConfigError
+from holdfast.common.net.files import read_small_text
 from holdfast.common.version import VERSION
 from holdfast.master.raft.codec import Entry
 from holdfast.master.raft.errors import RaftError, StorageDamaged
@@ -208,7 +209,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(arguments)
     try:
-        text = asked.config.read_text("utf-8")
+        text = read_small_text(asked.config, "the configuration")
         config = configuration.parse(text, os.environ, str(asked.config))
         configuration.require_master(config)
         directory, name = Path(config.master.directory), config.master.name

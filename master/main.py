@@ -28,6 +28,7 @@ from holdfast.common.errors import ConfigError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.net import detour
 from holdfast.common.net.descriptors import raise_descriptor_limit
+from holdfast.common.net.files import read_small_text
 from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.notify import Notifier
 from holdfast.common.security.server import ServerSecurity, read_other_secret, read_secret
@@ -100,11 +101,7 @@ def _refuse(why: str) -> int:
 
 
 def _load(path: Path) -> Config:
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error}") from error
-    return configuration.parse(text, os.environ, str(path))
+    return configuration.parse(read_small_text(path, "the configuration"), os.environ, str(path))
 
 
 def _own(config: Config, path: Path) -> configuration.Peer:

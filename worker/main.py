@@ -18,6 +18,7 @@ from holdfast.common.config import Config, advertised, parse, place, require_wor
 from holdfast.common.dfs.urls import Kind, parse_url
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.descriptors import raise_descriptor_limit
+from holdfast.common.net.files import read_small_text
 from holdfast.common.security.server import ServerSecurity
 from holdfast.worker.core.health import Limits
 from holdfast.worker.storage.prepare import DirectorySettings, StoreSettings, prepare
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     path: Path = parser.parse_args(arguments).config
     raise_descriptor_limit()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_small_text(path, "the configuration")
         config = parse(text, environ=os.environ, source=str(path))
         require_worker(config)
         source = place(text, os.environ, str(path), "worker", "directories")

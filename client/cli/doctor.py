@@ -69,11 +69,9 @@ def doctor(file: Path | None, masters: str | None, spark_conf: Path | None, user
 def _load(file: Path | None) -> Config | None:
     if file is None:
         return None
-    try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the configuration {file}: {error}") from error
-    config = configuration.parse(text, os.environ, str(file))
+    from holdfast.common.net.files import read_small_text
+
+    config = configuration.parse(read_small_text(file, "the configuration"), os.environ, str(file))
     if not (config.master.peers or config.master.directory or config.worker.directories or config.worker.masters):
         raise ConfigError(f"{file} sets up neither a master nor a worker; docs/deployment.md has a file of each")
     return config
@@ -108,8 +106,11 @@ def _endpoints(config: Config | None, masters: str | None, spark_conf: Path | No
         return [str(each) for each in config.worker.masters] or [str(peer.http) for peer in config.master.peers]
     if spark_conf is not None and spark_conf.is_file():
         from holdfast.client.core.doctor.spark import PREFIX, parse_settings
+        from holdfast.common.net.files import read_small
 
-        named = parse_settings(spark_conf.read_text("utf-8", "replace")).get(f"{PREFIX}master.endpoints", "")
+        named = parse_settings(read_small(spark_conf, "Spark's settings").decode("utf-8", "replace")).get(
+            f"{PREFIX}master.endpoints", ""
+        )
         try:
             return list(parse_endpoints(named))
         except ConfigError:

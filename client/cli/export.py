@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("parquet", "arrow", "csv")
 _INSTANCE = re.compile(r"[0-9a-f]{32}")
+_NUMBER = re.compile(r"[0-9]{1,10}")
 _RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
@@ -47,7 +48,7 @@ def export(
     DIR the file _SUCCESS once all are.
     """
     app, _, number = shuffle.rpartition("/")
-    if not app or not number.isdigit():
+    if not app or not _NUMBER.fullmatch(number):
         raise ConfigError(f'name the shuffle as APP/SHUFFLE, such as "nightly/0", not "{shuffle}"')
     _prepare(directory)
     from holdfast.client.arrow import open_rows

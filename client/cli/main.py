@@ -7,8 +7,10 @@ leaves exactly one JSON document on standard output, also when it fails; progres
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +18,9 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from holdfast.common.errors import ConfigError, HoldfastError
+
+#: What a write to standard output ends with where there is no room, or nobody who reads.
+_NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 GOOD, BAD_NEWS, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -101,6 +106,7 @@ def run(words: list[str]) -> int:
     """Run one command line and return its exit status."""
     try:
         status = holdfast.main(words, prog_name="holdfast", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.Abort:
@@ -114,7 +120,20 @@ def run(words: list[str]) -> int:
         return _fail(words, str(error), USAGE)
     except HoldfastError as error:
         return _fail(words, str(error), BAD_NEWS)
+    except OSError as error:
+        if error.errno not in _NOT_WRITTEN or error.filename is not None:
+            raise
+        return _not_written(error)
     return status if isinstance(status, int) else GOOD
+
+
+def _not_written(error: OSError) -> int:
+    """Standard output took not all of it: it is closed to what is still in buffers, and who reads is told on the other
+    one, unless a pager or `head` has just had enough."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno != errno.EPIPE:
+        click.echo(f"holdfast: standard output takes no more: {error.strerror}", err=True)
+    return BAD_NEWS
 
 
 def _hint(error: click.ClickException) -> str:

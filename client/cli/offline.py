@@ -79,10 +79,9 @@ def _need(directory: Path) -> None:
 
 
 def _config(file: Path) -> Config:
-    try:
-        return parse(file.read_text(encoding="utf-8"), environ=os.environ, source=str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}: give --config the worker's TOML file") from None
+    from holdfast.common.net.files import read_small_text
+
+    return parse(read_small_text(file, "the worker's configuration"), environ=os.environ, source=str(file))
 
 
 def _plain(value: Any) -> Any:

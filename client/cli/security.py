@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import math
 import time
 from pathlib import Path
 
 import click
 
-from holdfast.common.errors import ConfigError
+from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.limits import NAME_BYTES_MAX
 from holdfast.common.security.tokens import Keeper, Kind
 
 _DAY_S = 86_400
+_DAYS_MAX = 36_500
 
 
 @click.group()
@@ -51,7 +52,13 @@ def issue_(directory: Path, name: str, hosts: tuple[str, ...], days: int) -> Non
     help="user: makes applications; viewer: sees what people may see; admin: changes it, too.",
 )
 @click.option("--name", default="", help="Whose it is. Of a user: the user's name, needed.")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), default=90.0, show_default=True, help="Its life.")
+@click.option(
+    "--days",
+    type=click.FloatRange(0, _DAYS_MAX, min_open=True),
+    default=90.0,
+    show_default=True,
+    help="Its life.",
+)
 @click.option(
     "--secret-file", required=True, type=click.Path(path_type=Path), help="The cluster's secret, as masters have it."
 )
@@ -66,14 +73,31 @@ def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, ou
 
     if kind == "user" and not name:
         raise ConfigError("a token of a user wants --name, the user whose applications it makes")
+    if math.isnan(days):
+        raise ConfigError("--days is a number of days, such as 90 or 0.5")
+    subject = _text("--name", name or kind)
+    _text("--cluster", cluster)
     keeper = Keeper(read_secret(str(secret_file), private=True), cluster)
-    made = keeper.mint(Kind[kind.upper()], (name or kind).encode(), int(time.time()), max(int(days * _DAY_S), 1))
+    made = keeper.mint(Kind[kind.upper()], subject, int(time.time()), max(int(days * _DAY_S), 1))
     if out is None:
-        sys.stdout.write(made + "\n")
+        click.echo(made)
         return
+    from holdfast.common.net.files import write_whole
+
     try:
-        with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(made + "\n")
+        write_whole(out, f"{made}\n".encode(), 0o600)
+    except FileExistsError:
+        raise ConfigError(f"--out {out} is there, and is no regular file: name another, or leave --out out") from None
     except OSError as error:
-        raise ConfigError(f"cannot write {out}: {error}") from error
+        raise HoldfastError(f"cannot write {out}: {error.strerror or error}") from error
+
+
+def _text(option: str, given: str) -> bytes:
+    """What goes into a token, as bytes. Raises ConfigError."""
+    try:
+        raw = given.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{option} has bytes that are no UTF-8: write it in UTF-8") from None
+    if len(raw) > NAME_BYTES_MAX:
+        raise ConfigError(f"{option} has {len(raw)} bytes; at most {NAME_BYTES_MAX} are allowed")
+    return raw

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import secrets
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -54,13 +55,16 @@ _WATCH_MIN_S, _WATCH_MAX_S = 0.15, 2.0
 _ELECTION_S = 2.0
 
 
+_PORT = re.compile(r"[0-9]{1,5}")
+
+
 def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
     """Return each "host:port" of a list, or of a text with commas, once. Raises ConfigError for anything else."""
     parts = endpoints.split(",") if isinstance(endpoints, str) else endpoints
     found = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
     for endpoint in found:
         host, _, port = endpoint.rpartition(":")
-        if not host or "/" in host or not port.isdigit() or not 0 < int(port) < 65_536:
+        if not host or "/" in host or not _PORT.fullmatch(port) or not 0 < int(port) < 65_536:
             raise ConfigError(
                 f'"{endpoint}" is no endpoint; write the masters\' HTTP addresses as "host:port,host:port"'
             )

@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 #: Of the manager's patience, a feeding is due after this share: two may be late.
 _FEED_SHARE = 1 / 3
+#: Longer numbers of microseconds than these are no patience.
+_PATIENCE_DIGITS_MAX = 18
 
 
 async def _at_once() -> None:
@@ -97,7 +99,7 @@ def _address(path: str) -> str:
 def _patience(environ: Mapping[str, str], pid: int) -> float:
     """Seconds between signs of life that the manager wants of this very process; 0 if none."""
     wanted, whose = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
-    if not wanted.isdecimal() or (whose and whose != str(pid)):
+    if not wanted.isdecimal() or len(wanted) > _PATIENCE_DIGITS_MAX or (whose and whose != str(pid)):
         return 0.0
     return int(wanted) / 1e6
 

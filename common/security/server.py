@@ -14,8 +14,9 @@ from pathlib import Path
 
 from holdfast.common.config import Config
 from holdfast.common.errors import ConfigError
+from holdfast.common.net.files import read_small, read_small_text
 from holdfast.common.security.expiry import meet
-from holdfast.common.security.shown import TLS_LEAST, calling_context, read_text
+from holdfast.common.security.shown import TLS_LEAST, calling_context
 from holdfast.common.security.tokens import SECRET_BYTES_MIN, Identity, Keeper, Kind
 
 #: Life of a server's own token; a new one is made when half of it is over.
@@ -35,11 +36,11 @@ class ServerSecurity:
         other = read_other_secret(config, private=True)
         self.keeper = Keeper(read_secret(shared.secret_file, private=True), shared.id, other)
         self.token_life_s = int(section.token_life.seconds)
-        self.ca_pem = read_text(section.ca, "security.ca")
+        self.ca_pem = read_small_text(section.ca, "security.ca")
         self.context = calling_context(self.ca_pem)
-        self.certificate_pem = read_text(section.certificate, "security.certificate")
+        self.certificate_pem = read_small_text(section.certificate, "security.certificate")
         check_private(section.key_file, "security.key_file")
-        self.key_pem = read_text(section.key_file, "security.key_file")
+        self.key_pem = read_small_text(section.key_file, "security.key_file")
         #: for connections from others
         self.listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.listening.minimum_version = TLS_LEAST
@@ -108,10 +109,7 @@ def read_secret(path: str, *, private: bool = False, key: str = "cluster.secret_
     ConfigError."""
     if private:
         check_private(path, key)
-    try:
-        secret = Path(path).read_bytes().strip()
-    except OSError as error:
-        raise ConfigError(f"cannot read {key} {path}: {error}") from error
+    secret = read_small(path, key).strip()
     if len(secret) < SECRET_BYTES_MIN:
         raise ConfigError(f"{key} {path} holds {len(secret)} bytes; at least {SECRET_BYTES_MIN} are needed")
     return secret

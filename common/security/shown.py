@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.common.errors import ConfigError
+from holdfast.common.net.files import read_small_text
 from holdfast.common.security.tokens import bearer_of, times_of
 
 #: Variables by which clients learn what to show; both or none.
@@ -96,7 +97,7 @@ class Credentials:
     @classmethod
     def from_files(cls, ca: str | Path, token_file: str | Path) -> Credentials:
         """Read the CA and the token. Raises ConfigError."""
-        found = cls(read_text(ca, "the CA"), read_text(token_file, "the token").strip())
+        found = cls(read_small_text(ca, "the CA"), read_small_text(token_file, "the token").strip())
         if not found.bearer[0]:
             raise ConfigError(f"{token_file} holds no token; `holdfast token` makes one")
         calling_context(found.ca_pem)
@@ -123,11 +124,3 @@ def calling_context(ca_pem: str) -> ssl.SSLContext:
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"the CA is no certificate in PEM: {error}") from None
     return context
-
-
-def read_text(path: str | Path, what: str) -> str:
-    """Return a small text file. Raises ConfigError naming what it should have been."""
-    try:
-        return Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {what} from {path}: {error}") from None

@@ -1,4 +1,4 @@
-"""Servers whose certificate nobody would believe do not start, and say why."""
+"""Servers whose certificate nobody would believe do not start, and say why; a local cluster renews what it made."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client import local_cluster
 from holdfast.common import config
 from holdfast.common.config import Config
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.ports import free_ports
+from holdfast.common.security.authority import issue
 from holdfast.common.security.server import ServerSecurity
 from tests.support.certificates import Authority, Certificate
 
@@ -101,3 +103,23 @@ def test_who_listens_nowhere_needs_no_certificate_that_is_believed(tmp_path: Pat
     with pytest.raises(ConfigError, match="expired"):
         ServerSecurity.of(found, "w1", ["127.0.0.1"])
     assert ServerSecurity.of(replace(found, security=replace(found.security, enabled=False)), "w1", ["x"]) is None
+
+
+def test_a_local_cluster_starts_again_after_a_kill_and_after_a_year(tmp_path: Path) -> None:
+    """Empty files of a first start that was killed, and a certificate that has all but ended, are made anew; the
+    cluster starts, and its own credentials are good."""
+    folder = tmp_path / "security"
+    folder.mkdir()
+    empty = [tmp_path / "cluster", tmp_path / "secret", folder / "ca.key", folder / "admin.token"]
+    for path in empty:
+        path.touch(0o600)
+    with local_cluster(1, 0, dir=tmp_path, secure=True) as cluster:
+        assert cluster.alive_workers() == set()
+    assert all(path.stat().st_size for path in empty)
+    kept = [path.read_bytes() for path in empty[:3]]
+    issue(folder, "server", ["127.0.0.1"], 1, anew=True)
+    soon = (folder / "server.pem").read_bytes()
+    with local_cluster(1, 0, dir=tmp_path, secure=True) as cluster:
+        assert cluster.alive_workers() == set()
+    assert (folder / "server.pem").read_bytes() != soon
+    assert [path.read_bytes() for path in empty[:3]] == kept

@@ -112,3 +112,9 @@ def test_a_manager_that_is_gone_ends_no_server(manager: Manager, caplog: pytest.
     server.ready("serves")
     server.stopping()
     assert [record.message for record in caplog.records] == ["the service manager cannot be told"]
+
+
+@pytest.mark.parametrize("wanted", ["9" * 5000, "9" * 19, "²", "-1", "1e6"])
+def test_a_patience_that_is_no_number_of_microseconds_is_none(manager: Manager, tmp_path: Path, wanted: str) -> None:
+    """Whatever stands in WATCHDOG_USEC, a server starts; what is no sane number means that nobody waits."""
+    assert Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": wanted}, PID).patience == 0.0

@@ -11,8 +11,9 @@ from pathlib import Path
 from holdfast.client.core.doctor.facts import CertificateFact, TokenFact
 from holdfast.common.config import Config
 from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.net.files import read_small_text
 from holdfast.common.security.expiry import meet
-from holdfast.common.security.shown import CA_VARIABLE, TOKEN_VARIABLE, Credentials, calling_context, read_text
+from holdfast.common.security.shown import CA_VARIABLE, TOKEN_VARIABLE, Credentials, calling_context
 from holdfast.common.security.tokens import times_of
 
 
@@ -24,8 +25,8 @@ def gather_certificate(config: Config, names: Sequence[str]) -> CertificateFact 
     open_files = tuple(path for path in (section.key_file, config.cluster.secret_file) if path and open_to_others(path))
     try:
         for path, what in ((section.certificate, "certificate"), (section.key_file, "key_file")):
-            read_text(path, f"security.{what}")
-        ca_pem = read_text(section.ca, "security.ca")
+            read_small_text(path, f"security.{what}")
+        ca_pem = read_small_text(section.ca, "security.ca")
         calling_context(ca_pem)
     except ConfigError as error:
         return CertificateFact(open_files=open_files, error=str(error))

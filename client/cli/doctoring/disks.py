@@ -13,6 +13,7 @@ from holdfast.client.core.doctor.facts import DirectoryFact, SecretFact
 from holdfast.common.agreement import secret_digest
 from holdfast.common.config import Config
 from holdfast.common.errors import ConfigError, CorruptError
+from holdfast.common.net.files import read_small
 from holdfast.common.security.server import read_other_secret
 
 _MOUNTS, _FSTAB = Path("/proc/self/mounts"), Path("/etc/fstab")
@@ -155,9 +156,11 @@ def gather_secret(config: Config) -> SecretFact | None:
         return None
     try:
         mode = os.stat(path).st_mode
-        secret = Path(path).read_bytes().strip()
+        secret = read_small(path, "cluster.secret_file").strip()
     except OSError as error:
         return SecretFact(path=path, error=error.strerror or str(error))
+    except ConfigError as error:
+        return SecretFact(path=path, error=getattr(error.__cause__, "strerror", None) or str(error))
     return SecretFact(
         path=path,
         length=len(secret),

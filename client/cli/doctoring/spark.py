@@ -15,6 +15,7 @@ from pathlib import Path
 from holdfast.client.core.doctor.facts import JarFact, PythonFact, SparkFact
 from holdfast.client.core.doctor.spark import class_path, parse_settings
 from holdfast.common.errors import ConfigError
+from holdfast.common.net.files import read_small_text
 
 _SECONDS = 60.0
 _CLASS = "org/apache/spark/shuffle/holdfast/HoldfastShuffleManager.class"
@@ -28,11 +29,9 @@ print('%d.%d' % sys.version_info[:2], all(map(there, ('holdfast.client', 'numpy'
 def gather_spark(file: Path, environ: Mapping[str, str] = os.environ) -> SparkFact:
     """What spark-defaults.conf (or a file for --properties-file) says and meets here. Raises ConfigError."""
     try:
-        settings = parse_settings(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"cannot read {file}: {error}; give --spark-conf a file such as spark-defaults.conf"
-        ) from error
+        settings = parse_settings(read_small_text(file, "Spark's settings"))
+    except ConfigError as error:
+        raise ConfigError(f"{error}; give --spark-conf a file such as spark-defaults.conf") from error
     spark, jar_name = _installed()
     java_command, java = _java(environ)
     driver_setting, driver = _first(
