@@ -2,7 +2,8 @@
 
 Rules: a forward ends within FORWARD_SECONDS, answered or not. A peer that could not be reached, or did not answer, is
 remembered for UNREACHABLE_SECONDS and failed at once meanwhile; its connection is dropped, since bodies that wait on it
-would otherwise be given back while they are sent. Nothing here waits for anything but the peer, and the peer serves
+would otherwise be given back while they are sent. All applications share that connection: a push that names another
+worker than the one that is there fails alone. Nothing here waits for anything but the peer, and the peer serves
 replica traffic from a reserve of its own, so two workers never wait for one another. A peer is asked for as much as is
 sent at once: what is asked for and not used would keep other primaries waiting (core/credits.py). Called by
 push_service.py.
@@ -50,10 +51,16 @@ class _Peer:
         self.client = client
         self.window = 0
         self.unanswered = 0
-        self._used_at = 0.0
+        self._used_at = time.monotonic()
         #: who waits for room, and for how much
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._asking: asyncio.Task[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Nobody has used it for a while."""
+        busy = self.unanswered or self._line or self._asking is not None
+        return not busy and time.monotonic() - self._used_at >= WINDOW_IDLE_SECONDS
 
     async def room(self, size: int) -> None:
         """Return when `size` bytes may be sent, in order; they count as unanswered from then on."""
@@ -179,14 +186,18 @@ class Forwarder:
 
     async def _peer(self, place: ReplicaPlace) -> _Peer:
         peer = self._peers.get(place.address)
-        if peer is not None and not peer.client.closed:
-            _check(peer.client, place)
-            return peer
-        task = self._connecting.get(place.address)
-        if task is None:
-            task = self._connecting[place.address] = asyncio.create_task(self._connect(place))
-            task.add_done_callback(lambda _: self._connecting.pop(place.address, None))
-        return await asyncio.shield(task)
+        if peer is not None and peer.client.hello.worker != place.worker and peer.idle:
+            # Either the push is wrong, or that worker has another number since then: nobody is hurt by asking it anew.
+            peer.client.abort()
+        if peer is None or peer.client.closed:
+            task = self._connecting.get(place.address)
+            if task is None:
+                task = self._connecting[place.address] = asyncio.create_task(self._connect(place))
+                task.add_done_callback(lambda _: self._connecting.pop(place.address, None))
+            peer = await asyncio.shield(task)
+        if peer.client.hello.worker != place.worker:
+            raise RetryError(f"{place.address} is worker {peer.client.hello.worker}, not {place.worker}")
+        return peer
 
     async def _connect(self, place: ReplicaPlace) -> _Peer:
         host, _, port = place.address.rpartition(":")
@@ -200,7 +211,6 @@ class Forwarder:
         except HoldfastError:
             self._drop(place.address)
             raise
-        _check(client, place)
         peer = self._peers[place.address] = _Peer(place, client)
         self._unreachable.pop(place.address, None)
         if len(self._peers) > PEERS_MAX:
@@ -222,12 +232,6 @@ class Forwarder:
         for peer in self._peers.values():
             peer.client.abort()
         self._peers.clear()
-
-
-def _check(client: FrameClient, place: ReplicaPlace) -> None:
-    if client.hello.worker != place.worker:
-        client.abort()
-        raise RetryError(f"{place.address} is worker {client.hello.worker}, not {place.worker}")
 
 
 def _replicate(push: Push, chosen: Sequence[int], body: memoryview) -> tuple[bytes, list[memoryview], int]:

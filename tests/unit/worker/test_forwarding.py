@@ -1,0 +1,85 @@
+"""Pushes repeated to a real data port: what one application names wrongly is its own loss."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common.errors import RetryError
+from holdfast.common.ids import Incarnation, WorkerId
+from holdfast.common.limits import MIB
+from holdfast.common.reduce_messages import Push
+from holdfast.worker.server.forwarding import Forwarder
+from holdfast.worker.server.standing import Standing
+from tests.support.reduce_data import Writer, shuffle_of
+from tests.support.waiting import wait_until_async
+from tests.unit.worker.data_world import CLUSTER, DataWorld, data_world
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 60))
+
+
+class Primary:
+    """The worker that took the pushes, as far as it forwards."""
+
+    def __init__(self, world: DataWorld) -> None:
+        self.world = world
+        self.standing = Standing(CLUSTER, "w2", Incarnation(1), WorkerId(2))
+        self.forwarder = Forwarder(self.standing)
+        self._shuffles = 0
+
+    async def forward(self, size: int = 100, **named: Any) -> Sequence[int]:
+        """Repeat a push of one batch, whose client named this of the replica; return what was not kept."""
+        self._shuffles += 1
+        writer = Writer(shuffle_of(self._shuffles))
+        place = replace(self.world.place, **named)
+        meta, body = writer.push([writer.batch(0, bytes(size))], 1, replica=place)
+        return await self.forwarder.forward(Push.decode(meta), [0], memoryview(body))
+
+    @property
+    def connections(self) -> list[int]:
+        """The numbers of its connections."""
+        return [one.number for one in self.world.frames.connections]
+
+
+def test_a_wrong_worker_number_costs_only_who_named_it(tmp_path: Path) -> None:
+    """Beside a push of one application another names the right address with a wrong number, before the connection is
+    there and over it: that one fails, the others are kept, over the same connection."""
+
+    async def story() -> None:
+        async with data_world(tmp_path) as world:
+            primary = Primary(world)
+            for _ in range(2):
+                wrong = asyncio.create_task(primary.forward(worker=WorkerId(77)))
+                right = asyncio.create_task(primary.forward(4 * MIB))
+                with pytest.raises(RetryError, match="is worker 1, not 77"):
+                    await wrong
+                assert await right == []
+                assert primary.connections == [1]
+            assert primary.forwarder.unreachable == 0
+            primary.forwarder.close()
+
+    run(story())
+
+
+def test_a_worker_that_got_another_number_is_found_again(tmp_path: Path) -> None:
+    """New masters give the replica another number while the connection to it stands: pushes that name the new one are
+    kept as soon as nobody uses that connection."""
+
+    async def story() -> None:
+        async with data_world(tmp_path) as world:
+            primary = Primary(world)
+            assert await primary.forward() == []
+            world.standing.worker = WorkerId(9)
+            with pytest.raises(RetryError, match="is worker 1, not 9"):
+                await primary.forward()
+            peer = primary.forwarder._peers[world.address]
+            await wait_until_async(lambda: peer.idle, "nobody to use the connection")
+            assert await primary.forward(worker=WorkerId(9)) == []
+            primary.forwarder.close()
+
+    run(story())
