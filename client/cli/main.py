@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.visible import visible_lines
 
 #: What a write to standard output ends with where there is no room, or nobody who reads.
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
@@ -144,7 +145,7 @@ def _hint(error: click.ClickException) -> str:
 def _fail(words: list[str], sentence: str, status: int, hint: str = "") -> int:
     if "--json" in words:
         click.echo(json.dumps({"error": sentence, "exit": status}))
-    click.echo(f"holdfast: {sentence}{hint}", err=True)
+    click.echo(f"holdfast: {visible_lines(sentence)}{hint}", err=True)
     return status
 
 

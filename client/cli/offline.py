@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.client.cli.output import console, json_option, show, table
+from holdfast.client.cli.output import console, escape, json_option, show, table
 from holdfast.common.config import Config, parse
 from holdfast.common.errors import ConfigError
 from holdfast.common.sizes import in_bytes
@@ -175,9 +175,9 @@ def _draw_inspect(document: dict[str, Any], files: bool, screen: Console) -> Non
                 rows = [[one[key.lstrip("#")] for key in keys] for one in listed]
                 screen.print(table(keys, rows, title=kind.replace("_", " ")))
     for path in document["unknown"]:
-        screen.print(f"not ours: {path}", soft_wrap=True)
+        screen.print(f"not ours: {escape(path)}", soft_wrap=True)
     for problem in document["problems"]:
-        screen.print(f"[bold red]problem[/]: {problem}", soft_wrap=True)
+        screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
 
 
 def _draw_verify(document: dict[str, Any], screen: Console) -> None:
@@ -185,8 +185,8 @@ def _draw_verify(document: dict[str, Any], screen: Console) -> None:
     for finding in document["findings"]:
         colour = "red" if finding["severity"] == "DAMAGE" else "yellow"
         numbers = [f"{key} {finding[key]}" for key in ("region", "partition", "offset") if finding[key] is not None]
-        place = ", ".join([finding["path"], *numbers])
-        screen.print(f"[bold {colour}]{finding['severity']}[/] {place}: {finding['message']}", soft_wrap=True)
+        place = escape(", ".join([finding["path"], *numbers]))
+        screen.print(f"[bold {colour}]{finding['severity']}[/] {place}: {escape(finding['message'])}", soft_wrap=True)
     screen.print(_verdict(document), soft_wrap=True)
 
 

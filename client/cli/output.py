@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.common.errors import ConfigError
+from holdfast.common.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 Document = Mapping[str, Any]
 
@@ -58,15 +60,22 @@ def console(stderr: bool = False) -> Console:
     """A console on standard output (or error) that keeps lines whole when nobody watches."""
     from rich.console import Console
 
-    screen = Console(stderr=stderr, highlight=False, soft_wrap=False)
-    return screen if screen.is_terminal else Console(stderr=stderr, highlight=False, width=200)
+    class Screen(Console):
+        """Shows what a terminal would obey; what is no line of its own goes through `escape` before."""
+
+        def render_str(self, text: str, **how: Any) -> Text:
+            return super().render_str(visible_lines(text), **how)
+
+    screen = Screen(stderr=stderr, highlight=False, soft_wrap=False)
+    return screen if screen.is_terminal else Screen(stderr=stderr, highlight=False, width=200)
 
 
 def escape(text: str) -> str:
-    """What others wrote, as rich prints it: square brackets of errors and keys are no markup."""
+    """What others wrote, as rich prints it, in one line: square brackets of errors and keys are no markup, and what a
+    terminal would obey is shown."""
     from rich.markup import escape as escaped
 
-    return escaped(text)
+    return escaped(visible(text))
 
 
 def table(columns: Iterable[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:

@@ -1,7 +1,8 @@
 """One set-up of stdlib logging for all servers: to standard error, as text for people or as JSON lines.
 
 Rules: modules log through `logging.getLogger(__name__)`; facts go into `extra={"worker": 3}`, which both formats show,
-so that a message is a fixed sentence that can be searched for. Cores do not log; they return decisions.
+so that a message is a fixed sentence that can be searched for. Cores do not log; they return decisions. A record is one
+line, whatever names it holds; of a traceback every line is indented.
 Called by the mains and the CLI.
 """
 
@@ -12,7 +13,10 @@ import logging
 import sys
 import threading
 from datetime import UTC, datetime
+from textwrap import indent
 from types import TracebackType
+
+from holdfast.common.visible import visible, visible_json, visible_lines
 
 #: What a record carries without being asked; everything beyond came through `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -24,8 +28,10 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, with the traceback below it if there is one."""
         facts = "".join(f" {key}={value}" for key, value in _facts(record).items())
-        line = f"{_moment(record)} {record.levelname} {record.name}: {record.getMessage()}{facts}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = visible(f"{_moment(record)} {record.levelname} {record.name}: {record.getMessage()}{facts}")
+        if not record.exc_info:
+            return line
+        return f"{line}\n{indent(visible_lines(self.formatException(record.exc_info)), '  ')}"
 
 
 class JsonFormatter(logging.Formatter):
@@ -42,7 +48,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str, ensure_ascii=False)
+        return visible_json(json.dumps(entry, default=str, ensure_ascii=False))
 
 
 def set_up_logging(level: str, form: str) -> None:

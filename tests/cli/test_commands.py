@@ -14,10 +14,11 @@ import pytest
 from rich.console import Console
 
 from holdfast.client import Session
+from holdfast.client.cli import main
 from holdfast.client.cli.bench import draw
 from holdfast.client.cli.benches.figures import Figure
 from holdfast.client.cli.main import COMMANDS
-from holdfast.client.cli.output import table
+from holdfast.client.cli.output import escape, show, table
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -308,6 +309,29 @@ def test_what_is_shown_is_shown_as_it_is():
     out = io.StringIO()
     Console(file=out, width=80).print(table(("problem",), [("check [dfs] url",)]))
     assert "check [dfs] url" in out.getvalue()
+
+
+def test_what_terminals_obey_is_shown(capsys: pytest.CaptureFixture[str]):
+    """A name with colours, a title for the window or a line of its own is one line that can be read, in tables and in
+    what is printed; a text of several lines keeps them, and colours of our own stay."""
+    name = "\x1b]0;pwned\x07\x1b[31mred\nall is well\x9b2J\u202egnp"
+    shown = r"\x1b]0;pwned\x07\x1b[31mred\nall is well\x9b2J\u202egnp"
+
+    def draw_it(screen: Console) -> None:
+        screen.print(table(("name",), [(name,)]))
+        screen.print(f"[bold]problem[/]: {escape(name)}", soft_wrap=True)
+        screen.print(f"forgotten {name}", soft_wrap=True)
+
+    show({}, False, draw_it)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.strip() for line in lines if "pwned" in line] == [
+        shown,
+        f"problem: {shown}",
+        f"forgotten {shown.partition(chr(92) + 'n')[0]}",
+    ]
+    assert not any("\x1b" in line or "\x9b" in line for line in lines)
+    assert main.run(["forget", name, "--masters", name]) == 2
+    assert "\x1b" not in capsys.readouterr().err
 
 
 def test_drill_reports_as_json(tmp_path: Path):

@@ -171,3 +171,23 @@ def test_what_nobody_catches_is_a_json_line_too(processes):
     assert [each["level"] for each in entries] == ["WARNING", "CRITICAL", "CRITICAL"]
     assert "ZeroDivisionError" in entries[1]["exception"]
     assert "ValueError: end" in entries[2]["exception"]
+
+
+def test_no_name_makes_a_line_of_a_log(record):
+    """Newlines and what terminals obey are shown in messages, facts and tracebacks of text; a traceback's own lines are
+    indented, so that whatever begins at the left is one record. JSON holds the same, escaped, and means the same."""
+    forged = "x\n1970-01-01T00:00:00.250Z ERROR holdfast: all is gone \x1b[31m\x9b2J\u2028\x7f"
+    record.args, record.file = (forged,), forged
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    first, *rest = log.TextFormatter().format(record).split("\n")
+    assert r"sealed x\n1970" in first
+    assert r"file=x\n1970" in first
+    assert rest
+    assert all(line.startswith("  ") for line in rest)
+    raw = log.JsonFormatter().format(record)
+    assert json.loads(raw)["file"] == forged
+    for text in (first, *rest, raw):
+        assert not set(text) & set("\n\x1b\x9b\u2028\x7f")
