@@ -145,6 +145,8 @@ class Patient:
             yield from judge.check_names(config, host, gather.gather_names(config, host))
             yield from self._directories(config)
         yield from self._security(gather.gather_host().name)
+        if self._spark_conf is not None:
+            yield from self._job(self._spark_conf)
         cluster = None
         if self._endpoints:
             cluster = yield from self._cluster()
@@ -179,6 +181,17 @@ class Patient:
             yield from check_security(self._config, certificates.gather_certificate(self._config, names), time.time())
         yield from check_token(certificates.gather_token(), time.time())
         self._look("security")
+
+    def _job(self, settings: Path) -> Iterator[Finding]:
+        from holdfast.client.cli.doctoring.job import gather_job
+        from holdfast.client.cli.doctoring.spark import read_settings
+        from holdfast.client.core.doctor.security import check_job
+
+        found, _ = gather_job(read_settings(settings))
+        if found is not None and os.geteuid() == 0:
+            told = "root reads everything; give --user, the user of the jobs"
+            self._skip(("whether jobs may read CA and token",), told)
+        yield from check_job(found, settings.name, time.time())
 
     def _cluster(self) -> Any:
         """Yields findings; returns the Cluster."""

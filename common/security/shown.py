@@ -121,6 +121,6 @@ def calling_context(ca_pem: str) -> ssl.SSLContext:
     context.minimum_version = TLS_LEAST
     try:
         context.load_verify_locations(cadata=ca_pem)
-    except (ssl.SSLError, ValueError) as error:
+    except (ssl.SSLError, ValueError, TypeError) as error:  # TypeError: what is not ASCII
         raise ConfigError(f"the CA is no certificate in PEM: {error}") from None
     return context

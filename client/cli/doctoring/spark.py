@@ -28,10 +28,7 @@ print('%d.%d' % sys.version_info[:2], all(map(there, ('holdfast.client', 'numpy'
 
 def gather_spark(file: Path, environ: Mapping[str, str] = os.environ) -> SparkFact:
     """What spark-defaults.conf (or a file for --properties-file) says and meets here. Raises ConfigError."""
-    try:
-        settings = parse_settings(read_small_text(file, "Spark's settings"))
-    except ConfigError as error:
-        raise ConfigError(f"{error}; give --spark-conf a file such as spark-defaults.conf") from error
+    settings = read_settings(file)
     spark, jar_name = _installed()
     java_command, java = _java(environ)
     driver_setting, driver = _first(
@@ -57,6 +54,14 @@ def gather_spark(file: Path, environ: Mapping[str, str] = os.environ) -> SparkFa
         else PythonFact(command=sys.executable, setting="this Python", version=own, has_holdfast=True),
         workers=_python(workers or "python3", workers_setting or "PYSPARK_PYTHON, which is not set:"),
     )
+
+
+def read_settings(file: Path) -> dict[str, str]:
+    """What the file sets. Raises ConfigError."""
+    try:
+        return parse_settings(read_small_text(file, "Spark's settings"))
+    except ConfigError as error:
+        raise ConfigError(f"{error}; give --spark-conf a file such as spark-defaults.conf") from error
 
 
 def _first(settings: Mapping[str, str], environ: Mapping[str, str], *names: str) -> tuple[str, str]:

@@ -123,6 +123,23 @@ class TokenFact:
     open_to_others: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFact:
+    """The two files that Spark's settings name, as this user finds them; "" for a path that is not set."""
+
+    ca: str
+    token: str
+    #: why they cannot be used; "" if they can
+    ca_error: str = ""
+    token_error: str = ""
+    #: when the last certificate of the CA ends; 0 if it is not known
+    ca_ends_s: float = 0.0
+    #: of the token: a name of tokens.Kind in small letters
+    kind: str = ""
+    ends_s: float = 0.0
+    open_to_others: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
     """How far a clock is ahead of this host's, and how exactly that is known, in seconds."""

@@ -90,6 +90,7 @@ CODES: dict[str, dict[str, str]] = {
         "spark-endpoints": "the settings name no masters, or others",
         "spark-jar": "the plug-in's jar is not there, or not for this Spark",
         "spark-key": "a setting of the plug-in is unknown or has a value that it refuses",
+        "spark-security": "the CA or the token of the settings is missing, not readable, or of no use here",
         "spark-conflict": "another setting works against the plug-in",
         "spark-replication": "more copies are asked for than there are hosts",
         "java": "there is no Java, or one that is too old",

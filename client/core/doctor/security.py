@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.client.core.doctor.facts import CertificateFact, TokenFact
+from holdfast.client.core.doctor.facts import CertificateFact, JobFact, TokenFact
 from holdfast.client.core.doctor.findings import Finding, advice, problem
 from holdfast.common.config import Config, advertised
 
 _DAY = 86_400
 #: A certificate is advised about a month before it ends; with a week left somebody has to act.
 _SOON_DAYS, _LATE_DAYS = 30, 7
+#: Kinds of tokens with which an application may be made.
+_STARTS_JOBS = ("user", "admin")
 
 
 def told_names(config: Config, this_host: str) -> list[str]:
@@ -82,3 +84,42 @@ def check_token(found: TokenFact | None, now_s: float) -> Iterator[Finding]:
     elif found.ends_s - now_s < _LATE_DAYS * _DAY:
         what = f"the token ends in {(found.ends_s - now_s) / 3600:.0f} hours"
         yield advice("token", found.path, what, "have a new one made with `holdfast token` before that")
+
+
+def check_job(found: JobFact | None, source: str, now_s: float) -> Iterator[Finding]:
+    """The files that Spark's settings name, without which no job starts on a secured cluster."""
+    if found is None:
+        return
+    ca, token = f"{source} spark.holdfast.security.ca", f"{source} spark.holdfast.security.tokenFile"
+    if found.ca_error:
+        remedy = (
+            "put the cluster's ca.pem, which is no secret, where the user of the jobs may read it, and name that file"
+        )
+        yield problem("spark-security", ca, f"no job starts: {found.ca_error}", remedy)
+    elif found.ca_ends_s and found.ca_ends_s <= now_s:
+        what = f"no job starts: the CA in {found.ca} has ended"
+        yield problem("spark-security", ca, what, "put the cluster's present ca.pem there (docs/security.md)")
+    if found.token_error:
+        remedy = "put a token of kind user where the user of the jobs may read it, and name that file"
+        yield problem("spark-security", token, f"no job starts: {found.token_error}", remedy)
+    elif found.token:
+        yield from _job_token(found, token, now_s)
+
+
+def _job_token(found: JobFact, where: str, now_s: float) -> Iterator[Finding]:
+    make = "have one made with `holdfast token --kind user`"
+    if found.kind not in _STARTS_JOBS:
+        what = f"no job starts: {found.token} holds a token of kind {found.kind}, which makes no applications"
+        yield problem("spark-security", where, what, make)
+    elif found.kind != "user":
+        what = f"{found.token} holds a token of kind {found.kind}, which lets jobs do whatever people may"
+        yield advice("spark-security", where, what, make)
+    if found.open_to_others:
+        what = "every user of this machine may read it, and act in its name"
+        yield problem("key-open", found.token, what, f"chmod o= {found.token}")
+    left_s = found.ends_s - now_s
+    if left_s <= 0:
+        yield problem("spark-security", where, f"no job starts: the token in {found.token} has ended", make)
+    elif left_s < _LATE_DAYS * _DAY:
+        what = f"the token in {found.token} ends in {left_s / 3600:.0f} hours, and no job starts after that"
+        yield advice("spark-security", where, what, f"{make} before that")

@@ -170,6 +170,7 @@ def test_settings_of_spark_are_read_as_spark_reads_them():
 
 def test_every_code_is_provoked_by_a_test():
     """Each code that the doctor knows stands in one of its tests, so that none is without a set-up that shows it."""
-    files = ("tests/cli/test_doctor.py", "tests/cli/test_doctor_cluster.py", "tests/unit/client/test_doctor.py")
+    cli = ("tests/cli/test_doctor.py", "tests/cli/test_doctor_cluster.py", "tests/cli/test_doctor_job.py")
+    files = (*cli, "tests/unit/client/test_doctor.py")
     text = "".join((ROOT / name).read_text("utf-8") for name in files)
     assert [code for group in CODES.values() for code in group if not re.search(rf"[\"' ]{code}[\"':]", text)] == []
