@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 from aiohttp import web
 from google.protobuf import json_format
 
 from holdfast.common.errors import HoldfastError, ProtocolError, Status
-from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
 from holdfast.common.net.descriptors import MASTER_DOORS, connections_max
 from holdfast.common.net.http_server import CONNECTIONS_MAX, HttpServer
 from holdfast.common.net.methods import METHODS, Method
@@ -24,13 +22,12 @@ from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import Identity
 from holdfast.master.service.access import check_page
 from holdfast.master.service.handlers import Handlers
+from holdfast.master.service.json_bodies import JsonBodies
 from holdfast.master.service.metrics import Metrics
 from holdfast.master.service.statuses import code_of, http_status_of, metadata_of
 from holdfast.master.web.gather import Pages
 from holdfast.master.web.page import POLICY
 
-#: proto3 JSON writes bytes as base64: a third more.
-_JSON_BYTES_MAX = CONTROL_MESSAGE_BYTES_MAX * 4 // 3 + 4096
 #: For the body of a call, however long.
 _BODY_SECONDS = 60.0
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -56,6 +53,7 @@ class MasterHttp:
         self._metrics = metrics
         self._pages = pages
         self._security = security
+        self._json = JsonBodies()
         self._methods = {method.path: method for method in METHODS.values()}
         self._server = HttpServer(
             self._serve,
@@ -103,15 +101,16 @@ class MasterHttp:
         if request.method != "POST":
             return _refused(ProtocolError("call this with POST", status=Status.BAD_REQUEST), "invalid_argument", 405)
         try:
+            self._handlers.admit(method, caller)
             async with asyncio.timeout(_BODY_SECONDS):
-                body = await _read(request)
+                body = await _read(request, method)
             if request.content_type == "application/proto":
                 return web.Response(
                     body=await self._handlers.call_bytes(method, body, caller), content_type="application/proto"
                 )
             if request.content_type != "application/json":
                 raise ProtocolError("Content-Type is application/json or application/proto", status=Status.BAD_REQUEST)
-            reply = await self._handlers.call(method, _parse_json(method, body), caller)
+            reply = await self._handlers.call(method, await self._json.read(method, body), caller)
             return web.Response(text=json_format.MessageToJson(reply, indent=None), content_type="application/json")
         except TimeoutError:
             late = ProtocolError(f"the body did not come within {_BODY_SECONDS:.0f} s", status=Status.BAD_REQUEST)
@@ -121,30 +120,19 @@ class MasterHttp:
             return _refused(error, code, http_status_of(code))
 
 
-async def _read(request: web.BaseRequest) -> bytes:
+async def _read(request: web.BaseRequest, method: Method) -> bytes:
     """Read the body; its length is checked before, and again while a chunked one comes in."""
-    if (request.content_length or 0) > _JSON_BYTES_MAX:
-        raise ProtocolError(f"a body has at most {_JSON_BYTES_MAX} bytes", status=Status.TOO_LARGE)
+    most = method.request_bytes_max
+    if request.content_type == "application/json":
+        most = most * 4 // 3 + 4096  # proto3 JSON writes bytes as base64: a third more
+    if (request.content_length or 0) > most:
+        raise ProtocolError(f"a body of {method.name} has at most {most} bytes", status=Status.TOO_LARGE)
     data = bytearray()
     async for chunk in request.content.iter_any():
         data += chunk
-        if len(data) > _JSON_BYTES_MAX:
-            raise ProtocolError(f"a body has at most {_JSON_BYTES_MAX} bytes", status=Status.TOO_LARGE)
+        if len(data) > most:
+            raise ProtocolError(f"a body of {method.name} has at most {most} bytes", status=Status.TOO_LARGE)
     return bytes(data)
-
-
-def _parse_json(method: Method, body: bytes) -> Any:
-    request = method.request()
-    try:
-        told = json.loads(body or b"{}")
-        if not isinstance(told, dict):
-            raise ValueError("it is not an object")
-        json_format.ParseDict(told, request, max_recursion_depth=20)
-    except (json_format.ParseError, ValueError, RecursionError) as error:
-        raise ProtocolError(
-            f"the body is no {request.DESCRIPTOR.name} in JSON: {error}", status=Status.BAD_REQUEST
-        ) from error
-    return request
 
 
 def _denied(error: HoldfastError) -> web.Response:

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, MIB
 from holdfast.common.proto import holdfast_pb2 as pb
 
 #: Names of the metadata (gRPC) and headers (HTTP, written Holdfast-Status) of an error.
 STATUS_KEY = "holdfast-status"
 LEADER_KEY = "holdfast-leader"
 LOWEST_KEY = "holdfast-lowest"
+
+#: A request without a big array. The longest is a Revive, a CheckShuffles or a heartbeat of less than 2 MiB.
+_REQUEST_BYTES_MAX = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class Method:
     reply: type[Message]
     #: whether the request carries a CallId, so that a retry is answered from the replicated table
     is_command: bool
+    #: bytes of a request at most
+    request_bytes_max: int
 
 
 def _methods() -> dict[str, Method]:
@@ -35,12 +41,15 @@ def _methods() -> dict[str, Method]:
     for service in pb.DESCRIPTOR.services_by_name.values():
         for method in service.methods:
             name = f"{service.name}/{method.name}"
+            fields = method.input_type.fields_by_name
+            has_array = any(field.endswith("_array") for field in fields)
             found[name] = Method(
                 name=name,
                 path=f"/{service.full_name}/{method.name}",
                 request=GetMessageClass(method.input_type),
                 reply=GetMessageClass(method.output_type),
-                is_command="call" in method.input_type.fields_by_name,
+                is_command="call" in fields,
+                request_bytes_max=CONTROL_MESSAGE_BYTES_MAX if has_array else _REQUEST_BYTES_MAX,
             )
     return found
 

@@ -50,11 +50,16 @@ METHOD_KINDS: dict[str, tuple[Kind, ...]] = {
 _WITHOUT_INSTANCE = frozenset({"Shuffles/Discover", "Admin/ListWorkers"})
 
 
+def check_method(identity: Identity | None, method: str) -> None:
+    """Raise ForbiddenError unless the bearer may make some call of this method; nothing of it has to be read yet."""
+    must_be(identity, *METHOD_KINDS.get(method, ()))
+
+
 def check_call(identity: Identity | None, method: str, request: Any) -> None:
     """Raise ForbiddenError unless the bearer may make this call; None stands for a cluster without security."""
     if identity is None:
         return
-    must_be(identity, *METHOD_KINDS.get(method, ()))
+    check_method(identity, method)
     if identity.kind is Kind.APPLICATION and method not in _WITHOUT_INSTANCE:
         named = request.key.instance if "key" in request.DESCRIPTOR.fields_by_name else request.instance
         if named != identity.subject:

@@ -1,11 +1,12 @@
 """The gRPC side of a master: generic handlers made from the descriptors, health and reflection. No policy.
 
-Requests are parsed by handlers.py and not by gRPC, so that a malformed body gets a typed error like any other.
+Requests are parsed by handlers.py and not by gRPC, so that a malformed body gets a typed error like any other. They
+come as streams of one message, which is the same on the wire: so who calls is known before any of it is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -13,7 +14,7 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import HoldfastError, ProtocolError, Status
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
 from holdfast.common.net.descriptors import MASTER_DOORS, connections_max
 from holdfast.common.net.methods import METHODS, Method
@@ -50,7 +51,7 @@ async def serve_grpc(
     server = aio.server(options=(*_OPTIONS, bound), maximum_concurrent_rpcs=_RPCS_MAX)
     for service in pb.DESCRIPTOR.services_by_name.values():
         methods: dict[str, Any] = {
-            method.name: grpc.unary_unary_rpc_method_handler(
+            method.name: grpc.stream_unary_rpc_method_handler(
                 _handler(handlers, METHODS[f"{service.name}/{method.name}"], security)
             )
             for method in service.methods
@@ -86,12 +87,24 @@ def _identify(security: ServerSecurity | None, context: Any) -> Identity | None:
     return security.identify(token_of(shown if isinstance(shown, str) else ""))
 
 
+async def _request(messages: AsyncIterator[bytes], method: Method) -> bytes:
+    """Read the one message of a call."""
+    async for data in messages:
+        if len(data) > method.request_bytes_max:
+            most = method.request_bytes_max
+            raise ProtocolError(f"a request of {method.name} has at most {most} bytes", status=Status.TOO_LARGE)
+        return data
+    raise ProtocolError("the call has no request", status=Status.BAD_REQUEST)
+
+
 def _handler(
     handlers: Handlers, method: Method, security: ServerSecurity | None
-) -> Callable[[bytes, Any], Awaitable[bytes]]:
-    async def handle(data: bytes, context: Any) -> bytes:
+) -> Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]]:
+    async def handle(messages: AsyncIterator[bytes], context: Any) -> bytes:
         try:
-            return await handlers.call_bytes(method, data, _identify(security, context))
+            caller = _identify(security, context)
+            handlers.admit(method, caller)
+            return await handlers.call_bytes(method, await _request(messages, method), caller)
         except HoldfastError as error:
             code = grpc.StatusCode[code_of(error.status).upper()]
             await context.abort(code, str(error), tuple(metadata_of(error).items()))

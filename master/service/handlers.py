@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
 from holdfast.common.net.methods import METHODS, Method
 from holdfast.common.security.tokens import Identity
-from holdfast.master.service.access import CALLER, check_call
+from holdfast.master.service.access import CALLER, check_call, check_method
 from holdfast.master.service.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,14 @@ class Handlers:
         }
         self._metrics = metrics
         self.under_way = 0
+
+    def admit(self, method: Method, caller: Identity | None) -> None:
+        """Before the request is read: raise ForbiddenError for whom this method is not for, whatever is asked."""
+        try:
+            check_method(caller, method.name)
+        except HoldfastError as error:
+            self._metrics.answered(method.name, error.status, 0.0)
+            raise
 
     async def call_bytes(self, method: Method, data: bytes, caller: Identity | None) -> bytes:
         """Answer a call that came as protobuf bytes; as `call`."""

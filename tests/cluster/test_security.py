@@ -8,6 +8,7 @@ import http.client
 import json
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -150,6 +151,50 @@ def test_grpc_asks_as_http_does(cluster: LocalCluster, wrong_tokens: dict[str, s
             with pytest.raises(grpc.RpcError) as refused:
                 channel.unary_unary(path, bytes, bytes)(b"", timeout=10)
             assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/proto"])
+def test_who_may_not_call_is_told_before_the_body_is_read(
+    cluster: LocalCluster, keeper: Keeper, content_type: str
+) -> None:
+    """A token of another kind and a body that never comes: the refusal does not wait for it."""
+    assert cluster.credentials is not None
+    token = keeper.mint(Kind.VIEWER, b"eve", int(time.time()), LIFE_S)
+    host, _, port = cluster.leader().address.rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), timeout=10) as plain,
+        cluster.credentials.context.wrap_socket(plain, server_hostname=host) as secure,
+    ):
+        head = f"POST {METHODS['Registry/CheckShuffles'].path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+        secure.sendall(f"{head}Content-Type: {content_type}\r\nContent-Length: 7000000\r\n\r\n".encode())
+        assert secure.recv(4_096).startswith(b"HTTP/1.1 403")
+
+
+@pytest.mark.parametrize("kind", [None, Kind.VIEWER])
+def test_grpc_refuses_before_it_reads(cluster: LocalCluster, keeper: Keeper, kind: Kind | None) -> None:
+    """The same over gRPC, without a token and with one of another kind."""
+    import grpc
+
+    reply = asyncio.run(discover(cluster))
+    assert cluster.credentials is not None
+    secure = grpc.ssl_channel_credentials(cluster.credentials.ca_pem.encode())
+    never = threading.Event()
+    metadata: tuple[tuple[str, str], ...] = ()
+    if kind is not None:
+        token = keeper.mint(kind, b"eve", int(time.time()), LIFE_S)
+        metadata = (("authorization", f"Bearer {token}"),)
+
+    def nothing() -> Iterator[bytes]:
+        never.wait(30)
+        yield from ()
+
+    with grpc.secure_channel(reply.leader_grpc, secure) as channel:
+        call: Any = channel.stream_unary(METHODS["Registry/CheckShuffles"].path, bytes, bytes)
+        with pytest.raises(grpc.RpcError) as refused:
+            call(nothing(), metadata=metadata, timeout=10)
+        never.set()
+    wanted = grpc.StatusCode.UNAUTHENTICATED if kind is None else grpc.StatusCode.PERMISSION_DENIED
+    assert refused.value.code() is wanted
 
 
 async def discover(cluster: LocalCluster) -> pb.DiscoverReply:
