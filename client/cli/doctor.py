@@ -50,7 +50,7 @@ def doctor(file: Path | None, masters: str | None, spark_conf: Path | None, user
     config = _load(file)
     if user:
         _become(user)
-    patient = Patient(config, _endpoints(config, masters, spark_conf), bool(masters), spark_conf)
+    patient = Patient(config, _endpoints(config, masters, spark_conf), bool(masters), spark_conf, file)
     findings = list(patient.examine())
     findings.sort(key=lambda each: each.level != "problem")
     problems = sum(each.level == "problem" for each in findings)
@@ -121,8 +121,17 @@ def _endpoints(config: Config | None, masters: str | None, spark_conf: Path | No
 class Patient:
     """What is looked at, and what was not, with the reason."""
 
-    def __init__(self, config: Config | None, endpoints: list[str], expected: bool, spark_conf: Path | None) -> None:
+    def __init__(
+        self,
+        config: Config | None,
+        endpoints: list[str],
+        expected: bool,
+        spark_conf: Path | None,
+        file: Path | None = None,
+    ) -> None:
+        """`file` is where `config` stands, by which a server that runs from it is known."""
         self._config, self._endpoints, self._expected, self._spark_conf = config, endpoints, expected, spark_conf
+        self._file = file
         self.looked_at: list[str] = []
         self.not_looked_at: dict[str, str] = {}
 
@@ -137,7 +146,7 @@ class Patient:
             self._look("this host")
             yield from judge.check_host(gather.gather_host(), None)
         else:
-            ports, pid = gather.gather_ports(config)
+            ports, pid = gather.gather_ports(config, self._file)
             host = gather.gather_host(pid)
             self._look("this host", "ports", "names", "directories")
             yield from judge.check_host(host, config)
@@ -203,6 +212,8 @@ class Patient:
         self._look("masters")
         secret = disks.gather_secret(self._config) if self._config is not None else None
         yield from judge.check_masters(found, self._config, secret)
+        if self._config is not None:
+            yield from judge.check_welcome(asking.gather_welcomes(self._config), self._config)
         if any(not each.error for each in found.masters):
             self._look("workers", "versions")
             yield from judge.check_workers(found, self._config)

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.direct import worker_status
+from holdfast.client.server import Server
+from holdfast.common.errors import RetryError
 from holdfast.common.net.ports import free_ports
 from tests.support.machine import OF_THE_MACHINE
 from tests.support.waiting import wait_until
@@ -176,3 +179,39 @@ def test_a_secured_cluster_is_seen_with_what_it_wants(tmp_path: Path, monkeypatc
         monkeypatch.setenv("HOLDFAST_CA", str(ca))
         monkeypatch.setenv("HOLDFAST_TOKEN_FILE", str(token))
         assert [each for each in doctor("--masters", cluster.endpoints, status=0) if each != "token"] == []
+
+
+def answers(server: Server) -> bool:
+    """Whether something listens at its HTTP port."""
+    try:
+        worker_status(server.http, 1.0)
+    except RetryError as error:
+        return "refused" not in str(error)
+    return True
+
+
+def test_a_server_that_its_cluster_does_not_know_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A worker with another secret, without TLS or with another CA runs and has its ports: those are its own, and the
+    finding is what differs."""
+    authority = pytest.importorskip("holdfast.common.security.authority")
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", secure=True) as cluster:
+        monkeypatch.setenv("HOLDFAST_CA", str(cluster.directory / "security" / "ca.pem"))
+        monkeypatch.setenv("HOLDFAST_TOKEN_FILE", str(cluster.directory / "security" / "admin.token"))
+        worker, text = cluster.workers[0], cluster.workers[0].config.read_text()
+        secret, other = tmp_path / "secret", tmp_path / "other"
+        secret.write_text("another secret of the same length")
+        secret.chmod(0o600)
+        authority.keep(other, "server", ["127.0.0.1"])
+        for changed_text, code, words in (
+            (text.replace(str(cluster.directory / "secret"), str(secret)), "secret-differs", "the masters have"),
+            (text.replace("enabled = true", "enabled = false"), "security-differs", "enable [security]"),
+            (text.replace(str(cluster.directory / "security"), str(other)), "certificate", "the CA"),
+        ):
+            assert changed_text != text
+            worker.stop()
+            worker.config.write_text(changed_text)
+            worker.start(wait=False)
+            wait_until(lambda: answers(worker), "the worker to listen")
+            found = doctor("--config", worker.config, status=1)
+            assert words in found[code]["remedy"]
+            assert "port-held" not in found

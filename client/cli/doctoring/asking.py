@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.client.core.doctor.facts import Clock, Cluster, MasterFact, WorkerFact
+from holdfast.client.core.doctor.facts import Clock, Cluster, MasterFact, WelcomeFact, WorkerFact
 from holdfast.client.direct import ask, worker_status
 from holdfast.client.runtime import runtime
 from holdfast.common.config import Config
-from holdfast.common.errors import ConfigError, HoldfastError, RetryError
+from holdfast.common.errors import ConfigError, HoldfastError, ProtocolError, RetryError, Status, UnauthenticatedError
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
 from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
@@ -97,6 +97,46 @@ async def _gather(endpoints: list[str], config: Config | None, expected: bool) -
     return Cluster(masters=tuple(masters), workers=tuple(workers), expected=expected)
 
 
+def gather_welcomes(config: Config) -> list[WelcomeFact]:
+    """How the masters of a file take what its server shows: its own secret and CA, whatever the environment has."""
+    named = [str(each) for each in config.worker.masters] or [str(peer.http) for peer in config.master.peers]
+    try:
+        shown = ServerSecurity.of(config, "doctor")
+    except ConfigError:
+        return []  # found with the settings
+    return runtime().run(_welcomes(list(dict.fromkeys(named)), shown))
+
+
+async def _welcomes(endpoints: list[str], shown: Shown | None) -> list[WelcomeFact]:
+    async with ControlClient(endpoints, shown) as client:
+        return list(await asyncio.gather(*(_welcome(client, each, shown is not None) for each in endpoints)))
+
+
+async def _welcome(client: ControlClient, address: str, secured: bool) -> WelcomeFact:
+    try:
+        await client.ask(address, "Shuffles/Discover", pb.DiscoverRequest(), timeout_s=_SECONDS)
+    except UnauthenticatedError as error:
+        return WelcomeFact(address=address, secret_refused=str(error) if secured else "")
+    except ProtocolError as error:
+        if error.status is Status.UNAUTHENTICATED:
+            return WelcomeFact(address=address, certificate_refused=str(error))
+        return await _tls_differs(address, secured)
+    except RetryError:
+        return await _tls_differs(address, secured)
+    except HoldfastError:
+        pass  # whatever else it says, it has let us in
+    return WelcomeFact(address=address)
+
+
+async def _tls_differs(address: str, secured: bool) -> WelcomeFact:
+    """Who cannot be talked to may just speak otherwise."""
+    there, _ = await _reach(address)
+    if there:
+        return WelcomeFact(address=address)
+    tls = await _speaks_tls(address)
+    return WelcomeFact(address=address, only_master_tls=tls and not secured, only_file_tls=secured and not tls)
+
+
 async def _master(client: ControlClient, address: str, raft: str) -> MasterFact:
     sent = time.time()
     try:
@@ -144,6 +184,8 @@ async def _data_port(address: str, cluster_id: str, shown: Shown | None) -> None
             _, writer = await asyncio.open_connection(host, int(port), ssl=shown.context)
     except TimeoutError:
         raise RetryError(f"{address} does not answer within {_SECONDS:g} s") from None
+    except ssl.SSLCertVerificationError as error:
+        raise UnauthenticatedError(error.verify_message) from None
     except OSError as error:
         raise RetryError(f"{address}: {error}") from None
     writer.transport.abort()
@@ -176,6 +218,17 @@ async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, cluster_id: str,
                 return_exceptions=True,
             )
             got = time.time()
+        if isinstance(data, UnauthenticatedError) and shown is not None:
+            return WorkerFact(
+                name=told.name,
+                host=told.host,
+                data_address=told.data_address,
+                http_address=told.http_address,
+                state=told.state,
+                version=told.version,
+                dfs_url=told.dfs.url if told.HasField("dfs") else "",
+                certificate_refused=str(data),
+            )
         if isinstance(data, BaseException):
             silent.append(("data port", str(data) or f"{told.data_address} does not answer"))
         if isinstance(http, BaseException):

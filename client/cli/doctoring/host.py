@@ -94,17 +94,21 @@ def look_up(name: str) -> NameFact:
     return NameFact(host=name, addresses=tuple(dict.fromkeys(str(each[4][0]).partition("%")[0] for each in found)))
 
 
-def gather_ports(config: Config) -> tuple[list[PortFact], int | None]:
+def gather_ports(config: Config, file: Path | None = None) -> tuple[list[PortFact], int | None]:
     """The state of every port that servers of this file listen on, and the process id of such a server if one runs."""
     facts: list[PortFact] = []
     pid: int | None = None
     for role, http, wanted in _listeners(config):
         states = [(setting, bind, port, *_try(bind, port)) for setting, bind, port in wanted]
         pids = _holders({port for *_, port, state, _ in states if state == "held"})
+        # Who runs from this very file is ours, also where it does not talk to us: certificate, secret or TLS differ.
         ours = (
             http != 0
             and pids.keys()
-            and whose_http(role, _reach(wanted[0][1]), http, config) == _own_name(config, role)
+            and (
+                _runs_from(pids.get(http, 0), role, file)
+                or whose_http(role, _reach(wanted[0][1]), http, config) == _own_name(config, role)
+            )
         )
         own_pid = pids.get(http, 0) if ours else 0
         pid = pid or own_pid or None
@@ -171,6 +175,19 @@ def _holders(ports: set[int]) -> dict[int, int]:
         if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port in found:
             found[each.laddr.port] = each.pid or found[each.laddr.port]
     return found
+
+
+def _runs_from(pid: int, role: str, file: Path | None) -> bool:
+    """Whether that process is the server of that role which was started with this file."""
+    if not pid or file is None:
+        return False
+    try:
+        process = psutil.Process(pid)
+        words, place = process.cmdline(), process.cwd()
+        named = words[words.index("--config") + 1]
+        return f"holdfast.{role}" in words and Path(place, named).samefile(file)
+    except (psutil.Error, OSError, ValueError, IndexError):
+        return False
 
 
 def _described(pid: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.client.core.doctor.facts import Clock, Cluster, MasterFact, SecretFact, WorkerFact
+from holdfast.client.core.doctor.facts import Clock, Cluster, MasterFact, SecretFact, WelcomeFact, WorkerFact
 from holdfast.client.core.doctor.findings import Finding, advice, problem
 from holdfast.common.agreement import settings_digests
 from holdfast.common.config import Config, require_master, require_worker
@@ -139,6 +139,28 @@ def _disagree(name: str, odd: Sequence[str], against: str) -> Finding:
     return problem("settings-differ", where, f"has another {what} than {against}", remedy)
 
 
+def check_welcome(welcomes: Sequence[WelcomeFact], config: Config) -> Iterator[Finding]:
+    """What keeps the server of this file out of its cluster though the masters can be reached."""
+    for each in welcomes:
+        where = f"master at {each.address}"
+        if each.secret_refused:
+            what = f"refuses what is made with cluster.secret_file {config.cluster.secret_file}: {each.secret_refused}"
+            remedy = "give this server the file that the masters have, and restart it"
+            yield problem("secret-differs", where, what, remedy)
+        if each.certificate_refused:
+            what = f"is not believed with security.ca {config.security.ca}: {each.certificate_refused}"
+            remedy = "give all servers the CA that signed their certificates, or that master a certificate by this one"
+            yield problem("certificate", where, what, remedy)
+        if each.only_master_tls:
+            what = "speaks TLS, and in this file security.enabled is false: it does not talk to this server"
+            remedy = "enable [security] here as there, with certificate, key_file and ca (docs/security.md); restart it"
+            yield problem("security-differs", where, what, remedy)
+        if each.only_file_tls:
+            what = "speaks no TLS, and in this file security.enabled is true: it does not talk to this server"
+            remedy = "set security.enabled alike on all masters and workers, and restart those that differ"
+            yield problem("security-differs", where, what, remedy)
+
+
 def check_workers(cluster: Cluster, config: Config | None) -> Iterator[Finding]:
     """Lost, out of reach, of one name, of another store."""
     if cluster.workers_error:
@@ -151,6 +173,10 @@ def check_workers(cluster: Cluster, config: Config | None) -> Iterator[Finding]:
                 "worker-lost", f"worker {each.name}", what, "start it again, or see why it cannot reach the masters"
             )
             continue
+        if each.certificate_refused:
+            what = f"its certificate is refused: {each.certificate_refused}"
+            remedy = "give it one that is valid today and names the host by which it is reached, and restart it"
+            yield problem("certificate", f"worker {each.name} at {each.data_address}", what, remedy)
         for port, why in each.silent:
             remedy = "let this host through to it (firewall, routes), or set worker.address to what leads there"
             yield problem("worker-silent", f"worker {each.name}", f"its {port} cannot be reached: {why}", remedy)

@@ -179,6 +179,20 @@ class MasterFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WelcomeFact:
+    """How a master takes what the server of a file would show it."""
+
+    address: str
+    #: why it refuses a token made with the file's secret
+    secret_refused: str = ""
+    #: why its certificate is not believed with the file's CA
+    certificate_refused: str = ""
+    #: one of the two speaks TLS, and the other does not: whether it is the master
+    only_master_tls: bool = False
+    only_file_tls: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFact:
     """One worker as the masters list it, and as it answers here."""
 
@@ -194,6 +208,8 @@ class WorkerFact:
     faults: tuple[str, ...] = ()
     #: ports of it that cannot be reached: what they are, and why
     silent: tuple[tuple[str, str], ...] = ()
+    #: why its certificate is not believed
+    certificate_refused: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

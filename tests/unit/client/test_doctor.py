@@ -120,6 +120,13 @@ def test_workers_with_another_store_are_named():
     assert [each.code for each in found] == ["dfs-differs", "dfs-differs"]
 
 
+def test_a_worker_that_is_not_believed_needs_no_firewall_opened():
+    """A certificate that clients refuse is told as that, not as ports that cannot be reached."""
+    odd = replace(WORKER, certificate_refused="certificate has expired")
+    (found,) = check_workers(Cluster(masters=MASTERS, workers=(odd,)), None)
+    assert (found.code, "expired" in found.what, "firewall" in found.remedy) == ("certificate", True, False)
+
+
 def test_a_name_that_must_be_known_elsewhere_is_advised():
     """A worker that listens everywhere and says no address tells its machine's name, which others may not know."""
     config = from_tables(
