@@ -1,7 +1,9 @@
 """What a server of a secured cluster has: its certificate, the cluster's secret, and a token of its own.
 
 Rules: made once at the start, from files; everything wrong with them is a ConfigError that names the file. Masters and
-workers have the same secret, so each makes its own token, good for minutes. Called by the mains of master and worker.
+workers have the same secret, so each makes its own token, good for minutes. It opens everything, so it is shown only at
+addresses that servers vouch for; elsewhere one is shown that is good at that address alone. Called by the mains of
+master and worker.
 """
 
 from __future__ import annotations
@@ -10,17 +12,20 @@ import ssl
 import stat
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.common.config import Config
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.files import read_small, read_small_text
 from holdfast.common.security.expiry import meet
-from holdfast.common.security.shown import TLS_LEAST, calling_context
-from holdfast.common.security.tokens import SECRET_BYTES_MIN, Identity, Keeper, Kind
+from holdfast.common.security.shown import TLS_LEAST, Shown, calling_context
+from holdfast.common.security.tokens import SECRET_BYTES_MIN, Identity, Keeper, Kind, must_be_at, subject_only_at
 
 #: Life of a server's own token; a new one is made when half of it is over.
 _OWN_LIFE_S = 600
+#: Of one that a single server takes. Connections end with their token, and those between workers carry pushes always.
+_ONLY_FOR_LIFE_S = 86_400
 #: A certificate that ends sooner is told of in the log at every start.
 _SOON_S = 30 * 86_400
 
@@ -99,9 +104,27 @@ class ServerSecurity:
             self._renew_at = now + _OWN_LIFE_S / 2
         return self._token
 
-    def identify(self, token: str) -> Identity:
-        """Return who shows this token. Raises UnauthenticatedError, TokenExpiredError."""
-        return self.keeper.verify(token, time.time())
+    def only_for(self, address: str) -> Shown:
+        """What to show to whoever answers at an address that no server has vouched for: worth nothing elsewhere."""
+        subject = subject_only_at(self._name, address)
+        token = self.keeper.mint(Kind.SERVER, subject, int(time.time()), _ONLY_FOR_LIFE_S)
+        return _OnlyFor(token, self.ca_pem, self.context)
+
+    def identify(self, token: str, address: str = "") -> Identity:
+        """Return who shows this token; `address` is where this server was reached, if it takes tokens that are only for
+        that. Raises UnauthenticatedError, TokenExpiredError."""
+        identity = self.keeper.verify(token, time.time())
+        must_be_at(identity, address)
+        return identity
+
+
+@dataclass(frozen=True, slots=True)
+class _OnlyFor:
+    """A Shown for one address."""
+
+    token: str
+    ca_pem: str
+    context: ssl.SSLContext
 
 
 def read_secret(path: str, *, private: bool = False, key: str = "cluster.secret_file") -> bytes:

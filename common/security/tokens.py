@@ -31,6 +31,8 @@ _HEAD = struct.Struct("<BQQ")
 _MAC_BYTES = 32
 #: Longer texts are refused unread.
 TOKEN_CHARS_MAX = 4 * (_HEAD.size + NAME_BYTES_MAX + _MAC_BYTES) // 3 + 16
+#: Between a server's name and the address for which alone it made a token; in no name, since names are printable.
+_ONLY_AT = b"\0"
 #: Clocks of hosts may differ by so much.
 SKEW_S = 60
 
@@ -42,7 +44,7 @@ class Kind(IntEnum):
     USER = 2  #: make applications of that user and attach to them; the subject is the user's name
     ADMIN = 3  #: see and change everything that people may; the subject is a name for the log
     VIEWER = 4  #: see what people may see, and change nothing
-    SERVER = 5  #: a master or a worker; the subject is its name
+    SERVER = 5  #: a master or a worker; the subject is its name, and an address if only one server is to take it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,12 @@ class Identity:
     def __str__(self) -> str:
         """For the log; never the token itself."""
         name = self.subject.hex() if self.kind is Kind.APPLICATION else self.subject.decode("utf-8", "replace")
-        return f"{self.kind.name.lower()} {name}"
+        return f"{self.kind.name.lower()} {name}".replace(_ONLY_AT.decode(), ", only for ")
+
+    @property
+    def only_at(self) -> str:
+        """The address of the one server that takes this token; "" where all do."""
+        return self.subject.partition(_ONLY_AT)[2].decode("utf-8", "replace") if self.kind is Kind.SERVER else ""
 
 
 class Keeper:
@@ -130,6 +137,18 @@ def must_be(identity: Identity | None, *kinds: Kind) -> None:
     if identity is not None and identity.kind not in kinds:
         allowed = " or ".join(kind.name.lower() for kind in kinds)
         raise ForbiddenError(f"this takes a token of kind {allowed}, not {identity.kind.name.lower()}")
+
+
+def must_be_at(identity: Identity, address: str) -> None:
+    """Raise UnauthenticatedError for a token that was made for another server than the one at this address."""
+    if identity.only_at not in ("", address):
+        raise UnauthenticatedError("the token was made for another server")
+
+
+def subject_only_at(name: bytes, address: str) -> bytes:
+    """The subject of a server's token that only the server at `address` takes; a long name is cut."""
+    only = address.encode()
+    return name[: max(NAME_BYTES_MAX - len(only), 0)] + _ONLY_AT + only
 
 
 def _decode(token: str) -> bytes:

@@ -233,7 +233,7 @@ def test_no_connection_without_its_token(
     closed."""
     good = {Role.CLIENT: Kind.APPLICATION}.get(role, Kind.SERVER)
     now = int(time.time())
-    others = {kind.name: keeper.mint(kind, bytes(16), now, LIFE_S) for kind in Kind if kind is not good}
+    others = {kind.name: keeper.mint(kind, b"x" * 16, now, LIFE_S) for kind in Kind if kind is not good}
     for what, token in {**wrong_tokens, **others}.items():
         wanted: type[HoldfastError] = ForbiddenError if what in others else UnauthenticatedError
         with pytest.raises(TokenExpiredError if what == "ended" else wanted) as refused:
@@ -346,6 +346,9 @@ def test_row_49_everything_works_and_nothing_is_kept(cluster: LocalCluster, keep
         assert [bytes(each.payload) for each in files.reader(range(2))] == [payload]
     for worker in cluster.workers:
         wait_until(partial(pool_is_empty, cluster, worker.http), "the pool to be empty")
+    counters = [worker_status(worker.http, 5.0, cluster.credentials)["counters"] for worker in cluster.workers]
+    assert sum(each["forwards"] for each in counters) > 0
+    assert sum(each["forwards_failed"] for each in counters) == 0
     told = logs(cluster)
     for token in (user.token, application, cluster.credentials.token if cluster.credentials else "?"):
         assert token not in told

@@ -37,6 +37,8 @@ class DataServer:
         """Without `security` everybody who greets in the name of the cluster is served."""
         self._standing = standing
         self._security = security
+        #: where others reach this worker, as the masters tell them; set by process.py
+        self.address = ""
         self.maps = maps
         self.streams = streams
         self.pushes = pushes
@@ -51,7 +53,7 @@ class DataServer:
         """Accept a connection of our version and cluster; raises ProtocolError otherwise."""
         caller: Identity | None = None
         if self._security is not None:  # first: who shows no token is not told which cluster this is
-            caller = self._security.identify(hello.token.decode("ascii", "replace"))
+            caller = self._security.identify(hello.token.decode("ascii", "replace"), self.address)
             check_role(caller, hello.role)
         check_hello(hello, self._standing.cluster_id)
         # From here on nothing is refused: `lost` is called for connections that greeted, and takes away what is kept.

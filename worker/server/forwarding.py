@@ -3,7 +3,8 @@
 Rules: a forward ends within FORWARD_SECONDS, answered or not. A peer that could not be reached, or did not answer, is
 remembered for UNREACHABLE_SECONDS and failed at once meanwhile; its connection is dropped, since bodies that wait on it
 would otherwise be given back while they are sent. All applications share that connection: a push that names another
-worker than the one that is there fails alone. Nothing here waits for anything but the peer, and the peer serves
+worker than the one that is there fails alone. Clients name the address: what is shown there is a token that no other
+server takes. Nothing here waits for anything but the peer, and the peer serves
 replica traffic from a reserve of its own, so two workers never wait for one another. A peer is asked for as much as is
 sent at once: what is asked for and not used would keep other primaries waiting (core/credits.py). Called by
 push_service.py.
@@ -204,9 +205,11 @@ class Forwarder:
         if not port.isdecimal():
             raise ProtocolError(f"{place.address!r} is not an address of a replica")
         hello = Hello(role=Role.WORKER, cluster_id=self._standing.cluster_id)
+        security = self._standing.shown
+        shown = None if security is None else security.only_for(place.address)
         try:
             client = await FrameClient.connect(
-                host, int(port), hello, self._pool, timeout_seconds=CONNECT_SECONDS, shown=self._standing.shown
+                host, int(port), hello, self._pool, timeout_seconds=CONNECT_SECONDS, shown=shown
             )
         except HoldfastError:
             self._drop(place.address)

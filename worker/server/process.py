@@ -119,6 +119,7 @@ class Worker:
         tls = self._security.listening if self._security is not None else None
         frames = await serve(config.worker.bind, config.worker.data_port, server, pool, tls)
         place = _place(config, frames.address[1], http.getsockname()[1])
+        server.address = place.data_address
         _say_ready(standing, place)
         self._notifier.ready(_state(standing, departure))
         watch = asyncio.create_task(self._notifier.watch(lambda: _state(standing, departure)))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from holdfast.common.checksum import crc32c
 from holdfast.common.ids import NO_WORKER, Incarnation, RaftIndex, WorkerId
-from holdfast.common.security.shown import Shown
+from holdfast.common.security.server import ServerSecurity
 from holdfast.worker.core.health import State
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.store import Store
@@ -73,7 +73,7 @@ class Standing:
     #: why the masters will not have this worker until somebody changes a configuration
     refusal: str = ""
     #: what this worker shows to masters and to others; None without security
-    shown: Shown | None = None
+    shown: ServerSecurity | None = None
 
     def saw(self, index: RaftIndex) -> None:
         """Keep the highest Raft index; one that cannot be is passed over."""

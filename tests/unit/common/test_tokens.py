@@ -6,7 +6,17 @@ from hypothesis import strategies as st
 
 from holdfast.common.errors import ConfigError, ForbiddenError, TokenExpiredError, UnauthenticatedError
 from holdfast.common.security.shown import Credentials
-from holdfast.common.security.tokens import PREFIX, SKEW_S, Keeper, Kind, bearer_of, must_be, times_of
+from holdfast.common.security.tokens import (
+    PREFIX,
+    SKEW_S,
+    Keeper,
+    Kind,
+    bearer_of,
+    must_be,
+    must_be_at,
+    subject_only_at,
+    times_of,
+)
 
 SECRET = bytes(range(32))
 KEEPER = Keeper(SECRET, "prod")
@@ -111,3 +121,17 @@ def test_variables_go_together() -> None:
         Credentials.from_environment({"HOLDFAST_CA": "/ca.pem"})
     with pytest.raises(ConfigError, match="cannot read the CA from /nowhere"):
         Credentials.from_environment({"HOLDFAST_CA": "/nowhere", "HOLDFAST_TOKEN_FILE": "/nowhere"})
+
+
+@given(name=st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=255), port=st.integers(0, 65_535))
+def test_a_token_for_one_server_is_good_there_alone(name: str, port: int) -> None:
+    """However long the names are; a server's other tokens are good at all."""
+    address = f"{name[:60]}:{port}"
+    token = KEEPER.mint(Kind.SERVER, subject_only_at(name.encode(), address), NOW, 60)
+    only = KEEPER.verify(token, NOW)
+    must_be_at(only, address)
+    for other in ("", f"{address}0", f"x{address}", "w1:7071"):
+        with pytest.raises(UnauthenticatedError):
+            must_be_at(only, other)
+    assert str(only).endswith(f", only for {address}")
+    must_be_at(KEEPER.verify(KEEPER.mint(Kind.SERVER, name.encode(), NOW, 60), NOW), address)

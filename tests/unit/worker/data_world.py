@@ -86,6 +86,7 @@ async def data_world(root: Path, security: ServerSecurity | None = None) -> Asyn
     world.server.tick()
     tls = security.listening if security is not None else None
     world.frames = await serve("127.0.0.1", 0, world.server, world.pool, tls)
+    world.server.address = world.address
     try:
         yield world
     finally:

@@ -8,15 +8,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import RetryError
+from holdfast.common.errors import RetryError, UnauthenticatedError
 from holdfast.common.ids import Incarnation, WorkerId
 from holdfast.common.limits import MIB
+from holdfast.common.messages import Hello, HelloOk, Role
+from holdfast.common.net.buffers import BufferPool
+from holdfast.common.net.frame_server import ServerConnection, serve
 from holdfast.common.reduce_messages import Push
+from holdfast.common.security.server import ServerSecurity
+from holdfast.common.security.shown import Credentials
 from holdfast.worker.server.forwarding import Forwarder
 from holdfast.worker.server.standing import Standing
+from tests.support.frame_world import Echo
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.support.waiting import wait_until_async
-from tests.unit.worker.data_world import CLUSTER, DataWorld, data_world
+from tests.unit.worker.data_world import CLUSTER, DataWorld, data_world, secured
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
@@ -26,9 +32,9 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 class Primary:
     """The worker that took the pushes, as far as it forwards."""
 
-    def __init__(self, world: DataWorld) -> None:
+    def __init__(self, world: DataWorld, security: ServerSecurity | None = None) -> None:
         self.world = world
-        self.standing = Standing(CLUSTER, "w2", Incarnation(1), WorkerId(2))
+        self.standing = Standing(CLUSTER, "w2", Incarnation(1), WorkerId(2), shown=security)
         self.forwarder = Forwarder(self.standing)
         self._shuffles = 0
 
@@ -81,5 +87,40 @@ def test_a_worker_that_got_another_number_is_found_again(tmp_path: Path) -> None
             await wait_until_async(lambda: peer.idle, "nobody to use the connection")
             assert await primary.forward(worker=WorkerId(9)) == []
             primary.forwarder.close()
+
+    run(story())
+
+
+class Catcher(Echo):
+    """A host of the attacker: it has a certificate of the CA, and keeps what is shown to it."""
+
+    token = ""
+
+    def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
+        self.token = hello.token.decode()
+        return super().hello(connection, hello)
+
+
+def test_what_is_shown_to_whomever_a_client_names_is_worth_nothing_elsewhere(tmp_path: Path) -> None:
+    """An application names a host of its own as the replica and catches the token that the worker shows there: no
+    worker takes it, in any role, and no master; the same worker's pushes to a real replica are kept."""
+
+    async def story() -> None:
+        security = secured(tmp_path)
+        async with data_world(tmp_path, security) as world:
+            primary = Primary(world, secured(tmp_path, "w2"))
+            catcher = Catcher()
+            trap = await serve("127.0.0.1", 0, catcher, BufferPool(64 * MIB), security.listening)
+            with pytest.raises(RetryError, match="is worker"):
+                await primary.forward(address=f"127.0.0.1:{trap.address[1]}", worker=WorkerId(77))
+            for role in Role:
+                with pytest.raises(UnauthenticatedError, match="another server"):
+                    async with world.client(role, shown=Credentials(security.ca_pem, catcher.token)):
+                        pass
+            with pytest.raises(UnauthenticatedError, match="another server"):
+                security.identify(catcher.token)
+            assert await primary.forward() == []
+            primary.forwarder.close()
+            await trap.close()
 
     run(story())
