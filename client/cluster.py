@@ -59,6 +59,8 @@ class LocalCluster:
         self.credentials = credentials
         self.masters = masters
         self.workers = workers
+        for server in self.servers:
+            server.credentials = credentials
 
     @property
     def endpoints(self) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.net import process
+from holdfast.common.security.shown import Credentials
 
 #: From exec to the readiness line; generous, since a loaded machine may start many servers at once.
 START_SECONDS_MAX = 60.0
@@ -62,6 +63,8 @@ class Server:
         self.log = log
         self.config = config
         self.ports = ports
+        #: of an admin, where the cluster is secured; who has all the handles sets it
+        self.credentials: Credentials | None = None
         self._launcher = launcher
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0

@@ -308,7 +308,7 @@ def _run(asked: Asked, name: str, drill: Drill, ground: Ground | None = None, *,
 
 def _run_staging(asked: Asked, file: Path, name: str, drill: Drill, staging: bool) -> Report:
     from holdfast.client.cli.drills.running import run_on
-    from holdfast.client.cli.drills.staging import staging_cluster
+    from holdfast.client.cli.drills.staging import check_reachable, staging_cluster
 
     short = name.partition(" ")[0]
     if not staging:
@@ -319,6 +319,7 @@ def _run_staging(asked: Asked, file: Path, name: str, drill: Drill, staging: boo
     if asked.directory is not None:
         raise ConfigError("--dir is for the embedded cluster: leave it out, or --inventory")
     cluster = staging_cluster(file)
+    check_reachable(cluster)
     if not asked.yes:
         _ask(f"drill {short} kills servers of {cluster.endpoints} (masters) and its {len(cluster.workers)} workers")
     report = run_on(cluster, name, drill, asked.count, asked.seed)

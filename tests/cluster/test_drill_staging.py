@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -48,12 +49,28 @@ class Supervisor(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+Staging = tuple[Path, LocalCluster, list[str]]
+
+
 @pytest.fixture(scope="module")
-def staging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, LocalCluster, list[str]]]:
+def staging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staging]:
     """The inventory of a cluster with two racks, the cluster, and what commands were run."""
-    root = tmp_path_factory.mktemp("staging")
+    with staged(tmp_path_factory.mktemp("staging"), secure=False) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def secured_staging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staging]:
+    """The same with security."""
+    with staged(tmp_path_factory.mktemp("secured"), secure=True) as made:
+        yield made
+
+
+@contextmanager
+def staged(root: Path, secure: bool) -> Iterator[Staging]:
+    """A cluster whose servers are killed, stopped and started by commands that ask a supervisor."""
     settings = {**rack.GROUND.settings, "placement": {"flap_starts": 1_000}}
-    with local_cluster(3, 4, root / "cluster", settings, own=rack.GROUND.own) as cluster:
+    with local_cluster(3, 4, root / "cluster", settings, own=rack.GROUND.own, secure=secure) as cluster:
         done: list[str] = []
         handler = type("Own", (Supervisor,), {"servers": {each.name: each for each in cluster.servers}, "done": done})
         supervisor = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -113,19 +130,17 @@ def test_a_rack_of_a_staging_cluster_is_killed(staging, capsys, tmp_path: Path) 
 
 
 LONG = pytest.mark.long
+KILL_STOP_START = [
+    pytest.param(["leader"], 2, marks=LONG),
+    pytest.param(["leader", "--stop"], 2, marks=LONG),
+    pytest.param(["masters"], 2, marks=LONG),
+    pytest.param(["worker"], 3, marks=LONG),
+    pytest.param(["rolling"], 1, marks=LONG),
+    pytest.param(["driver"], 1, marks=LONG),
+]
 
 
-@pytest.mark.parametrize(
-    ("words", "count"),
-    [
-        pytest.param(["leader"], 2, marks=LONG),
-        pytest.param(["leader", "--stop"], 2, marks=LONG),
-        pytest.param(["masters"], 2, marks=LONG),
-        pytest.param(["worker"], 3, marks=LONG),
-        pytest.param(["rolling"], 1, marks=LONG),
-        pytest.param(["driver"], 1, marks=LONG),
-    ],
-)
+@pytest.mark.parametrize(("words", "count"), KILL_STOP_START)
 def test_drills_that_kill_stop_and_start_run_against_a_staging_cluster(
     staging, capsys, monkeypatch, words, count
 ) -> None:
@@ -135,6 +150,32 @@ def test_drills_that_kill_stop_and_start_run_against_a_staging_cluster(
     report = drill(capsys, *words, "--count", count, "--inventory", file)
     assert report["rounds_done"] == count
     assert all(server.running for server in cluster.servers)
+
+
+@pytest.mark.parametrize(("words", "count"), [(["worker"], 1), *KILL_STOP_START, pytest.param(["rack"], 1, marks=LONG)])
+def test_they_run_against_a_secured_one(secured_staging: Staging, capsys, monkeypatch, words, count) -> None:
+    """With the CA and an admin's token in the environment nothing else is needed."""
+    monkeypatch.setattr(leader, "FAILOVER_SECONDS", 600.0)
+    file, cluster, _ = secured_staging
+    monkeypatch.setenv("HOLDFAST_CA", str(cluster.directory / "security" / "ca.pem"))
+    monkeypatch.setenv("HOLDFAST_TOKEN_FILE", str(cluster.directory / "security" / "admin.token"))
+    report = drill(capsys, *words, "--count", count, "--inventory", file)
+    assert report["rounds_done"] == count
+    assert all(server.running for server in cluster.servers)
+
+
+def test_without_a_token_nothing_is_killed(secured_staging: Staging, capsys, monkeypatch) -> None:
+    """A secured cluster that is shown nothing, or that cannot be reached, is no broken promise: it is said what to set,
+    and no command was run."""
+    monkeypatch.delenv("HOLDFAST_CA", raising=False)
+    monkeypatch.delenv("HOLDFAST_TOKEN_FILE", raising=False)
+    file, _, done = secured_staging
+    done.clear()
+    assert run(["drill", "leader", "--inventory", str(file), "--yes"]) == 1
+    told = capsys.readouterr().err
+    assert "nothing was killed" in told
+    assert "HOLDFAST_TOKEN_FILE" in told
+    assert done == []
 
 
 @pytest.mark.parametrize(

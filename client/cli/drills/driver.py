@@ -140,7 +140,9 @@ async def _go_on(cluster: LocalCluster, driver: _Driver, report: Report, rng: ra
 
 def _attach(cluster: LocalCluster, driver: _Driver, report: Report, seed: int) -> None:
     """What a new driver does. Raises what it is told. Blocks."""
-    with Session(cluster.endpoints, app=driver.app, attach=True, lease_seconds=LEASE_SECONDS) as session:
+    with Session(
+        cluster.endpoints, app=driver.app, attach=True, lease_seconds=LEASE_SECONDS, credentials=cluster.credentials
+    ) as session:
         report.check("a new driver attaches", session.instance == driver.instance, "it attached to something else")
         for number in driver.committed:
             shuffle = session.open_reduce_shuffle(number)
@@ -167,7 +169,7 @@ def _attach(cluster: LocalCluster, driver: _Driver, report: Report, seed: int) -
 
 async def _all_gone(cluster: LocalCluster, drivers: list[_Driver], report: Report) -> None:
     """Wait until the masters have dropped every application."""
-    async with ControlClient(cluster.endpoints) as control:
+    async with ControlClient(cluster.endpoints, cluster.credentials) as control:
         left = list(drivers)
         deadline = time.monotonic() + _GONE_SECONDS_MAX
         while left and time.monotonic() < deadline:

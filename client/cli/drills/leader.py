@@ -21,9 +21,10 @@ from holdfast.client.cli.drills import servers
 from holdfast.client.cli.drills.report import Report
 from holdfast.client.cluster import LocalCluster, Server
 from holdfast.client.direct import DirectConnection
-from holdfast.common.errors import HoldfastError, RetryError, Status
+from holdfast.common.errors import ForbiddenError, HoldfastError, RetryError, Status
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.shown import Credentials
 
 Reply = TypeVar("Reply", bound=Message)
 
@@ -39,9 +40,12 @@ _CLIENTS = 3
 class Commands:
     """Clients that register one new shuffle after the other; knows when each accepted command was sent and answered."""
 
-    def __init__(self, endpoints: str, rng: random.Random) -> None:
+    def __init__(self, cluster: LocalCluster, rng: random.Random) -> None:
         self.instance = rng.randbytes(16)
-        self._clients = [ControlClient(endpoints) for _ in range(_CLIENTS)]
+        #: what the application's owner shows
+        self.owner: Credentials | None = None
+        self._cluster = cluster
+        self._clients: list[ControlClient] = []
         self._numbers = count(1)
         self._accepted = asyncio.Condition()
         self._last_sent = 0.0
@@ -50,7 +54,11 @@ class Commands:
     async def start(self) -> None:
         """Register the application and begin."""
         request = pb.RegisterApplicationRequest(instance=self.instance, name="drill", holder=self.instance)
-        await self._clients[0].call("Shuffles/RegisterApplication", request, deadline_s=_COMMAND_SECONDS_MAX)
+        endpoints = self._cluster.endpoints
+        async with ControlClient(endpoints, self._cluster.credentials) as admin:
+            reply = await admin.call("Shuffles/RegisterApplication", request, deadline_s=_COMMAND_SECONDS_MAX)
+        self.owner = servers.owner(self._cluster, reply)
+        self._clients = [ControlClient(endpoints, self.owner) for _ in range(_CLIENTS)]
         self._tasks = [asyncio.create_task(self._run(client)) for client in self._clients]
 
     async def stop(self) -> None:
@@ -100,7 +108,7 @@ class Commands:
 async def drill_kill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
     """Kill the leader `report.rounds` times. Raises DrillError when something does not happen in time."""
     report.limits[FAILOVER] = FAILOVER_SECONDS
-    commands = Commands(cluster.endpoints, rng)
+    commands = Commands(cluster, rng)
     await commands.start()
     try:
         for _ in range(report.rounds):
@@ -123,7 +131,7 @@ async def drill_kill(cluster: LocalCluster, report: Report, rng: random.Random, 
 
 async def drill_stop(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
     """Stop and continue the leader `report.rounds` times. Raises DrillError when something does not happen in time."""
-    commands = Commands(cluster.endpoints, rng)
+    commands = Commands(cluster, rng)
     await commands.start()
     try:
         for _ in range(report.rounds):
@@ -140,7 +148,9 @@ async def drill_stop(cluster: LocalCluster, report: Report, rng: random.Random, 
 
 
 async def _stop_and_ask(old: Server, report: Report, rng: random.Random, commands: Commands) -> None:
-    waiting = [DirectConnection(old.address, seconds=10.0) for _ in range(3)]
+    # With security some questions are an admin's, and some the owner's.
+    shown = (old.credentials, commands.owner)
+    waiting = [DirectConnection(old.address, 10.0, shown[number % 2]) for number in range(3)]
     for connection in waiting:  # opened while it still answers, so that questions can lie in its queue
         await asyncio.to_thread(connection.ask, "Shuffles/Discover", pb.DiscoverRequest(), pb.DiscoverReply)
     old.kill(signal.SIGSTOP)
@@ -160,7 +170,7 @@ async def _stop_and_ask(old: Server, report: Report, rng: random.Random, command
     with report.until("the stopped master does not answer after it was continued"):
         async with asyncio.timeout(20.0):
             await asyncio.gather(*questions)
-            fresh = DirectConnection(old.address)
+            fresh = DirectConnection(old.address, shown=old.credentials)
             await ask_for_new(fresh, new, commands, report)
     for connection in (*waiting, fresh):
         connection.close()
@@ -196,6 +206,8 @@ async def _answer(
     except RetryError as error:
         report.counts[f"old leader: {error.status.name}"] += 1
         report.check("no stale answer", True, "")
+    except ForbiddenError:
+        report.counts["old leader: not asked, with this token"] += 1
     except HoldfastError as error:
         report.check("no stale answer", error.status not in stale, f"{method} of the old leader says {error}")
     else:

@@ -26,7 +26,7 @@ _ANSWERED_AFTER = 3 * CLIENTS
 
 async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
     """Run `report.rounds` rounds. Raises DrillError when something does not happen in time."""
-    traffic = Traffic(cluster.endpoints, CLIENTS, random.Random(rng.random()), report)
+    traffic = Traffic(cluster, CLIENTS, random.Random(rng.random()), report)
     await traffic.start()
     try:
         for _ in range(report.rounds):

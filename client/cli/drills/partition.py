@@ -65,7 +65,7 @@ async def drill(
     cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None], *, network: Network
 ) -> None:
     """Run the rounds. Raises DrillError when something does not happen in time."""
-    commands = leader.Commands(cluster.endpoints, rng)
+    commands = leader.Commands(cluster, rng)
     await commands.start()
     cuts = list(Cut)
     try:

@@ -34,7 +34,7 @@ _BACK_SECONDS_MAX = 60.0
 
 async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
     """Run the rounds. Raises DrillError where there are no two racks, or something does not happen in time."""
-    with Session(cluster.endpoints, app="drill rack") as session:
+    with Session(cluster.endpoints, app="drill rack", credentials=cluster.credentials) as session:
         racks = await asyncio.to_thread(racks_of, cluster, session)
         before = await asyncio.to_thread(Job, session, report, rng.getrandbits(32), copies=2)
         await before.push(0.0)

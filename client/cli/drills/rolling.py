@@ -155,8 +155,8 @@ async def drill(
     cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None], *, copies: int
 ) -> None:
     """Run the rounds. Raises DrillError when something does not happen in time."""
-    async with ControlClient(cluster.endpoints) as control:
-        with Session(cluster.endpoints, app="drill rolling") as session:
+    async with ControlClient(cluster.endpoints, cluster.credentials) as control:
+        with Session(cluster.endpoints, app="drill rolling", credentials=cluster.credentials) as session:
             async with _Load(session, report, rng.getrandbits(32), copies) as load:
                 await load.read_since(0.0)
                 for _ in range(report.rounds):

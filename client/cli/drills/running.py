@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -15,6 +16,7 @@ from holdfast.client.cli.drills.report import DrillError, Report
 from holdfast.client.cli.output import progress
 from holdfast.client.cluster import LocalCluster, Sections, local_cluster
 from holdfast.common.errors import HoldfastError
+from holdfast.common.security.shown import CA_VARIABLE, TOKEN_VARIABLE
 
 Drill = Callable[[LocalCluster, Report, random.Random, Callable[[str], None]], Coroutine[Any, Any, None]]
 
@@ -47,6 +49,8 @@ def run_drill(
 ) -> Report:
     """Start the cluster that the drill wants, run it in there and return what it found."""
     ground = ground or Ground()
+    for variable in (CA_VARIABLE, TOKEN_VARIABLE):  # are of another cluster: this one is without security
+        os.environ.pop(variable, None)
     settings = Ground(settings=_STEADY).with_settings(ground.settings).settings
     with local_cluster(
         ground.masters, ground.workers, directory, settings, own=ground.own, around=ground.around

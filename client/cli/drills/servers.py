@@ -14,6 +14,7 @@ from holdfast.client.direct import ask, worker_status
 from holdfast.client.server import wait_until
 from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.shown import Credentials
 
 #: Masters that stand still must agree after this; entries go out at once, so this is for a loaded machine.
 AGREE_SECONDS_MAX = 60.0
@@ -45,9 +46,15 @@ async def leader(cluster: LocalCluster) -> Server:
 async def status(master: Server) -> pb.StatusReply | None:
     """What one master says about itself; None if it does not answer."""
     try:
-        return await asyncio.to_thread(ask, master.address, "Admin/Status", pb.StatusRequest(), pb.StatusReply, 2.0)
+        request, shown = pb.StatusRequest(), master.credentials
+        return await asyncio.to_thread(ask, master.address, "Admin/Status", request, pb.StatusReply, 2.0, shown)
     except HoldfastError:
         return None
+
+
+def owner(cluster: LocalCluster, reply: pb.RegisterApplicationReply) -> Credentials | None:
+    """What whoever registered an application shows from then on; None where there is no security."""
+    return None if cluster.credentials is None else cluster.credentials.with_token(reply.token)
 
 
 async def registered(worker: Server, seconds: float) -> None:
@@ -55,7 +62,7 @@ async def registered(worker: Server, seconds: float) -> None:
 
     def look() -> bool:
         try:
-            return bool(worker_status(worker.http, 2.0)["registered"])
+            return bool(worker_status(worker.http, 2.0, worker.credentials)["registered"])
         except RetryError:
             return False
 

@@ -23,6 +23,8 @@ from holdfast.client.direct import ask, worker_status
 from holdfast.client.server import Server, StartError, wait_until
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.shown import CA_VARIABLE, TOKEN_VARIABLE, Credentials
+from holdfast.common.security.tokens import Kind
 
 _COMMANDS = ("kill", "stop", "start")
 _OPTIONAL = ("log",)
@@ -67,9 +69,9 @@ class RemoteServer(Server):
         """Whether it answers."""
         try:
             if self.role == "master":
-                ask(self.http, "Admin/Status", pb.StatusRequest(), pb.StatusReply, _ASK_SECONDS)
+                ask(self.http, "Admin/Status", pb.StatusRequest(), pb.StatusReply, _ASK_SECONDS, self.credentials)
             else:
-                worker_status(self.http, _ASK_SECONDS)
+                worker_status(self.http, _ASK_SECONDS, self.credentials)
         except HoldfastError:
             return False
         return True
@@ -132,7 +134,8 @@ _NOBODY = ThreadPoolExecutor(1, thread_name_prefix="holdfast-nobody")
 
 
 def staging_cluster(file: Path) -> LocalCluster:
-    """Handles on the servers of an inventory; nothing is asked of them yet. Raises ConfigError."""
+    """Handles on the servers of an inventory; nothing is asked of them yet. A secured cluster is shown what
+    HOLDFAST_CA and HOLDFAST_TOKEN_FILE name. Raises ConfigError."""
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -149,7 +152,23 @@ def staging_cluster(file: Path) -> LocalCluster:
     masters, workers = (_servers(tables, role, file) for role in ("master", "worker"))
     if not masters or not workers:
         raise ConfigError(f"{file}: names {len(masters)} masters and {len(workers)} workers: both are needed")
-    return LocalCluster(file.parent, masters, workers)
+    credentials = Credentials.from_environment()
+    if credentials is not None and credentials.bearer[0] != Kind.ADMIN:
+        raise ConfigError(f"drills change the cluster: {TOKEN_VARIABLE} has to name a token of kind admin")
+    return LocalCluster(file.parent, masters, workers, credentials)
+
+
+def check_reachable(cluster: LocalCluster) -> None:
+    """Raise HoldfastError where no master answers, before anything is killed: that would be no broken promise."""
+    causes = []
+    for master in cluster.masters:
+        try:
+            ask(master.address, "Admin/Status", pb.StatusRequest(), pb.StatusReply, _ASK_SECONDS, cluster.credentials)
+            return
+        except HoldfastError as error:
+            causes.append(f"{master.name}: {error}")
+    more = "" if cluster.credentials else f"; for a secured cluster set {CA_VARIABLE} and {TOKEN_VARIABLE}"
+    raise HoldfastError(f"no master of {cluster.endpoints} answers, and nothing was killed: {'; '.join(causes)}{more}")
 
 
 def _servers(tables: Mapping[str, Any], role: str, file: Path) -> list[Server]:

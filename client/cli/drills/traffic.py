@@ -13,13 +13,16 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
+from holdfast.client.cli.drills import servers
 from holdfast.client.cli.drills.ledger import Ledger, State
 from holdfast.client.cli.drills.report import Report
+from holdfast.client.cluster import LocalCluster
 from holdfast.common.errors import ConflictError, HoldfastError, RetryError, Status
 from holdfast.common.ids import AttemptId, Epoch, WorkerId
 from holdfast.common.layouts import MapAssignment, MapWinner, MapWinners, bitmap_bytes
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.shown import Credentials
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -33,20 +36,24 @@ _ALIVE_MAX = 12
 class Traffic:
     """`clients` tasks under one application; they run while `resume`d and stand still after `pause`."""
 
-    def __init__(self, endpoints: str, clients: int, rng: random.Random, report: Report) -> None:
+    def __init__(self, cluster: LocalCluster, clients: int, rng: random.Random, report: Report) -> None:
         self.ledger = Ledger()
         self.instance = rng.randbytes(16)
+        self._cluster = cluster
+        self._admin = ControlClient(cluster.endpoints, cluster.credentials)
         self._report = report
         self._go = asyncio.Event()
         self._idle = [asyncio.Event() for _ in range(clients)]
-        self._clients = [_Client(self, number, endpoints, random.Random(rng.random())) for number in range(clients)]
+        self._clients = [_Client(self, number, random.Random(rng.random())) for number in range(clients)]
         self._tasks: list[asyncio.Task[None]] = []
         self._answered = asyncio.Condition()
 
     async def start(self) -> None:
         """Register the application and start the clients, standing still."""
         request = pb.RegisterApplicationRequest(instance=self.instance, name="drill", holder=self.instance)
-        await self._clients[0].call("Shuffles/RegisterApplication", request, pb.RegisterApplicationReply)
+        reply = await self._admin.call("Shuffles/RegisterApplication", request, deadline_s=COMMAND_SECONDS_MAX)
+        for client in self._clients:
+            client.connect(self._cluster.endpoints, servers.owner(self._cluster, reply))
         self._tasks = [asyncio.create_task(self._run(client)) for client in self._clients]
 
     def resume(self) -> None:
@@ -75,12 +82,13 @@ class Traffic:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for client in self._clients:
             await client.close()
+        await self._admin.close()
 
     async def check(self) -> None:
         """Compare the ledger with what the masters say; call while paused."""
         client = self._clients[0]
         request = pb.ListShufflesRequest(instance=self.instance, limit=1_000_000)
-        reply = await client.call("Admin/ListShuffles", request, pb.ListShufflesReply)
+        reply = await self._admin.call("Admin/ListShuffles", request, deadline_s=COMMAND_SECONDS_MAX)
         listed = {shuffle.key.shuffle: shuffle.state for shuffle in reply.shuffles}
         for sentence in self.ledger.violations(listed):
             self._report.check("acknowledged commands present", False, sentence)
@@ -117,18 +125,20 @@ class Traffic:
 class _Client:
     """One client of the masters, with shuffles of its own."""
 
-    def __init__(self, traffic: Traffic, number: int, endpoints: str, rng: random.Random) -> None:
+    def __init__(self, traffic: Traffic, number: int, rng: random.Random) -> None:
         self.number = number
         self._traffic = traffic
         self._rng = rng
-        self._control = ControlClient(endpoints)
-        self._rival = ControlClient(endpoints)
         self._next = number << 20
         #: shuffle -> a worker it may name; not committed yet
         self._open: dict[int, int] = {}
         self._committed: list[int] = []
         self._call = pb.CallId()
         self._last: pb.UnregisterShuffleRequest | None = None
+
+    def connect(self, endpoints: str, shown: Credentials | None) -> None:
+        """Show this from now on; nothing is asked yet."""
+        self._control, self._rival = ControlClient(endpoints, shown), ControlClient(endpoints, shown)
 
     async def call(self, method: str, request: Message, _: type[Answer]) -> Answer:
         """Give one command, retried by the client library until it is answered."""

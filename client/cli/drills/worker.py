@@ -27,6 +27,7 @@ from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.control import ControlClient
 from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.shown import Credentials
 
 Answer = TypeVar("Answer")
 
@@ -53,12 +54,15 @@ class Fate(Enum):
 class _Drill:
     """The tasks, the files of the current shuffle, and what is known of them."""
 
-    def __init__(self, worker: Server, cluster_id: str, report: Report, rng: random.Random) -> None:
+    def __init__(
+        self, worker: Server, cluster_id: str, shown: Credentials | None, report: Report, rng: random.Random
+    ) -> None:
         self.report = report
         self.files: dict[MapFile, Fate] = {}
         self.shuffle: ShuffleKey
         self._worker = worker
         self._hello = Hello(cluster_id=cluster_id)
+        self._shown = shown
         self._rng = rng
         self._pool = BufferPool(64 * MIB)
         self._maps = 0
@@ -66,7 +70,8 @@ class _Drill:
 
     async def connect(self, seconds: float = 5.0) -> FrameClient:
         host, _, port = self._worker.address.rpartition(":")
-        return await FrameClient.connect(host, int(port), self._hello, self._pool, timeout_seconds=seconds)
+        hello, pool = self._hello, self._pool
+        return await FrameClient.connect(host, int(port), hello, pool, timeout_seconds=seconds, shown=self._shown)
 
     async def run_until_cut(self) -> None:
         """Write, seal and read on connections of their own until each is cut by the kill."""
@@ -172,11 +177,13 @@ class _Drill:
 async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
     """Run `report.rounds` rounds on the first worker. Raises DrillError when something does not happen in time."""
     worker = cluster.workers[0]
-    async with ControlClient(cluster.endpoints) as control:
-        instance = Instance(rng.randbytes(16))
-        request = pb.RegisterApplicationRequest(instance=instance, name="drill", holder=instance)
-        reply = await control.call("Shuffles/RegisterApplication", request)
-        state = _Drill(worker, reply.cluster_id, report, rng)
+    instance = Instance(rng.randbytes(16))
+    request = pb.RegisterApplicationRequest(instance=instance, name="drill", holder=instance)
+    async with ControlClient(cluster.endpoints, cluster.credentials) as admin:
+        reply = await admin.call("Shuffles/RegisterApplication", request)
+    shown = servers.owner(cluster, reply)
+    async with ControlClient(cluster.endpoints, shown) as control:
+        state = _Drill(worker, reply.cluster_id, shown, report, rng)
         for number in range(report.rounds):
             if number % _ROUNDS_PER_SHUFFLE == 0:
                 await _next_shuffle(control, state, instance, number // _ROUNDS_PER_SHUFFLE)
