@@ -12,6 +12,8 @@ from one file begin with one log, and whichever is elected has all of it. The fi
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -19,6 +21,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -52,8 +55,9 @@ def back_up(directory: Path, cluster_id: str, name: str, file: Path) -> Document
         raise ConfigError(f"{directory} has no journal: give the configuration of a master that ran on this machine")
     if file.exists():
         raise ConfigError(f"{file} exists: a backup replaces nothing, choose another name")
-    with tempfile.TemporaryDirectory(prefix=".holdfast-backup-", dir=file.parent) as place:
-        scratch = Path(place)
+    if not file.parent.is_dir():
+        raise ConfigError(f"there is no directory {file.parent}: make it, or name a file in one that is there")
+    with _scratch(file.parent, ".holdfast-backup-") as scratch:
         _copy(directory, scratch)
         meta, _, last = _checked(scratch, cluster_id, name)
         about: Document = {
@@ -79,8 +83,7 @@ def restore(file: Path, directory: Path, cluster_id: str, name: str) -> Document
     if directory.exists() and any(path.name != "lock" for path in directory.iterdir()):
         raise ConfigError(f"{directory} is not empty: put what is there aside, a restore replaces nothing")
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".holdfast-restore-", dir=directory.parent) as place:
-        scratch = Path(place)
+    with _scratch(directory.parent, ".holdfast-restore-") as scratch:
         about = _unpack(file, scratch)
         if about["cluster_id"] != cluster_id:
             raise ConfigError(f"{file} is of cluster {about['cluster_id']}, and this is {cluster_id}")
@@ -96,6 +99,28 @@ def restore(file: Path, directory: Path, cluster_id: str, name: str) -> Document
             store.close()
         sync_directory(directory)
     return about
+
+
+@contextlib.contextmanager
+def _scratch(parent: Path, prefix: str) -> Iterator[Path]:
+    """A directory that is gone at the end; those of the same kind whose process was killed go now. Each is locked as
+    long as its process lives."""
+    for left in parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError), _locked(left):
+            shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as place, _locked(Path(place)):
+        yield Path(place)
+
+
+@contextlib.contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    """Hold the lock of a directory. Raises OSError if another process does."""
+    guard = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(guard)
 
 
 def _copy(directory: Path, scratch: Path) -> None:
@@ -220,8 +245,12 @@ def main(arguments: list[str] | None = None) -> int:
         )
     except ConfigError as error:
         return _fail(asked, str(error), 2)
-    except (RaftError, OSError, UnicodeDecodeError, lmdb.Error) as error:
+    except RaftError as error:
         return _fail(asked, str(error), 1)
+    except (OSError, lmdb.Error) as error:
+        place = asked.file.parent if asked.what == "backup" else "the folder of the master's directory"
+        remedy = f"nothing was left half; see that {place} has room and may be written, then repeat"
+        return _fail(asked, f"{error}: {remedy}", 1)
     told = f"{act['master']} of cluster {act['cluster_id']} up to index {act['index']}, term {act['term']}"
     document = {**act, "file": str(asked.file), "directory": str(directory)}
     done = f"{asked.file}: {told}" if asked.what == "backup" else f"{directory}: {told}, for {name}; start it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import random
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.client.cli.output import json_option, show
-from holdfast.common.errors import ConfigError
+from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack
 
@@ -72,6 +73,8 @@ def _options(count: int, rounds: str = "Rounds to run.") -> Callable[[Callable[.
             as_json: bool,
             **own: Any,
         ) -> int:
+            if html is not None:
+                _check_page(html)
             asked = Asked(
                 count=count,
                 seed=random.SystemRandom().getrandbits(32) if seed is None else seed,
@@ -335,8 +338,9 @@ def _ask(what: str) -> None:
 
 
 def _tell(asked: Asked, reports: list[Report]) -> int:
-    """Show the reports, and write the page."""
-    _write(asked, reports)
+    """Show the reports, then write the page: whatever becomes of that, what the drill found is told."""
+    from holdfast.client.cli.drills.page import write
+
     good = all(report.good for report in reports)
     if len(reports) == 1:
         (report,) = reports
@@ -346,12 +350,25 @@ def _tell(asked: Asked, reports: list[Report]) -> int:
 
         document = {"good": good, "drills": [report.document() for report in reports]}
         show(document, asked.as_json, lambda screen: draw_all(screen, reports))
+    if asked.html is not None:
+        write(asked.html, reports)
     return 0 if good else 1
 
 
 def _write(asked: Asked, reports: list[Report]) -> None:
-    """Write the page of what there is, if one is wanted."""
+    """Write the page of what there is, if one is wanted; the drills go on without it."""
     from holdfast.client.cli.drills.page import write
 
     if asked.html is not None:
-        write(asked.html, reports)
+        try:
+            write(asked.html, reports)
+        except HoldfastError as error:
+            click.echo(f"holdfast: {error}", err=True)
+
+
+def _check_page(file: Path) -> None:
+    """Raise ConfigError now for what could not be written after hours."""
+    if not file.parent.is_dir():
+        raise ConfigError(f"there is no directory {file.parent} for --html {file}: make it, or name another file")
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ConfigError(f"--html {file} cannot be written: name a file in a directory where you may write")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.client.cli.output import json_option, masters_option, progress, show
-from holdfast.common.errors import ConfigError
+from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.sizes import counted, in_bytes
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ def _whole(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise HoldfastError(
+            f"{path} cannot be written: {error.strerror or error}; see to it, empty {path.parent}, and export again"
+        ) from error
     finally:
         unfinished.unlink(missing_ok=True)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.client.cli.drills.report import Report, summary
 from holdfast.client.cli.output import in_seconds
-from holdfast.common.errors import ConfigError
+from holdfast.common.errors import HoldfastError
 from holdfast.common.version import VERSION
 
 _STYLE = """
@@ -31,11 +31,11 @@ code { font-family: ui-monospace, monospace; overflow-wrap: anywhere; }
 
 
 def write(path: Path, reports: Sequence[Report]) -> None:
-    """Write the page. Raises ConfigError if that cannot be."""
+    """Write the page. Raises HoldfastError if that cannot be."""
     try:
         path.write_text(page(reports, datetime.now().astimezone()), encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"the report cannot be written to {path}: {error}; give --html another file") from error
+        raise HoldfastError(f"the report cannot be written to {path}: {error}; give --html another file") from error
 
 
 def page(reports: Sequence[Report], written: datetime) -> str:
