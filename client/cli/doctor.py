@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from holdfast.client.core.doctor.facts import Cluster
     from holdfast.client.core.doctor.findings import Finding
+    from holdfast.common.security.shown import Credentials
 
 _LOOPBACK = ("localhost", "127.", "[::1]")
 
@@ -105,17 +106,22 @@ def _endpoints(config: Config | None, masters: str | None, spark_conf: Path | No
     if config is not None:
         return [str(each) for each in config.worker.masters] or [str(peer.http) for peer in config.master.peers]
     if spark_conf is not None and spark_conf.is_file():
-        from holdfast.client.core.doctor.spark import PREFIX, parse_settings
+        from holdfast.client.core.doctor.spark import parse_settings
         from holdfast.common.net.files import read_small
 
-        named = parse_settings(read_small(spark_conf, "Spark's settings").decode("utf-8", "replace")).get(
-            f"{PREFIX}master.endpoints", ""
-        )
-        try:
-            return list(parse_endpoints(named))
-        except ConfigError:
-            return []  # check_spark says it
+        return _named(parse_settings(read_small(spark_conf, "Spark's settings").decode("utf-8", "replace")))
     return []
+
+
+def _named(settings: Mapping[str, str]) -> list[str]:
+    """The masters that Spark's settings name."""
+    from holdfast.client.core.doctor.spark import PREFIX
+    from holdfast.common.net.control import parse_endpoints
+
+    try:
+        return list(parse_endpoints(settings.get(f"{PREFIX}master.endpoints", "")))
+    except ConfigError:
+        return []  # check_spark says it
 
 
 class Patient:
@@ -134,6 +140,7 @@ class Patient:
         self._file = file
         self.looked_at: list[str] = []
         self.not_looked_at: dict[str, str] = {}
+        self._job_useless = False
 
     def examine(self) -> Iterator[Finding]:
         """Gather and judge, one part after the other."""
@@ -154,11 +161,12 @@ class Patient:
             yield from judge.check_names(config, host, gather.gather_names(config, host))
             yield from self._directories(config)
         yield from self._security(gather.gather_host().name)
+        job = None
         if self._spark_conf is not None:
-            yield from self._job(self._spark_conf)
+            job = yield from self._job(self._spark_conf)
         cluster = None
         if self._endpoints:
-            cluster = yield from self._cluster()
+            cluster = yield from self._cluster(job)
         else:
             self._skip(("masters", "workers", "versions"), "give --masters, or set HOLDFAST_MASTERS")
         if self._spark_conf is None:
@@ -191,29 +199,53 @@ class Patient:
         yield from check_token(certificates.gather_token(), time.time())
         self._look("security")
 
-    def _job(self, settings: Path) -> Iterator[Finding]:
+    def _job(self, file: Path) -> Any:
+        """Yields findings; returns what a job shows, None where that is of no use."""
+        from holdfast.client.cli.doctoring.asking import try_job
         from holdfast.client.cli.doctoring.job import gather_job
         from holdfast.client.cli.doctoring.spark import read_settings
         from holdfast.client.core.doctor.security import check_job
 
-        found, _ = gather_job(read_settings(settings))
-        if found is not None and os.geteuid() == 0:
+        settings = read_settings(file)
+        found, job = gather_job(settings)
+        if found is None:
+            return None
+        if os.geteuid() == 0:
             told = "root reads everything; give --user, the user of the jobs"
             self._skip(("whether jobs may read CA and token",), told)
-        yield from check_job(found, settings.name, time.time())
+        masters = _named(settings)
+        if job is not None and masters:
+            found = try_job(masters, job, found)
+        takes = [each.address for each in found.welcomes if each.let_in]
+        if takes:
+            self._look(f"CA and token of the settings, which {takes[0]} takes")
+        else:
+            self._skip(("whether masters take CA and token of the settings",), "no master was shown them and took them")
+        yield from check_job(found, file.name, time.time())
+        self._job_useless = job is None or any(
+            each.secret_refused or each.certificate_refused or each.only_file_tls for each in found.welcomes
+        )
+        return None if self._job_useless else job
 
-    def _cluster(self) -> Any:
+    def _cluster(self, job: Credentials | None) -> Any:
         """Yields findings; returns the Cluster."""
         from holdfast.client.cli.doctoring import asking, disks
         from holdfast.client.core.doctor import cluster as judge
         from holdfast.common.net.versions import versions
 
-        found: Cluster = asking.gather_cluster(self._endpoints, self._config, self._expected)
+        if self._job_useless and asking.shown_by(self._config) is None:
+            told = "CA and token of the settings are of no use, and HOLDFAST_CA and HOLDFAST_TOKEN_FILE name no others"
+            self._skip(("masters", "workers", "versions"), told)
+            return None
+        found: Cluster = asking.gather_cluster(self._endpoints, self._config, self._expected, job)
         self._look("masters")
         secret = disks.gather_secret(self._config) if self._config is not None else None
         yield from judge.check_masters(found, self._config, secret)
         if self._config is not None:
             yield from judge.check_welcome(asking.gather_welcomes(self._config), self._config)
+        if found.seen_as and any(not each.error for each in found.masters):
+            told = f"a token of kind {found.seen_as} does not show them; set HOLDFAST_CA, and HOLDFAST_TOKEN_FILE to a "
+            self._skip(("clocks, settings and formats of servers", "HTTP ports of workers"), f"{told}viewer's")
         if any(not each.error for each in found.masters):
             self._look("workers", "versions")
             yield from judge.check_workers(found, self._config)

@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client.cli.doctor import Patient
 from holdfast.client.cli.doctoring.job import gather_job
+from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.core.doctor.findings import Finding
 from holdfast.client.core.doctor.security import check_job
+from holdfast.common.config import parse
+from holdfast.common.security.server import read_secret
 from holdfast.common.security.tokens import Keeper, Kind
 from tests.support.certificates import Authority
+from tests.support.machine import OF_THE_MACHINE
 
 KEEPER = Keeper(b"0123456789abcdef" * 2, "prod")
 DAY = 86_400
@@ -121,3 +126,88 @@ def test_tokens_that_do_and_should_not_stay_are_advised(files: dict[str, str], t
     assert [(each.code, each.level) for each in told(files)] == [("spark-security", "advice")]
     token(tmp_path, KEEPER.mint(Kind.USER, b"etl", now, 90 * DAY), mode=0o644)
     assert [(each.code, each.level) for each in told(files)] == [("key-open", "problem")]
+
+
+# On a cluster.
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A master and a worker with security."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path_factory.mktemp("job"), secure=True) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def nothing_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the variables of this shell none counts."""
+    for variable in ("HOLDFAST_CA", "HOLDFAST_TOKEN_FILE", "HOLDFAST_MASTERS"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.fixture
+def of_the_cluster(cluster: LocalCluster, files: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """Settings with which jobs start on it."""
+    assert cluster.credentials is not None
+    (tmp_path / "ca.pem").write_text(cluster.credentials.ca_pem)
+    config = parse(Path(cluster.masters[0].config).read_text("utf-8")).cluster
+    keeper = Keeper(read_secret(config.secret_file), config.id)
+    token(tmp_path, keeper.mint(Kind.USER, b"etl", int(time.time()), 90 * DAY))
+    return {**files, "spark.holdfast.master.endpoints": cluster.endpoints}
+
+
+def seen(settings: dict[str, str], tmp_path: Path) -> tuple[Patient, list[tuple[str, str]]]:
+    """What is said of a host with these settings, without what this machine and its Spark are to blame for."""
+    file = tmp_path / "spark-defaults.conf"
+    file.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+    endpoints = [each for key, each in settings.items() if key.endswith("endpoints")]
+    patient = Patient(None, endpoints, True, file)
+    others = OF_THE_MACHINE | {"spark-manager", "spark-jar", "spark-conflict", "java", "pyspark-python"}
+    return patient, [(each.code, each.what) for each in patient.examine() if each.code not in others]
+
+
+def test_a_host_in_order_needs_nothing_else(of_the_cluster: dict[str, str], tmp_path: Path):
+    """With the user's token of the settings alone nothing is wrong; what it does not show is said not to be seen."""
+    patient, found = seen(of_the_cluster, tmp_path)
+    assert found == []
+    assert any("which 127.0.0.1" in each and "takes" in each for each in patient.looked_at)
+    assert {"masters", "workers"} <= set(patient.looked_at)
+    assert any("clocks" in each and "viewer" in why for each, why in patient.not_looked_at.items())
+
+
+def test_a_users_token_that_is_exported_is_no_problem(
+    of_the_cluster: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """HOLDFAST_TOKEN_FILE with the token of a job shows less than a viewer's, and is nothing wrong."""
+    (tmp_path / "token").chmod(0o600)
+    monkeypatch.setenv("HOLDFAST_CA", str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("HOLDFAST_TOKEN_FILE", str(tmp_path / "token"))
+    assert seen(of_the_cluster, tmp_path)[1] == []
+
+
+def test_files_of_another_cluster_are_told_once(of_the_cluster: dict[str, str], tmp_path: Path):
+    """A token made with another secret, and another CA, are one problem each, and masters are not blamed."""
+    token(tmp_path, KEEPER.mint(Kind.USER, b"etl", int(time.time()), 90 * DAY))
+    ((code, what),) = seen(of_the_cluster, tmp_path)[1]
+    assert code == "spark-security"
+    assert "not made with the secret of this cluster" in what
+    (tmp_path / "ca.pem").write_text(Authority("others").pem)
+    patient, ((code, what),) = seen(of_the_cluster, tmp_path)
+    assert code == "spark-security"
+    assert "does not vouch for the master" in what
+    assert "masters" in patient.not_looked_at
+
+
+def test_settings_without_the_files_are_named(of_the_cluster: dict[str, str], tmp_path: Path):
+    """Settings that name neither CA nor token, where the masters want both, are a problem of the settings."""
+    settings = {key: each for key, each in of_the_cluster.items() if "security" not in key}
+    codes = [code for code, _ in seen(settings, tmp_path)[1]]
+    assert sorted(codes) == ["spark-security", "token"]
+
+
+def test_files_for_a_cluster_without_security_are_named(files: dict[str, str], tmp_path: Path):
+    """Settings with CA and token for masters that speak no TLS are one problem, of the settings."""
+    with local_cluster(masters=1, workers=0, dir=tmp_path / "plain") as plain:
+        ((code, what),) = seen({**files, "spark.holdfast.master.endpoints": plain.endpoints}, tmp_path)[1]
+    assert code == "spark-security"
+    assert "speaks no TLS" in what

@@ -9,11 +9,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.client.core.doctor.facts import Clock, Cluster, MasterFact, WelcomeFact, WorkerFact
+from holdfast.client.core.doctor.facts import Clock, Cluster, JobFact, MasterFact, WelcomeFact, WorkerFact
 from holdfast.client.direct import ask, worker_status
 from holdfast.client.runtime import runtime
 from holdfast.common.config import Config
-from holdfast.common.errors import ConfigError, HoldfastError, ProtocolError, RetryError, Status, UnauthenticatedError
+from holdfast.common.errors import (
+    ConfigError,
+    HoldfastError,
+    ProtocolError,
+    RetryError,
+    Status,
+    TokenExpiredError,
+    UnauthenticatedError,
+)
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
 from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
@@ -22,12 +30,23 @@ from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.shown import Credentials, Shown, calling_context
+from holdfast.common.security.tokens import Kind, bearer_of
 
 _SECONDS = 3.0
 #: Servers that are asked at once.
 _AT_ONCE = 64
 #: A pool holds one body at least; the answer to a HELLO has none.
 _POOL_BYTES = FRAME_BODY_BYTES_MAX
+
+
+@dataclass(frozen=True)
+class _Greeting:
+    """How workers are met."""
+
+    cluster_id: str
+    shown: Shown | None
+    #: whether their /status may be seen
+    status: bool
 
 
 @dataclass(frozen=True)
@@ -69,32 +88,51 @@ def whose_http(role: str, host: str, port: int, config: Config) -> tuple[str, st
         return None
 
 
-def gather_cluster(endpoints: Iterable[str], config: Config | None, expected: bool) -> Cluster:
-    """What answers at the masters' HTTP addresses, at those of the masters that these name, and at the workers'."""
-    return runtime().run(_gather(list(dict.fromkeys(endpoints)), config, expected))
+def gather_cluster(
+    endpoints: Iterable[str], config: Config | None, expected: bool, job: Credentials | None = None
+) -> Cluster:
+    """What answers at the masters' HTTP addresses, at those of the masters that these name, and at the workers'; `job`
+    is shown where there is nothing else to show."""
+    return runtime().run(_gather(list(dict.fromkeys(endpoints)), config, expected, shown_by(config) or job))
 
 
-async def _gather(endpoints: list[str], config: Config | None, expected: bool) -> Cluster:
+async def _gather(endpoints: list[str], config: Config | None, expected: bool, shown: Shown | None) -> Cluster:
     raft = {str(peer.http): str(peer.raft) for peer in config.master.peers} if config is not None else {}
-    shown = shown_by(config)
+    seen_as = _seen_as(shown)
     async with ControlClient(endpoints, shown) as client:
-        masters = list(await asyncio.gather(*(_master(client, each, raft.get(each, "")) for each in endpoints)))
+
+        async def each_of(addresses: Iterable[str]) -> list[MasterFact]:
+            return list(
+                await asyncio.gather(*(_master(client, each, raft.get(each, ""), bool(seen_as)) for each in addresses))
+            )
+
+        masters = await each_of(endpoints)
         named = {http for each in masters for _, http in each.peers} - set(endpoints)
-        masters += [
-            replace(each, only_named=True)
-            for each in await asyncio.gather(*(_master(client, each, raft.get(each, "")) for each in sorted(named)))
-        ]
+        masters += [replace(each, only_named=True) for each in await each_of(sorted(named))]
         there = [each for each in masters if not each.error]
+        secured = any(each.speaks_tls for each in masters) or (shown is not None and bool(there))
+        found = Cluster(masters=tuple(masters), expected=expected, secured=secured, seen_as=seen_as)
         if not any(each.leads for each in there):
-            return Cluster(masters=tuple(masters), expected=expected)
+            return found
         try:
             reply = await client.call("Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=_SECONDS)
         except HoldfastError as error:
-            return Cluster(masters=tuple(masters), workers_error=str(error), expected=expected)
+            return replace(found, workers_error=str(error))
         turn = asyncio.Semaphore(_AT_ONCE)
-        cluster_id = there[0].cluster_id
-        workers = await asyncio.gather(*(_worker(turn, each, cluster_id, shown) for each in reply.workers))
-    return Cluster(masters=tuple(masters), workers=tuple(workers), expected=expected)
+        greet = _Greeting(there[0].cluster_id, shown, status=not seen_as)
+        workers = await asyncio.gather(*(_worker(turn, each, greet) for each in reply.workers))
+    return replace(found, workers=tuple(workers))
+
+
+def try_job(endpoints: Iterable[str], job: Credentials, found: JobFact) -> JobFact:
+    """The same with what masters make of the CA and the token that a job would show."""
+    return replace(found, welcomes=tuple(runtime().run(_welcomes(list(dict.fromkeys(endpoints)), job))))
+
+
+def _seen_as(shown: Shown | None) -> str:
+    """The kind of a token that does not let see all; "" for others."""
+    kind = bearer_of(shown.token)[0] if shown is not None else 0
+    return Kind(kind).name.lower() if kind in (Kind.USER, Kind.APPLICATION) else ""
 
 
 def gather_welcomes(config: Config) -> list[WelcomeFact]:
@@ -115,7 +153,7 @@ async def _welcomes(endpoints: list[str], shown: Shown | None) -> list[WelcomeFa
 async def _welcome(client: ControlClient, address: str, secured: bool) -> WelcomeFact:
     try:
         await client.ask(address, "Shuffles/Discover", pb.DiscoverRequest(), timeout_s=_SECONDS)
-    except UnauthenticatedError as error:
+    except (UnauthenticatedError, TokenExpiredError) as error:
         return WelcomeFact(address=address, secret_refused=str(error) if secured else "")
     except ProtocolError as error:
         if error.status is Status.UNAUTHENTICATED:
@@ -125,7 +163,7 @@ async def _welcome(client: ControlClient, address: str, secured: bool) -> Welcom
         return await _tls_differs(address, secured)
     except HoldfastError:
         pass  # whatever else it says, it has let us in
-    return WelcomeFact(address=address)
+    return WelcomeFact(address=address, let_in=True)
 
 
 async def _tls_differs(address: str, secured: bool) -> WelcomeFact:
@@ -137,27 +175,31 @@ async def _tls_differs(address: str, secured: bool) -> WelcomeFact:
     return WelcomeFact(address=address, only_master_tls=tls and not secured, only_file_tls=secured and not tls)
 
 
-async def _master(client: ControlClient, address: str, raft: str) -> MasterFact:
+async def _master(client: ControlClient, address: str, raft: str, partly: bool) -> MasterFact:
+    """`partly`: without what only viewers may see."""
     sent = time.time()
     try:
-        status: pb.StatusReply = await client.ask(address, "Admin/Status", pb.StatusRequest(), timeout_s=_SECONDS)
+        status = pb.StatusReply()
+        if not partly:
+            status = await client.ask(address, "Admin/Status", pb.StatusRequest(), timeout_s=_SECONDS)
         got = time.time()
         found: pb.DiscoverReply = await client.ask(address, "Shuffles/Discover", pb.DiscoverRequest(), _SECONDS)
     except HoldfastError as error:
         reached, refused = await _reach(address)
         tls = not reached and await _speaks_tls(address)
         return MasterFact(address=address, error=reached or str(error), refused=refused, speaks_tls=tls)
+    own = next((each for each in found.masters if each.name == found.name), pb.MasterInfo())
     ports = {
-        "gRPC port": next((each.grpc for each in found.masters if each.name == status.name), ""),
+        "gRPC port": own.grpc,
         "raft port": raft,
     }
     return MasterFact(
         address=address,
-        name=status.name,
-        cluster_id=status.cluster_id,
-        leads=status.role == "leader",
-        leader=status.leader_http,
-        version=status.version,
+        name=status.name or found.name,
+        cluster_id=status.cluster_id or found.cluster_id,
+        leads=bool(own.http) and found.leader_http == own.http if partly else status.role == "leader",
+        leader=status.leader_http or found.leader_http,
+        version=status.version or found.version,
         versions=dict(status.versions),
         settings=dict(status.settings),
         peers=tuple((each.name, each.http) for each in found.masters),
@@ -205,7 +247,11 @@ async def _speaks_tls(address: str) -> bool:
     return True
 
 
-async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, cluster_id: str, shown: Shown | None) -> WorkerFact:
+async def _no_status() -> dict[str, Any]:
+    return {}
+
+
+async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, greet: _Greeting) -> WorkerFact:
     silent: list[tuple[str, str]] = []
     status: dict[str, Any] = {}
     clock = None
@@ -213,12 +259,14 @@ async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, cluster_id: str,
         async with turn:
             sent = time.time()
             data, http = await asyncio.gather(
-                _data_port(told.data_address, cluster_id, shown),
-                asyncio.to_thread(worker_status, told.http_address, _SECONDS, shown),
+                _data_port(told.data_address, greet.cluster_id, greet.shown),
+                asyncio.to_thread(worker_status, told.http_address, _SECONDS, greet.shown)
+                if greet.status
+                else _no_status(),
                 return_exceptions=True,
             )
             got = time.time()
-        if isinstance(data, UnauthenticatedError) and shown is not None:
+        if isinstance(data, UnauthenticatedError) and greet.shown is not None:
             return WorkerFact(
                 name=told.name,
                 host=told.host,

@@ -73,12 +73,15 @@ def check_masters(cluster: Cluster, config: Config | None, secret: SecretFact | 
 
 
 def _silent(cluster: Cluster, any_there: bool) -> Iterator[Finding]:
+    closed = [each for each in cluster.masters if each.error and each.speaks_tls]
+    if closed:
+        what = f"TLS is spoken there, and what is shown here not answered: {closed[0].error}"
+        remedy = "set HOLDFAST_CA to the cluster's CA and HOLDFAST_TOKEN_FILE to a token (docs/security.md)"
+        yield problem("token", ", ".join(each.address for each in closed), what, remedy)
     for each in cluster.masters:
-        if each.error and each.speaks_tls:
-            what = f"speaks TLS, and does not answer what is shown here: {each.error}"
-            remedy = "set HOLDFAST_CA to the cluster's CA and HOLDFAST_TOKEN_FILE to a token (docs/security.md)"
-            yield problem("token", each.address, what, remedy)
-        elif each.error and each.refused and not any_there and not cluster.expected:
+        if each in closed:
+            continue
+        if each.error and each.refused and not any_there and not cluster.expected:
             what = f"nothing listens there yet: {each.error}"
             yield advice("master-silent", each.address, what, "start the masters, then ask again")
         elif each.error:
@@ -202,7 +205,8 @@ def _stores(cluster: Cluster) -> Iterator[Finding]:
     if len(used) > 1:
         what = f"workers have the [dfs] url {', '.join(sorted(each or 'none' for each in used))}"
         yield problem("dfs-differs", "[dfs] url", what, "give all workers and masters the same [dfs]")
-    wrong = sorted(each.name for each in cluster.masters if not each.error and used - {each.dfs_url, ""})
+    telling = () if cluster.seen_as else cluster.masters
+    wrong = sorted(each.name for each in telling if not each.error and used - {each.dfs_url, ""})
     if wrong:
         what = f"workers put files into {', '.join(sorted(used - {''}))}, and master {', '.join(wrong)} cleans another"
         yield problem("dfs-differs", "[dfs] url", what, "give all workers and masters the same [dfs]")

@@ -138,6 +138,8 @@ class JobFact:
     kind: str = ""
     ends_s: float = 0.0
     open_to_others: bool = False
+    #: how the masters that the settings name take both
+    welcomes: tuple[WelcomeFact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +182,14 @@ class MasterFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WelcomeFact:
-    """How a master takes what the server of a file would show it."""
+    """How a master takes what the server of a file, or a job, would show it."""
 
     address: str
-    #: why it refuses a token made with the file's secret
+    #: it has answered
+    let_in: bool = False
+    #: why it refuses a token made with the file's secret, or the job's token
     secret_refused: str = ""
-    #: why its certificate is not believed with the file's CA
+    #: why its certificate is not believed with the CA of either
     certificate_refused: str = ""
     #: one of the two speaks TLS, and the other does not: whether it is the master
     only_master_tls: bool = False
@@ -222,6 +226,10 @@ class Cluster:
     workers_error: str = ""
     #: somebody said that this cluster runs: --masters or the variable, not just a file of a server
     expected: bool = True
+    #: a master speaks TLS
+    secured: bool = False
+    #: kind of the token that was shown, where it lets see a part only; else ""
+    seen_as: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,6 +99,13 @@ def check_job(found: JobFact | None, source: str, now_s: float) -> Iterator[Find
     elif found.ca_ends_s and found.ca_ends_s <= now_s:
         what = f"no job starts: the CA in {found.ca} has ended"
         yield problem("spark-security", ca, what, "put the cluster's present ca.pem there (docs/security.md)")
+    for each in [each for each in found.welcomes if each.certificate_refused][:1]:
+        what = f"the CA in {found.ca} does not vouch for the master: {each.certificate_refused}"
+        remedy = "put the ca.pem of this cluster there, and name masters as their certificates do"
+        yield problem("spark-security", ca, what, remedy)
+    for each in [each for each in found.welcomes if each.only_file_tls][:1]:
+        what = f"no job starts: the master at {each.address} speaks no TLS"
+        yield problem("spark-security", ca, what, "take both settings out, or enable [security] on all servers")
     if found.token_error:
         remedy = "put a token of kind user where the user of the jobs may read it, and name that file"
         yield problem("spark-security", token, f"no job starts: {found.token_error}", remedy)
@@ -117,6 +124,10 @@ def _job_token(found: JobFact, where: str, now_s: float) -> Iterator[Finding]:
     if found.open_to_others:
         what = "every user of this machine may read it, and act in its name"
         yield problem("key-open", found.token, what, f"chmod o= {found.token}")
+    for each in [each for each in found.welcomes if each.secret_refused][:1]:
+        what = f"the token in {found.token} is refused by the master at {each.address}: {each.secret_refused}"
+        yield problem("spark-security", where, what, f"{make} with this cluster's secret and --cluster")
+        return
     left_s = found.ends_s - now_s
     if left_s <= 0:
         yield problem("spark-security", where, f"no job starts: the token in {found.token} has ended", make)

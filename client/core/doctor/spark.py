@@ -135,6 +135,7 @@ def check_spark(spark: SparkFact, cluster: Cluster | None) -> Iterator[Finding]:
         yield problem("spark-manager", spark.source, f"spark.shuffle.manager is {found}: no shuffle comes here", remedy)
     yield from _keys(spark)
     yield from _endpoints(spark, cluster)
+    yield from _secured(spark, cluster)
     yield from _conflicts(spark)
     yield from _replication(spark, cluster)
     yield from _jar(spark)
@@ -178,6 +179,13 @@ def _endpoints(spark: SparkFact, cluster: Cluster | None) -> Iterator[Finding]:
         yield problem(
             "spark-endpoints", f"{spark.source} {PREFIX}master.endpoints", what, "name the masters' HTTP ports"
         )
+
+
+def _secured(spark: SparkFact, cluster: Cluster | None) -> Iterator[Finding]:
+    if cluster is not None and cluster.secured and not any(spark.settings.get(PREFIX + key) for key in _SECURITY):
+        what = "the masters want TLS and a token, and the settings name neither: no job starts"
+        remedy = f"set {' and '.join(PREFIX + key for key in _SECURITY)} (docs/security.md)"
+        yield problem("spark-security", spark.source, what, remedy)
 
 
 def _conflicts(spark: SparkFact) -> Iterator[Finding]:

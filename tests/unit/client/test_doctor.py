@@ -127,6 +127,12 @@ def test_a_worker_that_is_not_believed_needs_no_firewall_opened():
     assert (found.code, "expired" in found.what, "firewall" in found.remedy) == ("certificate", True, False)
 
 
+def test_masters_are_not_blamed_for_a_store_that_a_token_does_not_show():
+    """Seen with a user's token masters tell no DFS, which is not taken for none."""
+    stored = replace(WORKER, dfs_url="s3://shuffle/prod")
+    assert list(check_workers(Cluster(masters=MASTERS, workers=(stored,), seen_as="user"), None)) == []
+
+
 def test_a_name_that_must_be_known_elsewhere_is_advised():
     """A worker that listens everywhere and says no address tells its machine's name, which others may not know."""
     config = from_tables(
