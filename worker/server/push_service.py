@@ -316,6 +316,11 @@ class PushService:
         other = self._entries.get(first)
         if other is None:
             return
+        if push.header.type is FrameType.REPLICATE and first.push.replica is not None:
+            # This worker is the primary of that epoch, so nobody replicates it here, unless a client has named two
+            # workers as each other's replica: they would wait for one another until both gave up.
+            push.failures.setdefault(index, Status.BAD_ORDER)
+            return
         entry = push.decision.push.entries[index][:3]
         push.waits += 1
         if other.landed is None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import RetryError, UnauthenticatedError
+from holdfast.common.errors import RetryError, Status, UnauthenticatedError
+from holdfast.common.frame import FrameType
 from holdfast.common.ids import Incarnation, WorkerId
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Hello, HelloOk, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import ServerConnection, serve
-from holdfast.common.reduce_messages import Push
+from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.shown import Credentials
 from holdfast.worker.server.forwarding import Forwarder
@@ -122,5 +123,29 @@ def test_what_is_shown_to_whomever_a_client_names_is_worth_nothing_elsewhere(tmp
             assert await primary.forward() == []
             primary.forwarder.close()
             await trap.close()
+
+    run(story())
+
+
+def test_two_workers_that_are_named_as_each_others_replica_do_not_wait_for_one_another(tmp_path: Path) -> None:
+    """One application pushes the same batch to two workers, each the replica of the other: it hears that this cannot
+    be, and neither worker gives the other up, to which others repeat their pushes as well."""
+
+    async def story() -> None:
+        async with data_world(tmp_path / "a") as one, data_world(tmp_path / "b") as two:
+            two.standing.worker = WorkerId(2)
+            async with one.client() as to_one, two.client() as to_two:
+                asked = []
+                for client, world, replica in ((to_one, one, two), (to_two, two, one)):
+                    await client.request(FrameType.PUSH_CREDIT, PushCredit(MIB).encode())
+                    writer = Writer(shuffle_of())
+                    frame = writer.push([writer.batch(0, b"same")], world.standing.incarnation, replica=replica.place)
+                    asked.append((client, frame))
+                answers = [await client.start(FrameType.PUSH, *frame) for client, frame in asked]
+                for answer in answers:
+                    statuses = PushAnswer.decode((await answer).meta).statuses
+                    assert dict(statuses) == {0: Status.REPLICA_FAILED}
+                for world in (one, two):
+                    assert world.server.pushes.forwarder.unreachable == 0
 
     run(story())
