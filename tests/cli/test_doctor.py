@@ -510,6 +510,25 @@ def test_java_and_pythons_are_tried(tmp_path: Path, java: dict[str, str]):
     assert "Python 2.7" in found.what
 
 
+def test_python_workers_need_holdfast_without_the_plug_in_only(tmp_path: Path, java: dict[str, str]):
+    """A Python of the workers that cannot import Holdfast is advice where no jar shuffles, and nothing with the jar."""
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    bare = program(tmp_path / "python", f"echo {here} False")
+    environ = {**java, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": str(bare)}
+    changes: dict[str, str | None] = {"spark.pyspark.python": None}
+    assert judged(spark_file(tmp_path, changes), environ) == []
+    jarless = judged(spark_file(tmp_path, {**changes, "spark.shuffle.manager": None}), environ)
+    assert only(jarless, "pyspark-python").level == "advice"
+
+
+def test_a_python_without_pyspark_is_no_drivers(tmp_path: Path, java: dict[str, str], monkeypatch: pytest.MonkeyPatch):
+    """Where the Python of `holdfast` has no PySpark and none is named, drivers and workers run with `python3`."""
+    program(tmp_path / "bin" / "python3", "echo 3.99 False")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert judged(spark_file(tmp_path, {"spark.pyspark.python": None}), java) == []
+
+
 @pytest.mark.skipif(not os.path.isdir(os.path.join(sys.prefix, "lib")), reason="no environment")
 def test_a_jar_for_another_spark_is_named(tmp_path: Path, java: dict[str, str]):
     """A jar whose name says another line of Spark than the installed one is a problem."""

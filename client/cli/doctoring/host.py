@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import resource
 import socket
 import sys
@@ -45,6 +46,7 @@ def gather_host(server_pid: int | None = None) -> Host:
         optimised=bool(sys.flags.optimize) or not __debug__,
         nofile=nofile,
         nofile_of=nofile_of,
+        nofile_first=_nofile_first(),
         memory_bytes=memory,
         memory_of=whose,
         outgoing=outgoing_range(),
@@ -61,6 +63,15 @@ def _nofile(server_pid: int | None) -> tuple[int, str]:
             pass  # another user's, or it ended meanwhile: this shell's limit is all that is known
     hard = limits[1]
     return (1 << 62 if hard == resource.RLIM_INFINITY else hard), whose
+
+
+def _nofile_first(file: Path = Path("/proc/1/limits")) -> int:
+    """What the first process of this host may have open; much where nobody tells."""
+    try:
+        found = re.search(r"(?m)^Max open files +\S+ +(\d+) ", file.read_text(encoding="ascii"))
+    except (OSError, UnicodeDecodeError):
+        found = None
+    return int(found[1]) if found else 1 << 62
 
 
 def _number(path: Path) -> int | None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from holdfast.client.core.doctor.facts import JarFact, PythonFact, SparkFact
@@ -49,8 +50,8 @@ def gather_spark(file: Path, environ: Mapping[str, str] = os.environ) -> SparkFa
         jar_name=jar_name,
         java=java,
         java_command=java_command,
-        driver=_python(driver, driver_setting)
-        if driver
+        driver=_python(driver or "python3", driver_setting or "PYSPARK_DRIVER_PYTHON, which is not set:")
+        if driver or find_spec("pyspark") is None  # drivers run with another Python then than this one
         else PythonFact(command=sys.executable, setting="this Python", version=own, has_holdfast=True),
         workers=_python(workers or "python3", workers_setting or "PYSPARK_PYTHON, which is not set:"),
     )

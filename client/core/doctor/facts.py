@@ -24,6 +24,8 @@ class Host:
     #: the hard limit, which servers raise theirs to; of the running server where there is one
     nofile: int = 1 << 20
     nofile_of: str = "this shell"
+    #: the hard limit of the host's first process, from which all others have theirs
+    nofile_first: int = 1 << 20
     memory_bytes: int = 1 << 40
     #: what set that bound: the machine or a control group
     memory_of: str = "this machine has"

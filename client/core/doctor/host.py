@@ -34,13 +34,26 @@ def check_host(host: Host, config: Config | None) -> Iterator[Finding]:
             "nofile",
             host.nofile_of,
             f"at most {host.nofile} files and connections may be open at once",
-            f"let it have {NOFILE_GOOD} or more: LimitNOFILE={NOFILE_GOOD} in the systemd unit, or ulimit -Hn",
+            _more_files(host),
         )
     yield from _memory(host, config)
     if config.dfs.url and "pyarrow" not in host.versions:
         yield problem(
             "library", "[dfs] url", "a DFS tier needs pyarrow, which is not installed", "pip install 'holdfast[dfs]'"
         )
+
+
+def _more_files(host: Host) -> str:
+    wanted = f"let it have {NOFILE_GOOD} or more"
+    if host.nofile_first < NOFILE_GOOD:
+        return (
+            f"{wanted} where this host is started (its container, its kernel): its first process has "
+            f"{host.nofile_first} itself, and LimitNOFILE={NOFILE_GOOD} of a systemd unit may not get beyond that"
+        )
+    return (
+        f"{wanted}: LimitNOFILE={NOFILE_GOOD} in the systemd unit, as deploy/ansible's has it, or ulimit -Hn where a "
+        "server is started by hand"
+    )
 
 
 def _memory(host: Host, config: Config) -> Iterator[Finding]:

@@ -270,7 +270,7 @@ def _pythons(spark: SparkFact) -> Iterator[Finding]:
     if driver.version != workers.version:
         what = f"is Python {workers.version}, and the driver's is {driver.version}: PySpark refuses that"
         yield problem("pyspark-python", where, what, f"set PYSPARK_PYTHON to a Python {driver.version} on every host")
-    elif driver.has_holdfast and not workers.has_holdfast:
+    elif spark.settings.get("spark.shuffle.manager") != MANAGER and driver.has_holdfast and not workers.has_holdfast:
         what = "cannot import holdfast.client, numpy and pyarrow, which shuffles without a jar need in Spark's workers"
         remedy = "pip install 'holdfast[spark]' into it, or set PYSPARK_PYTHON to a Python that has it"
         yield advice("pyspark-python", where, what, remedy)

@@ -144,6 +144,15 @@ def test_a_name_that_must_be_known_elsewhere_is_advised():
     assert "worker.address" in found.remedy
 
 
+@pytest.mark.parametrize(("first", "words"), [(20_000, "has 20000 itself"), (1 << 20, "deploy/ansible")])
+def test_a_limit_of_files_is_raised_where_it_is_set(first: int, words: str):
+    """Where the whole host is held to few files the remedy is not the unit, which asks for more already."""
+    host = Host(name="h", nofile=20_000, nofile_of="the server, process 7", nofile_first=first)
+    (found,) = check_host(host, from_tables({}, "test"))
+    assert (found.code, found.level) == ("nofile", "advice")
+    assert words in found.remedy
+
+
 def test_a_dfs_without_its_library_is_named():
     """[dfs] in the file and no pyarrow installed is a problem, with what to install."""
     (found,) = check_host(Host(name="box"), from_tables({"dfs": {"url": "s3://bucket/prefix"}}, "test"))
