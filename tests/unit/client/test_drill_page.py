@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.client.cli.drills.page import page, write
 from holdfast.client.cli.drills.report import FAILURES_MAX, Report
-from holdfast.common.errors import ConfigError
+from holdfast.common.errors import HoldfastError
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -86,5 +86,5 @@ def test_many_failures_are_counted():
 
 def test_a_page_that_cannot_be_written_is_told(tmp_path: Path):
     """A sentence with the file and what to do."""
-    with pytest.raises(ConfigError, match="give --html another file"):
+    with pytest.raises(HoldfastError, match="give --html another file"):
         write(tmp_path / "none" / "x.html", [report()])
