@@ -25,6 +25,7 @@ from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import MIB, PARTITIONS_MAX
 from holdfast.common.messages import Ack
+from holdfast.common.version import installing
 
 try:
     import pyarrow as pa
@@ -32,7 +33,7 @@ try:
     from holdfast.client.arrow_rows import GATHER_BYTES, Sorter, join_small, rows_of
     from holdfast.client.arrow_types import arrow_schema, column_names, spark_schema
 except ImportError as missing:
-    raise ConfigError("rows as Arrow need pyarrow and numpy: pip install 'holdfast[arrow]'") from missing
+    raise ConfigError(f"rows as Arrow need pyarrow and numpy: {installing('arrow')}") from missing
 
 from holdfast.client.spark.header import Header, read_header, write_header
 

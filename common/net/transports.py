@@ -41,6 +41,10 @@ _IDLE_MAX = 32
 #: How long a connection under TLS waits for the other side to agree that it is closed.
 _SHUTDOWN_SECONDS = 1.0
 _HUNG_UP = "hung up without an answer (is this the HTTP port of a master, and security on at both ends?)"
+_HUNG_UP_PLAIN = (
+    "hung up without an answer (is this the HTTP port of a master? Where security is on there, set HOLDFAST_CA and"
+    " HOLDFAST_TOKEN_FILE)"
+)
 
 _GRPC_OPTIONS = (
     ("grpc.max_send_message_length", CONTROL_MESSAGE_BYTES_MAX),
@@ -176,6 +180,7 @@ class HttpTransport:
         loop = asyncio.get_running_loop()
         idle = self._idle
         secure: dict[str, Any] = {}
+        hung_up = _HUNG_UP_PLAIN if self._shown is None else _HUNG_UP
         if self._shown is not None:
             secure = {
                 "ssl": self._shown.context,
@@ -185,7 +190,7 @@ class HttpTransport:
             }
         try:
             _, connection = await loop.create_connection(
-                lambda: _Connection(address, idle.setdefault(address, [])),
+                lambda: _Connection(address, idle.setdefault(address, []), hung_up),
                 detour.through(host.strip("[]"), int(port)),
                 int(port),
                 **secure,
@@ -202,9 +207,10 @@ class HttpTransport:
 class _Connection(asyncio.Protocol):
     """One connection to a master: sends a request, gathers its answer, and is idle again."""
 
-    def __init__(self, address: str, idle: list[_Connection]) -> None:
+    def __init__(self, address: str, idle: list[_Connection], hung_up: str) -> None:
         self._address = address
         self._idle = idle
+        self._hung_up = hung_up
         self._answered: asyncio.Future[bytes] | None = None
         self._received = bytearray()
         #: where the answer's body begins and ends in what was received, once its head is there
@@ -233,7 +239,7 @@ class _Connection(asyncio.Protocol):
         if self._answered is not None:
             _fail(
                 self._answered,
-                RetryError(f"{self._address}: {error or _HUNG_UP}"),
+                RetryError(f"{self._address}: {error or self._hung_up}"),
             )
 
     def data_received(self, data: bytes) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.net.files import read_small, read_small_text, write_whole
 from holdfast.common.security.expiry import meet
+from holdfast.common.version import installing
 
 try:
     from cryptography import x509
@@ -26,7 +27,7 @@ try:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ImportError as error:
-    raise ConfigError("making certificates needs the package cryptography: pip install 'holdfast[ca]'") from error
+    raise ConfigError(f"making certificates needs the package cryptography: {installing('ca')}") from error
 
 CA_CERTIFICATE, CA_KEY = "ca.pem", "ca.key"
 #: Clocks of hosts that are a little behind take a fresh certificate, too.

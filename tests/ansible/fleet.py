@@ -66,7 +66,6 @@ class Fleet:
             "holdfast_cluster_id": "trial",
             "holdfast_version": wheel.name.split("-")[1],
             "holdfast_wheelhouse": str(self._wheelhouse),
-            "holdfast_packages": [],  # there already, and nothing could be fetched: these hosts reach one another alone
             "holdfast_secrets": str(self.secrets),
             "holdfast_journal_max_use": "50M",
             "holdfast_worker_directories": [
@@ -152,7 +151,7 @@ class Fleet:
         endpoints = ",".join(f"{each['ansible_host']}:7070" for each in masters.values())
         environ = [f"HOLDFAST_MASTERS={endpoints}"]
         if self._secured:
-            environ += ["HOLDFAST_CA=/etc/holdfast/ca.pem", "HOLDFAST_TOKEN_FILE=/etc/holdfast/admin.token"]
+            environ += ["HOLDFAST_CA=/opt/holdfast/ca.pem", "HOLDFAST_TOKEN_FILE=/etc/holdfast/admin.token"]
         said = host.inside("env", *environ, "holdfast", *words, "--json", check=False)
         found = json.loads(said[said.index("{") : said.rindex("}") + 1])
         assert isinstance(found, dict)

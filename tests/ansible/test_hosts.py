@@ -82,6 +82,18 @@ class Job:
         return self.rounds()
 
 
+def brings_sparks_token(fleet: Fleet, host: Host) -> None:
+    """As docs/operations.md has it; the user of the jobs, who is not the servers', can read both files and no
+    secret."""
+    token = (fleet.secrets / "user.token").read_text("utf-8").strip()
+    host.inside(
+        "sh", "-c", f"umask 077; echo {token} > /opt/holdfast/spark.token; chown nobody /opt/holdfast/spark.token"
+    )
+    as_nobody = ("runuser", "-u", "nobody", "--", "cat")
+    host.inside(*as_nobody, "/opt/holdfast/ca.pem", "/opt/holdfast/spark.token")
+    assert "Permission denied" in host.inside(*as_nobody, "/etc/holdfast/secret", check=False)
+
+
 def changes_the_secret(fleet: Fleet, job: Job) -> None:
     """As docs/operations.md has it, in three runs of the upgrade; the job goes on, and with the last one the token of
     before is refused."""
@@ -89,11 +101,11 @@ def changes_the_secret(fleet: Fleet, job: Job) -> None:
     before = fleet.secrets / "user.token"
     host.inside("sh", "-c", f"umask 077; echo {before.read_text().strip()} > /var/tmp/before.token")
     for step in (fleet.adds_a_secret, fleet.swaps_secrets, fleet.drops_the_other_secret):
-        assert fleet.ask(host, "status")["reachable"]
+        assert fleet.ask(host, "status")["leader"]
         step()
         fleet.play("upgrade")
         job.goes_on(1)
-    old = [f"HOLDFAST_MASTERS={host.address}:7070", "HOLDFAST_CA=/etc/holdfast/ca.pem"]
+    old = [f"HOLDFAST_MASTERS={host.address}:7070", "HOLDFAST_CA=/opt/holdfast/ca.pem"]
     said = host.inside("env", *old, "HOLDFAST_TOKEN_FILE=/var/tmp/before.token", "holdfast", "status", check=False)
     assert "not made with the secret of this cluster" in said
     assert "No such file" in host.inside("ls", "/etc/holdfast/secret.other", check=False)
@@ -154,10 +166,10 @@ def test_one_host(world: World, tmp_path: Path, kept: Path, secured: bool) -> No
     fleet.declare(["w1"], {"w1": "r1"}, ["w1"], secured)
     if secured:
         fleet.make_secrets()
-    fleet.play("install")
+    first = fleet.play("install")
+    assert ("no job starts without it" in first.text) == secured
     if secured:
-        token = (tmp_path / "secrets" / "user.token").read_text("utf-8")
-        host.inside("sh", "-c", f"umask 077; echo {token.strip()} > /etc/holdfast/spark.token")
+        brings_sparks_token(fleet, host)
         endpoint = f"HOLDFAST_MASTERS={host.address}:7070"
         assert '"reachable": true' not in host.inside("env", endpoint, "holdfast", "status", "--json", check=False)
     again = fleet.play("install")
@@ -288,7 +300,10 @@ def workers_come_and_go(fleet: Fleet) -> None:
     release = ("-e", "holdfast_release=second")
     fleet.play("remove_worker", good=False)
     fleet.play("remove_worker", "--limit", "w1", *release)
-    assert "inactive" in fleet.world.hosts["w1"].inside("systemctl", "is-active", "holdfast-worker", check=False)
+    host = fleet.world.hosts["w1"]
+    assert "inactive" in host.inside("systemctl", "is-active", "holdfast-worker", check=False)
+    assert host.inside("ls", "/etc/holdfast").split() == []
+    assert "identity" in host.inside("ls", "/data1/holdfast")
     fleet.play("add_worker", "--limit", "w1", *release)
     listed = fleet.ask(fleet.world.hosts["w1"], "workers")["workers"]
     assert {each["name"]: each["state"] for each in listed} == {"w1": "alive", "w2": "alive"}

@@ -1,6 +1,9 @@
 """What Ansible would write and do, looked at without it: configurations that servers take, units that systemd takes,
 and playbooks that name what there is."""
 
+import configparser
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -95,7 +98,12 @@ def test_security_is_one_variable(example: Inventory, host: str, role: str) -> N
     named."""
     made, _ = written(example, host, role, holdfast_security_enabled=True)
     where = (made.security.certificate, made.security.key_file, made.security.ca, made.cluster.secret_file)
-    assert where == tuple(f"/etc/holdfast/{name}" for name in ("server.pem", "server.key", "ca.pem", "secret"))
+    assert where == (
+        "/etc/holdfast/server.pem",
+        "/etc/holdfast/server.key",
+        "/opt/holdfast/ca.pem",
+        "/etc/holdfast/secret",
+    )
     assert made.security.enabled
     assert not written(example, host, role)[0].security.enabled
 
@@ -184,6 +192,115 @@ def test_secrets_are_nobody_elses() -> None:
     for task in copies:
         assert task["no_log"] is True
         assert task["ansible.builtin.copy"]["mode"] == "0600"
+
+
+def test_nothing_of_ours_is_below_the_inventory(example: Inventory, tmp_path: Path) -> None:
+    """Ansible reads every file below a directory of inventories as one, so that a secret would become the name of a
+    host: secrets, backups and wheels are elsewhere, and ansible.cfg has those ignored that somebody keeps there."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "hosts.yml").write_text("masters: {hosts: {m1: }}\n")
+    backup = load(ROLES / "holdfast_master" / "tasks" / "backup.yml")
+    (fetched,) = (task["ansible.builtin.fetch"]["dest"] for task in backup if "ansible.builtin.fetch" in task)
+    for read, host in ((example, "m1.example.org"), (inventory(bare), "m1")):
+        said = read.host(host, "holdfast", playbook_dir=str(ANSIBLE / "playbooks"), fetched=fetched)
+        for name in ("holdfast_secrets", "holdfast_wheelhouse", "fetched"):
+            assert not Path(said[name]).is_relative_to(read.directory), name
+    assert Path(example.host("m1.example.org", "holdfast")["holdfast_secrets"]) == ANSIBLE / "inventory/example.secrets"
+    cfg = configparser.ConfigParser(interpolation=None)
+    cfg.read(ANSIBLE / "ansible.cfg")
+    ignored = [each.strip() for each in cfg["inventory"]["ignore_patterns"].split(",")]
+    for name in ("secrets", "prod.secrets", "backups", "prod.backups", "wheelhouse"):
+        assert any(re.search(each, name) for each in ignored), name
+    assert not any(re.search(each, name) for each in ignored for name in ("hosts.yml", "prod", "group_vars"))
+
+
+def test_commands_name_the_file_of_hosts() -> None:
+    """Wherever people are told to give an inventory, it is its file and not the directory."""
+    for path in (*PLAYBOOKS, *(ROOT / "docs").glob("*.md")):
+        for given in re.findall(r"(?:ansible|ansible-playbook) .*?-i (\S+)", path.read_text("utf-8")):
+            assert given == "inventory/prod/hosts.yml", path
+
+
+@pytest.mark.skipif(not shutil.which("ansible-inventory"), reason="there is no ansible-inventory: tox -e ansible")
+@pytest.mark.parametrize("given", ["prod/hosts.yml", "prod", "."])
+def test_the_documented_layout_has_the_hosts_of_the_example(given: str, tmp_path: Path) -> None:
+    """With secrets beside the inventory, and even with some in it, Ansible knows its hosts and no others."""
+    inventories = tmp_path / "inventory"
+    shutil.copytree(ANSIBLE / "inventory" / "example", inventories / "prod")
+    for place in ("prod.secrets", "prod/secrets", "prod/wheelhouse/0.1.0", "prod.backups"):
+        (inventories / place).mkdir(parents=True)
+        (inventories / place / "cluster.secret").write_text("neverahost\n")
+    command = ["ansible-inventory", "-i", str(inventories / given), "--list"]
+    environ = {**os.environ, "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"), "ANSIBLE_HOME": str(tmp_path / "home")}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environ)
+    hosts = {host for group in json.loads(done.stdout).values() for host in group.get("hosts", ())}
+    assert hosts == set(inventory().groups["holdfast"])
+    assert "neverahost" not in done.stdout + done.stderr
+
+
+def test_people_can_read_what_is_for_them(example: Inventory) -> None:
+    """The CA and the place of Spark's token are outside the servers' directory, which nobody else can look into."""
+    said = example.host("s1.example.org", "holdfast", "holdfast_spark")
+    (task,) = load(ROLES / "holdfast" / "tasks" / "ca.yml")
+    assert task["ansible.builtin.copy"]["mode"] == "0644"
+    for path in (said["holdfast_ca_file"], said["holdfast_spark_token_file"]):
+        assert Path(path).parent == Path("/opt/holdfast")
+    for page in ("operations", "security", "spark"):
+        assert "/opt/holdfast/ca.pem" in (ROOT / "docs" / f"{page}.md").read_text("utf-8")
+
+
+def missing(secrets: Path, host: str) -> tuple[list[str], str]:
+    """What the first step misses for a host on the control host, and the command that it names."""
+    (task,) = load(ROLES / "holdfast" / "tasks" / "files.yml")
+    said = inventory().host(host, "holdfast", **task["vars"], holdfast_secrets=str(secrets))
+    return [Path(each).name for each in said["holdfast_files_missing"]], said["holdfast_files_made_by"]
+
+
+def test_files_of_security_are_missed_at_once(tmp_path: Path) -> None:
+    """What is not there is named before anything is done, with the command that makes it: the CA, a certificate for
+    this host, the token; hosts with Spark alone need the CA only."""
+    w3, every = "w3.example.org", ("ca.pem", "w3.pem", "w3.key", "admin.token")
+    names, command = missing(tmp_path, w3)
+    assert (names, command) == (list(every), f"holdfast ca init {tmp_path}")
+    assert missing(tmp_path, "s1.example.org")[0] == ["ca.pem"]
+    (tmp_path / "ca.pem").touch()
+    names, command = missing(tmp_path, w3)
+    assert (names, command) == (list(every[1:]), f"holdfast ca issue {tmp_path} w3 --host {w3}")
+    for name in every[1:3]:
+        (tmp_path / name).touch()
+    names, command = missing(tmp_path, w3)
+    assert names == ["admin.token"]
+    assert command.split()[:4] == ["holdfast", "token", "--kind", "admin"]
+    (tmp_path / "admin.token").touch()
+    assert missing(tmp_path, w3)[0] == []
+    for name in ("install", "upgrade", "add_worker"):
+        first = load(ANSIBLE / "playbooks" / f"{name}.yml")[0]["tasks"][0]["ansible.builtin.include_role"]
+        assert first == {"name": "holdfast", "tasks_from": "files"}
+
+
+def test_a_removed_worker_keeps_no_secret() -> None:
+    """All that secrets.yml brings to a worker, and its configuration, goes with it; not from under a master."""
+    tasks = load(ROLES / "holdfast_worker" / "tasks" / "remove.yml")
+    gone = next(task for task in tasks if "secret" in task.get("loop", ()))
+    assert "holdfast_masters_group" in gone["when"]
+    brought: set[str] = set()
+    for task in load(ROLES / "holdfast" / "tasks" / "secrets.yml"):
+        copied = task.get("ansible.builtin.copy", {}).get("dest", "")
+        if "holdfast_config_directory" in copied:
+            brought |= {each["dest"] for each in task.get("loop", ())} or {copied.rpartition("/")[2]}
+    assert brought == set(gone["loop"])
+    assert any("worker.toml" in str(task.get("loop")) for task in tasks)
+
+
+def test_packages_are_asked_for_where_they_are_missing() -> None:
+    """A host on which Python makes environments needs no archive of packages, not even in check mode."""
+    tasks = load(ROLES / "holdfast" / "tasks" / "install.yml")
+    looks = next(number for number, task in enumerate(tasks) if task.get("register") == "holdfast_python_venv")
+    (asks,) = (number for number, task in enumerate(tasks) if "ansible.builtin.package" in task)
+    assert looks < asks
+    assert tasks[looks]["check_mode"] is False
+    assert "holdfast_python_venv.rc != 0" in tasks[asks]["when"]
 
 
 def test_the_docs_name_playbooks_that_there_are() -> None:

@@ -117,6 +117,28 @@ def test_every_module_exists(command: Command):
     assert importlib.util.find_spec(command.words[2]) is not None
 
 
+def test_nobody_is_sent_to_an_index_that_has_no_holdfast():
+    """Before the first release nothing tells people to install or download `holdfast` by name without a wheelhouse."""
+    wrong = re.compile(r"pip (?:install|download|wheel) (?:--?\S+ (?:[^-'\"\s]\S* )?)*['\"]?holdfast\b")
+    for words in (
+        "install 'holdfast[ca]'",
+        "download --dest wheelhouse/0.1.0 'holdfast[dfs]==0.1.0'",
+        "install holdfast",
+    ):
+        assert wrong.search(f"pip {words}")
+    folders = ("client", "common", "deploy", "docs", "examples", "master", "worker")
+    texts = [
+        ROOT / "README.md",
+        *(path for folder in folders for path in (ROOT / folder).rglob("*.*") if path.is_file()),
+    ]
+    suffixes = {".md", ".py", ".java", ".yml", ".cfg"}
+    assert [
+        path
+        for path in texts
+        if path.suffix in suffixes and path.parent.name != "adr" and wrong.search(path.read_text("utf-8"))
+    ] == []
+
+
 def test_the_script_knows_its_words():
     """Each `./run WORD` in the documentation is one that the script lists."""
     text = (ROOT / "run").read_text("utf-8")

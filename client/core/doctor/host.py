@@ -9,6 +9,7 @@ from holdfast.client.core.doctor.facts import Host, NameFact, PortFact
 from holdfast.client.core.doctor.findings import Finding, advice, problem
 from holdfast.common.config import Config, advertised
 from holdfast.common.sizes import in_bytes
+from holdfast.common.version import installing
 
 #: Below the first a busy worker runs out; the second leaves room for thousands of connections beside files and peers.
 NOFILE_LEAST, NOFILE_GOOD = 4_096, 65_536
@@ -38,9 +39,7 @@ def check_host(host: Host, config: Config | None) -> Iterator[Finding]:
         )
     yield from _memory(host, config)
     if config.dfs.url and "pyarrow" not in host.versions:
-        yield problem(
-            "library", "[dfs] url", "a DFS tier needs pyarrow, which is not installed", "pip install 'holdfast[dfs]'"
-        )
+        yield problem("library", "[dfs] url", "a DFS tier needs pyarrow, which is not installed", installing("dfs"))
 
 
 def _more_files(host: Host) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.client.core.doctor.facts import Cluster, JarFact, SparkFact
 from holdfast.client.core.doctor.findings import Finding, advice, problem
+from holdfast.common.version import installing
 
 PREFIX = "spark.holdfast."
 PACKAGE = "org.apache.spark.shuffle.holdfast"
@@ -272,5 +273,5 @@ def _pythons(spark: SparkFact) -> Iterator[Finding]:
         yield problem("pyspark-python", where, what, f"set PYSPARK_PYTHON to a Python {driver.version} on every host")
     elif spark.settings.get("spark.shuffle.manager") != MANAGER and driver.has_holdfast and not workers.has_holdfast:
         what = "cannot import holdfast.client, numpy and pyarrow, which shuffles without a jar need in Spark's workers"
-        remedy = "pip install 'holdfast[spark]' into it, or set PYSPARK_PYTHON to a Python that has it"
+        remedy = f"into it {installing('spark')}; or set PYSPARK_PYTHON to a Python that has it"
         yield advice("pyspark-python", where, what, remedy)

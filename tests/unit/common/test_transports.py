@@ -125,7 +125,7 @@ def test_a_client_without_a_ca_hears_what_is_missing(
         error = await refused(kind(), address)
         assert isinstance(error, RetryError)
         if kind is HttpTransport:
-            assert "security" in str(error)
+            assert "HOLDFAST_CA and HOLDFAST_TOKEN_FILE" in str(error)
 
     play(kind, authority().issue("127.0.0.1"), tmp_path, story)
     if kind is HttpTransport:  # what gRPC writes depends on who imported it first

@@ -1,6 +1,8 @@
 package org.apache.spark.shuffle.holdfast;
 
 import java.io.IOException;
+import java.nio.file.AccessDeniedException;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
@@ -51,11 +53,23 @@ record SecurityFiles(String ca, String token) {
     private static String text(String key, String path) {
         try {
             return Files.readString(Path.of(path));
-        } catch (NoSuchFileException error) {
-            throw wrong(key, path, "there is no such file");
-        } catch (IOException | InvalidPathException error) {
+        } catch (IOException error) {
+            throw wrong(key, path, reason(error, System.getProperty("user.name")));
+        } catch (InvalidPathException error) {
             throw wrong(key, path, "it cannot be read: " + error.getMessage());
         }
+    }
+
+    /** Why a file cannot be read, without its path: such exceptions have it for a message, and often nothing else. */
+    static String reason(IOException error, String user) {
+        if (error instanceof NoSuchFileException) {
+            return "there is no such file";
+        }
+        if (error instanceof AccessDeniedException) {
+            return "permission denied: the user " + user + " may not read it, or not look into its directory";
+        }
+        String why = error instanceof FileSystemException file ? file.getReason() : error.getMessage();
+        return "it cannot be read" + (why == null ? "" : ": " + why);
     }
 
     private static IllegalArgumentException wrong(String key, String path, String why) {

@@ -1,5 +1,7 @@
 package org.apache.spark.shuffle.holdfast;
 
+import java.nio.file.AccessDeniedException;
+import java.nio.file.FileSystemException;
 import org.apache.spark.SparkConf;
 import org.apache.spark.executor.TempShuffleReadMetrics;
 import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
@@ -62,6 +64,10 @@ public final class EdgesMain {
         } catch (IllegalArgumentException right) {
             check(right.getMessage().equals("spark.holdfast.security.ca /no/ca: there is no such file"), right.getMessage());
         }
+        String denied = SecurityFiles.reason(new AccessDeniedException("/etc/t"), "ana");
+        check(denied.startsWith("permission denied: the user ana may not read it") && !denied.contains("/etc/t"), denied);
+        String other = SecurityFiles.reason(new FileSystemException("/etc/t", null, "Not a directory"), "ana");
+        check(other.equals("it cannot be read: Not a directory"), other);
     }
 
     private static void reads(SparkConf good) {
