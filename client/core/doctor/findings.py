@@ -95,7 +95,7 @@ CODES: dict[str, dict[str, str]] = {
         "spark-conflict": "another setting works against the plug-in",
         "spark-replication": "more copies are asked for than there are hosts",
         "java": "there is no Java, or one that is too old",
-        "pyspark-python": "Spark's Python workers run another Python, or one without Holdfast where no plug-in shuffles",
+        "pyspark-python": "Spark's Python workers run another Python, or lack Holdfast where no plug-in shuffles",
     },
 }
 _KNOWN = frozenset(code for group in CODES.values() for code in group)
