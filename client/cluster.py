@@ -31,6 +31,7 @@ from holdfast.common.net.ports import free_ports
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Credentials
 from holdfast.common.security.tokens import Keeper, Kind
+from holdfast.common.worker_states import AWAY
 
 __all__ = ["LocalCluster", "Server", "StartError", "local_cluster"]
 
@@ -121,7 +122,7 @@ class LocalCluster:
                 reply = ask(master.address, "Admin/ListWorkers", request, answer, 1.0, self.credentials)
             except HoldfastError:
                 continue
-            return {worker.name for worker in reply.workers if worker.state != "lost"}
+            return {worker.name for worker in reply.workers if worker.state not in AWAY}
         return None
 
     def _registered(self, worker: Server) -> bool:

@@ -14,6 +14,7 @@ from holdfast.client.cli.look import ANSWER_SECONDS_MAX, drain_of, with_masters
 from holdfast.client.cli.output import Document, console, json_option, masters_option, show, table
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.worker_states import AWAY
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,7 +89,7 @@ async def _drain(
 
 def _still_drains(before: pb.WorkerInfo, now: pb.WorkerInfo | None) -> pb.WorkerInfo:
     """Return the worker as it is now. Raises HoldfastError if nothing that is waited for can come any more."""
-    if now is None or now.state == "lost":
+    if now is None or now.state in AWAY:
         raise HoldfastError(f"{before.name} is lost; before that, {before.drain.waits or 'it was safe'}")
     if now.incarnation != before.incarnation:
         raise HoldfastError(f"{before.name} has started again, and a new start takes data; drain it again if need be")

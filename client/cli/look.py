@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.client.cli.output import Document, escape, in_seconds, json_option, masters_option, show, table
-from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.errors import ConfigError, ForbiddenError, HoldfastError, TokenExpiredError, UnauthenticatedError
 from holdfast.common.ids import INSTANCE_BYTES
 from holdfast.common.limits import U32_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Credentials
 from holdfast.common.sizes import counted, in_bytes
+from holdfast.common.worker_states import AWAY, LOST
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -57,37 +58,51 @@ async def _status(client: ControlClient) -> dict[str, Any]:
     answers = await asyncio.gather(*(_one_status(client, address) for address in client.endpoints))
     masters = [_master(address, answer) for address, answer in zip(client.endpoints, answers, strict=True)]
     leading = [answer for answer in answers if isinstance(answer, pb.StatusReply) and answer.role == "leader"]
-    problems = [f"a master is not reachable: {answer}" for answer in answers if isinstance(answer, HoldfastError)]
+    problems = [
+        f"master at {address} {'refuses this token' if _refused(answer) else 'is not reachable'}: {answer}"
+        for address, answer in zip(client.endpoints, answers, strict=True)
+        if isinstance(answer, HoldfastError)
+    ]
     document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters}
     if leading:
         # A deposed leader that has not heard of it yet has the lower term.
         first = max(leading, key=lambda answer: answer.term)
         document |= {"cluster_id": first.cluster_id, "leader": first.leader_http}
         document |= {name: getattr(first, name) for name in ("workers", "workers_alive", "applications", "shuffles")}
-        if first.workers_alive < first.workers:
-            problems.append(f"{first.workers - first.workers_alive} of {counted(first.workers, 'worker')}: lost")
-        problems += await _storage_problems(client, masters)
-    else:
+        problems += await _worker_problems(client, masters)
+    elif not any(map(_refused, answers)):
         problems.append("no master leads")
     problems += _differences(masters)
     return document | {"problems": problems, "healthy": not problems}
 
 
-async def _storage_problems(client: ControlClient, masters: list[dict[str, Any]]) -> list[str]:
-    """A sentence for each directory, of the first of them, for each DFS that living workers cannot use, and for masters
-    that would clean another one, or none."""
+def _refused(answer: object) -> bool:
+    """Whether a master answered, and would not tell this to who asks."""
+    return isinstance(answer, UnauthenticatedError | TokenExpiredError | ForbiddenError)
+
+
+async def _worker_problems(client: ControlClient, masters: list[dict[str, Any]]) -> list[str]:
+    """Sentences for lost workers, for directories and for each DFS that living workers cannot use, and for masters that
+    would clean another one, or none."""
     try:
         request = pb.ListWorkersRequest()
         reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=_MASTER_SECONDS_MAX)
     except HoldfastError as error:
         return [f"the masters do not tell of the workers: {error}"]
-    living = [worker for worker in reply.workers if worker.state != "lost"]
-    found = [
+    living = [worker for worker in reply.workers if worker.state not in AWAY]
+    lost = [worker.name for worker in reply.workers if worker.state == LOST]
+    found = []
+    if lost:
+        more = f" and {len(lost) - _PROBLEMS_MAX} more" if len(lost) > _PROBLEMS_MAX else ""
+        found.append(f"{counted(len(lost), 'worker')} lost: {', '.join(lost[:_PROBLEMS_MAX])}{more}")
+    failing_disks = [
         f"{worker.name} {disk.path}: {disk.problem}" for worker in living for disk in worker.directories if disk.problem
     ]
-    if len(found) > _PROBLEMS_MAX:
-        more = len(found) - _PROBLEMS_MAX
-        found[_PROBLEMS_MAX:] = [f"and {more} more directories that are not well: see `holdfast workers`"]
+    found += failing_disks[:_PROBLEMS_MAX]
+    if len(failing_disks) > _PROBLEMS_MAX:
+        found.append(
+            f"and {len(failing_disks) - _PROBLEMS_MAX} more directories that are not well: see `holdfast workers`"
+        )
     failing: dict[str, list[pb.WorkerInfo]] = {}
     for worker in living:
         if worker.HasField("dfs") and worker.dfs.problem:
@@ -194,7 +209,7 @@ def workers(masters: str, as_json: bool) -> int:
 
 def _is_whole(worker: dict[str, Any]) -> bool:
     disks = all(disk["healthy"] for disk in worker["directories"])
-    return worker["state"] != "lost" and disks and not (worker["dfs"] and worker["dfs"]["problem"])
+    return worker["state"] != LOST and disks and not (worker["dfs"] and worker["dfs"]["problem"])
 
 
 _DISK_KEYS = (

@@ -15,6 +15,7 @@ from holdfast.client.cli.output import console, escape, in_seconds, json_option,
 from holdfast.common.errors import HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
+from holdfast.common.worker_states import AWAY, LOST
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
     from holdfast.common.net.control import ControlClient
 
 _BAR = 12
-_STYLES = {"alive": "green", "draining": "yellow", "lost": "bold red", "committed": "green", "data lost": "bold red"}
+_STYLES = {
+    "alive": "green",
+    "draining": "yellow",
+    "lost": "bold red",
+    "gone": "dim",
+    "committed": "green",
+    "data lost": "bold red",
+}
 
 
 @click.command()
@@ -85,7 +93,7 @@ def document_of(
 ) -> dict[str, Any]:
     """Put together what is shown; `rows` at most of each, the busiest workers and the newest shuffles."""
     found = [_worker(each) for each in workers]
-    found.sort(key=lambda each: (-each["push_rate"] - each["fetch_rate"], each["state"] != "lost", each["name"]))
+    found.sort(key=lambda each: (-each["push_rate"] - each["fetch_rate"], each["state"] != LOST, each["name"]))
     newest = sorted(shuffles, key=lambda each: (each.state != "open", -each.created_ms))
     states = [each["state"] for each in found]
     return {
@@ -93,14 +101,14 @@ def document_of(
         **{state: states.count(state) for state in ("alive", "draining", "lost")},
         **{key: sum(each[key] for each in found) for key in ("push_rate", "fetch_rate", "used_bytes", "free_bytes")},
         "shuffles_total": total,
-        "healthy": not any(each["state"] == "lost" or each["problems"] for each in found),
+        "healthy": not any(each["state"] == LOST or each["problems"] for each in found),
         "workers": found[:rows],
         "shuffles": [_shuffle(each) for each in newest[:rows]],
     }
 
 
 def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
-    living = worker.state != "lost"
+    living = worker.state not in AWAY
     disks = worker.directories if living else []
     problems = [f"{disk.path}: {disk.problem}" for disk in disks if disk.problem]
     if living and worker.HasField("dfs") and worker.dfs.problem:

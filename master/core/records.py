@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.common.errors import Status
 from holdfast.common.ids import ShuffleKey
+from holdfast.common.worker_states import ALIVE, DRAINING, GONE, LOST
 
 #: `kind` of a shuffle whose partitions are files of one map each (PARTITION_KIND_MAP of the wire).
 KIND_MAP = 1
@@ -69,6 +70,13 @@ class Worker:
     kept_index: int
     place: str = ""
     draining_ms: int = 0
+
+    @property
+    def state(self) -> str:
+        """What it is called; gone is one that was drained before it went, and is missed by nobody."""
+        if self.alive:
+            return DRAINING if self.draining_ms else ALIVE
+        return GONE if self.draining_ms else LOST
 
 
 @dataclass(frozen=True, slots=True)

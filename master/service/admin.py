@@ -211,7 +211,7 @@ class Admin:
             rack=worker.rack,
             data_address=worker.data_address,
             http_address=worker.http_address,
-            state=_state(worker),
+            state=worker.state,
             place=place_of(worker, self._fleet.policy.racks.default),
             last_seen_ms=max(silent, 0) // _NS_PER_MS,
             version=worker.version,
@@ -269,9 +269,3 @@ class Admin:
             user_bytes_limit=user_limits.size_bytes,
             user_files_limit=user_limits.files,
         )
-
-
-def _state(worker: Worker) -> str:
-    if not worker.alive:
-        return "lost"
-    return "draining" if worker.draining_ms else "alive"

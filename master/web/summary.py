@@ -74,13 +74,6 @@ def in_order(tiers: dict[str, Room]) -> dict[str, Room]:
     return dict(sorted(tiers.items(), key=lambda each: (_TIERS.get(each[0], 5), each[0])))
 
 
-def state_of(worker: Worker) -> str:
-    """What a worker is called: gone is one that was drained before it went, and is missed by nobody."""
-    if not worker.alive:
-        return "gone" if worker.draining_ms else "lost"
-    return "draining" if worker.draining_ms else "alive"
-
-
 def worker_row(worker: Worker, report: Report | None, rack: str, drain: str, now_ns: int) -> WorkerRow:
     """One worker as the page shows it."""
     beat = report.heartbeat if report is not None else None
@@ -90,7 +83,7 @@ def worker_row(worker: Worker, report: Report | None, rack: str, drain: str, now
         host=worker.host,
         rack=rack,
         address=worker.http_address or worker.data_address,
-        state=state_of(worker),
+        state=worker.state,
         seen_ms=max(now_ns - report.at_ns, 0) // 1_000_000 if report is not None else -1,
         start=worker.incarnation,
         version=worker.version,
@@ -110,7 +103,7 @@ def _report(worker: Worker, reports: Mapping[int, Report]) -> Report | None:
 
 def _count(worker: Worker, report: Report | None, rack: RackRow, tiers: dict[str, Room], problems: _Problems) -> None:
     """Add one worker to all sums."""
-    state = state_of(worker)
+    state = worker.state
     rack.workers += 1
     rack.alive += worker.alive
     rack.draining += state == "draining"

@@ -77,6 +77,28 @@ def test_progress_is_told_until_a_worker_may_be_removed(cluster: LocalCluster) -
         assert (worker["worker"], worker["drain"]["removal"], worker["drain"]["waits"]) == (number, True, "")
 
 
+def test_a_removed_worker_is_gone_and_no_problem(cluster: LocalCluster) -> None:
+    """Drained and stopped it is "gone" and the cluster is well; one that was killed is "lost", and named as a
+    problem."""
+    gone, lost, _ = cluster.workers
+    run("drain", gone.name, "--for", "removal", masters=cluster.endpoints)
+    gone.end()
+
+    def states() -> dict[str, str]:
+        listed = json.loads(run("workers", "--json", masters=cluster.endpoints).stdout)["workers"]
+        return {each["name"]: each["state"] for each in listed}
+
+    wait_until(lambda: states()[gone.name] == "gone", "the masters to miss it")
+    for what in ("status", "workers", "top"):
+        assert run(what, "--json", masters=cluster.endpoints).returncode == 0, what
+    assert run("drain", gone.name, masters=cluster.endpoints).returncode != 0
+    lost.kill()
+    wait_until(lambda: states()[lost.name] == "lost", "the masters to miss the other one")
+    told = run("status", "--json", masters=cluster.endpoints)
+    assert told.returncode == 1
+    assert json.loads(told.stdout)["problems"] == [f"1 worker lost: {lost.name}"]
+
+
 def test_no_wait_says_how_it_stands(cluster: LocalCluster) -> None:
     """With --no-wait it begins and leaves with 0, safe or not."""
     told = document(run("drain", "w2", "w3", "--no-wait", "--json", masters=cluster.endpoints))

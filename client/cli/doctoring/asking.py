@@ -31,6 +31,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.shown import Credentials, Shown, calling_context
 from holdfast.common.security.tokens import Kind, bearer_of
+from holdfast.common.worker_states import AWAY
 
 _SECONDS = 3.0
 #: Servers that are asked at once.
@@ -255,7 +256,7 @@ async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, greet: _Greeting
     silent: list[tuple[str, str]] = []
     status: dict[str, Any] = {}
     clock = None
-    if told.state != "lost":
+    if told.state not in AWAY:
         async with turn:
             sent = time.time()
             data, http = await asyncio.gather(

@@ -10,6 +10,7 @@ from holdfast.client.core.doctor.findings import Finding, advice, problem
 from holdfast.common.agreement import settings_digests
 from holdfast.common.config import Config, require_master, require_worker
 from holdfast.common.errors import ConfigError
+from holdfast.common.worker_states import AWAY, LOST
 
 #: What leases, tokens and certificates bear, and what already makes logs hard to compare.
 CLOCK_SECONDS_MAX, CLOCK_SECONDS_GOOD = 5.0, 1.0
@@ -170,7 +171,7 @@ def check_workers(cluster: Cluster, config: Config | None) -> Iterator[Finding]:
         what = f"the masters do not tell of the workers: {cluster.workers_error}"
         yield problem("worker-silent", "all workers", what, "see what `holdfast status` says of the masters")
     for each in cluster.workers:
-        if each.state == "lost":
+        if each.state == LOST:
             what = f"no heartbeat comes from it; it was at {each.data_address}"
             yield problem(
                 "worker-lost", f"worker {each.name}", what, "start it again, or see why it cannot reach the masters"
@@ -195,13 +196,13 @@ def _twin(config: Config, workers: Sequence[WorkerFact]) -> Iterator[Finding]:
     for each in workers:
         own_port = section.data_port and each.data_address.rpartition(":")[2] == str(section.data_port)
         own_host = not section.address or each.data_address.rpartition(":")[0] == section.address
-        if each.name == section.name and each.state != "lost" and not (own_port and own_host):
+        if each.name == section.name and each.state not in AWAY and not (own_port and own_host):
             what = f"{section.name} is the name of a worker that lives at {each.data_address}"
             yield problem("worker-twice", "worker.name", what, "give each worker a name of its own")
 
 
 def _stores(cluster: Cluster) -> Iterator[Finding]:
-    used = {each.dfs_url for each in cluster.workers if each.state != "lost"}
+    used = {each.dfs_url for each in cluster.workers if each.state not in AWAY}
     if len(used) > 1:
         what = f"workers have the [dfs] url {', '.join(sorted(each or 'none' for each in used))}"
         yield problem("dfs-differs", "[dfs] url", what, "give all workers and masters the same [dfs]")
@@ -216,7 +217,7 @@ def check_versions(cluster: Cluster, own: Mapping[str, str]) -> Iterator[Finding
     """Holdfast, formats and libraries of every server against this installation's."""
     servers = [(f"master {each.name}", each.version, each.versions) for each in cluster.masters if not each.error]
     servers += [
-        (f"worker {each.name}", each.version, each.versions) for each in cluster.workers if each.state != "lost"
+        (f"worker {each.name}", each.version, each.versions) for each in cluster.workers if each.state not in AWAY
     ]
     known = {name: own.get(name) or _most([each[2][name] for each in servers if name in each[2]]) for name in _FORMATS}
     for who, version, versions in servers:
