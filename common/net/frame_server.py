@@ -155,6 +155,9 @@ class ServerConnection(FrameConnection):
         self._server.forget(self)
         if self._reader.greeted:
             self._server.handler.lost(self)
+        # No circle may be left: under TLS each connection holds 50 KB, and the collector seldom looks (process.py).
+        error.__traceback__ = None
+        self._reader.admit = None
 
 
 class FrameServer:
