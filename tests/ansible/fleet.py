@@ -77,6 +77,8 @@ class Fleet:
             "holdfast_spark_replication": 2 if len(workers) > 1 else 1,
             "holdfast_spark_fallback": "never",
             "holdfast_security_enabled": secured,
+            # The driver's lease brings its newer tokens; rounds of changing the secret are shorter here than that.
+            "holdfast_spark_settings": {"spark.holdfast.lease": "30s"} if secured else {},
         }
         self._inventory.write_text(json.dumps({"holdfast": {"children": groups, "vars": shared}}, indent=1))
 

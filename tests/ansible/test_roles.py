@@ -293,6 +293,18 @@ def test_a_removed_worker_keeps_no_secret() -> None:
     assert any("worker.toml" in str(task.get("loop")) for task in tasks)
 
 
+def test_new_secrets_restart_every_server_of_a_host() -> None:
+    """Where a master and a worker share a host the second role finds the files unchanged: whoever brings them notes it
+    for both."""
+    tasks = load(ROLES / "holdfast" / "tasks" / "secrets.yml")
+    (noted,) = (task for task in tasks if task.get("ansible.builtin.include_tasks") == "restarts.yml")
+    brought = {task["register"] for task in tasks if str(task.get("register", "")).endswith("_brought")}
+    assert len(brought) == 3
+    assert all(f"{name} is changed" in noted["when"] for name in (*brought, "holdfast_ca_brought"))
+    asked, _ = load(ROLES / "holdfast" / "tasks" / "restarts.yml")
+    assert asked["loop"] == ["master", "worker"]
+
+
 def test_packages_are_asked_for_where_they_are_missing() -> None:
     """A host on which Python makes environments needs no archive of packages, not even in check mode."""
     tasks = load(ROLES / "holdfast" / "tasks" / "install.yml")
