@@ -92,7 +92,11 @@ def test_files_that_this_user_may_not_read_are_named(files: dict[str, str], tmp_
         assert each.what.count(str(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("content", [os.urandom(64) + b"\xff", "Schlüssel".encode(), b"", b"no certificate\n"])
+@pytest.mark.parametrize(
+    "content",
+    [bytes(range(128, 256)), "Schlüssel".encode(), b"", b"no certificate\n"],
+    ids=["no text", "no ASCII", "empty", "something else"],
+)
 def test_a_ca_that_is_none_is_named(files: dict[str, str], tmp_path: Path, content: bytes):
     """Random bytes, text that is not ASCII, an empty file and other text where the CA should be are problems."""
     (tmp_path / "ca.pem").write_bytes(content)
