@@ -30,13 +30,13 @@ import lmdb
 
 from holdfast.common import config as configuration
 from holdfast.common.errors import ConfigError
-from holdfast.common.net.files import read_small_text
+from holdfast.common.net.files import read_small_text, sync_directory
 from holdfast.common.version import VERSION
 from holdfast.master.raft.codec import Entry
 from holdfast.master.raft.errors import RaftError, StorageDamaged
 from holdfast.master.raft.journal import Change, Meta
 from holdfast.master.raft.journal_store import LmdbStore
-from holdfast.master.raft.snapshot import FileSnapshots, SnapshotId, sync_directory
+from holdfast.master.raft.snapshot import FileSnapshots, SnapshotId
 
 FORMAT = 1
 _ABOUT, _JOURNAL, _SNAPSHOT = "about.json", "journal/data.mdb", "snapshot"

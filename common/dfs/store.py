@@ -38,9 +38,10 @@ from holdfast.common.dfs.faults import Fault, classify, error_of
 from holdfast.common.dfs.handles import Handles
 from holdfast.common.dfs.opening import open_filesystem
 from holdfast.common.dfs.retry import Retries
-from holdfast.common.dfs.uploads import make_folders, sync_folder, upload
+from holdfast.common.dfs.uploads import make_folders, upload
 from holdfast.common.dfs.urls import Kind
 from holdfast.common.errors import CorruptError, DfsError
+from holdfast.common.net.files import sync_directory
 
 T = TypeVar("T")
 
@@ -349,7 +350,7 @@ class DfsStore:
             if new != at:
                 self._filesystem.move(new, at)
         if self._url.kind is Kind.LOCAL:
-            sync_folder(Path(self._url.base) / self._cluster)
+            sync_directory(Path(self._url.base) / self._cluster)
         self.ident = ident
 
     # How everything is asked.

@@ -21,6 +21,7 @@ from typing import Any
 
 from holdfast.common.dfs.names import TEMPORARY_SUFFIX
 from holdfast.common.dfs.urls import Kind
+from holdfast.common.net.files import sync_directory
 
 
 def upload(kind: Kind, filesystem: Any, source: Path, target: str, root: str, part_bytes: int) -> None:
@@ -50,7 +51,7 @@ def _to_folder(source: Path, target: Path, root: Path, part_bytes: int) -> None:
                 rest = rest[file.write(rest) :]
         os.fsync(file.fileno())
     os.rename(temporary, target)
-    sync_folder(target.parent)
+    sync_directory(target.parent)
 
 
 def make_folders(folder: Path, root: Path) -> None:
@@ -62,16 +63,7 @@ def make_folders(folder: Path, root: Path) -> None:
         folder.mkdir()
     except FileExistsError:
         return  # another thread or worker made it, and syncs it
-    sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(folder.parent)
 
 
 def _to_hdfs(filesystem: Any, source: Path, target: str, part_bytes: int) -> None:

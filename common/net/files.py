@@ -68,7 +68,7 @@ def write_whole(path: Path, data: bytes, mode: int, *, new: bool = False) -> Non
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync(path.parent)
+    sync_directory(path.parent)
 
 
 def _link(temporary: Path, path: Path) -> None:
@@ -81,7 +81,8 @@ def _link(temporary: Path, path: Path) -> None:
         temporary.replace(path)
 
 
-def _sync(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
     guard = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(guard)

@@ -21,6 +21,7 @@ from typing import BinaryIO, Protocol
 
 from crc32c import crc32c
 
+from holdfast.common.net.files import sync_directory
 from holdfast.master.raft.codec import SnapshotPart
 from holdfast.master.raft.errors import WAY_OUT, StorageDamaged
 
@@ -81,15 +82,6 @@ def header(cluster_id: str, last: SnapshotId, length: int, crc: int) -> bytes:
     fixed = MAGIC + _SHORT.pack(FORMAT_VERSION) + _SHORT.pack(len(raw)) + raw
     fixed += _NUMBERS.pack(last.index, last.term, length, crc)
     return fixed + _CRC.pack(crc32c(fixed))
-
-
-def sync_directory(path: Path) -> None:
-    """Make renames in a directory durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class FileSnapshots:

@@ -9,8 +9,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,12 +28,12 @@ from holdfast.common.security.tokens import Keeper, Kind
 from holdfast.worker.storage.identity import Identity
 from tests.support.certificates import Authority, Certificate
 from tests.support.machine import OF_THE_MACHINE
+from tests.support.users import ordinary_user
 
 COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main", "doctor"]
 SECONDS_MAX = 120.0
 #: An address that leads nowhere (RFC 5737), as other machines have one.
 ELSEWHERE = "198.51.100.1"
-NOBODY = 65_534
 
 
 def worker(tmp_path: Path, worker: str = "", more: str = "", directories: str = "") -> Config:
@@ -77,19 +76,6 @@ def only(findings: list[Finding], code: str) -> Finding:
 def problems(findings: list[Finding]) -> list[Finding]:
     """What is wrong with the set-up, and not with the machine."""
     return [each for each in findings if each.level == "problem" and each.code not in OF_THE_MACHINE]
-
-
-@contextmanager
-def ordinary_user() -> Iterator[None]:
-    """Be nobody in particular, where the tests run as root."""
-    if os.geteuid():
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 Build = Callable[[Path], Config]

@@ -1,9 +1,7 @@
 """`holdfast doctor --spark-conf` and the CA and the token that the settings name: what keeps jobs from starting."""
 
-import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,23 +16,10 @@ from holdfast.common.security.server import read_secret
 from holdfast.common.security.tokens import Keeper, Kind
 from tests.support.certificates import Authority
 from tests.support.machine import OF_THE_MACHINE
+from tests.support.users import ordinary_user
 
 KEEPER = Keeper(b"0123456789abcdef" * 2, "prod")
 DAY = 86_400
-NOBODY = 65_534
-
-
-@contextmanager
-def ordinary_user() -> Iterator[None]:
-    """Be nobody in particular, where the tests run as root."""
-    if os.geteuid():
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 @pytest.fixture

@@ -254,6 +254,7 @@ async def _no_status() -> dict[str, Any]:
 
 async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, greet: _Greeting) -> WorkerFact:
     silent: list[tuple[str, str]] = []
+    refused = ""
     status: dict[str, Any] = {}
     clock = None
     if told.state not in AWAY:
@@ -267,21 +268,12 @@ async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, greet: _Greeting
                 return_exceptions=True,
             )
             got = time.time()
-        if isinstance(data, UnauthenticatedError) and greet.shown is not None:
-            return WorkerFact(
-                name=told.name,
-                host=told.host,
-                data_address=told.data_address,
-                http_address=told.http_address,
-                state=told.state,
-                version=told.version,
-                dfs_url=told.dfs.url if told.HasField("dfs") else "",
-                certificate_refused=str(data),
-            )
-        if isinstance(data, BaseException):
+        if greet.shown is not None and isinstance(data, UnauthenticatedError):
+            refused = str(data)  # for both ports, which have one certificate
+        elif isinstance(data, BaseException):
             silent.append(("data port", str(data) or f"{told.data_address} does not answer"))
         if isinstance(http, BaseException):
-            silent.append(("HTTP port", str(http)))
+            silent += [] if refused else [("HTTP port", str(http))]
         else:
             status, clock = http, _clock(sent, got, int(http.get("clock_ms", 0)))
     versions = status.get("versions", {})
@@ -298,6 +290,7 @@ async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, greet: _Greeting
         clock=clock,
         faults=tuple(map(str, faults if isinstance(faults, list) else [faults] if faults else [])),
         silent=tuple(silent),
+        certificate_refused=refused,
     )
 
 
