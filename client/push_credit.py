@@ -13,6 +13,7 @@ from holdfast.client.core.credit import AskWorker, CreditLine, Effect
 from holdfast.common.errors import HoldfastError, RetryError, Status
 from holdfast.common.frame import FrameType
 from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.tasks import background
 from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit
 
 #: A worker that acknowledges nothing for so long is as good as lost (stopped, or its disk hangs).
@@ -31,8 +32,6 @@ class PushLine:
         self._core = CreditLine()
         self._next = 0
         self._waiting: dict[int, asyncio.Future[int]] = {}
-        #: strong references; asyncio keeps none
-        self._asking: set[asyncio.Task[None]] = set()
 
     async def room(self, least: int, most: int) -> int:
         """Wait for room for `least` to `most` bytes; give it to `push` or back to `returned`.
@@ -98,9 +97,7 @@ class PushLine:
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, AskWorker):
-                task = asyncio.create_task(self._ask(effect.size))
-                self._asking.add(task)
-                task.add_done_callback(self._asking.discard)
+                background(self._ask(effect.size), self._ask_failed)
             elif (future := self._waiting.pop(effect.who, None)) is not None and not future.done():
                 future.set_result(effect.size)
 
@@ -109,13 +106,19 @@ class PushLine:
             reply = await self._client.request(FrameType.PUSH_CREDIT, PushCredit(size).encode())
             granted = PushCredit.decode(reply.meta).size_bytes
         except HoldfastError as error:
-            waiting, self._waiting = self._waiting, {}
-            for future in waiting.values():
-                if not future.done():
-                    future.set_exception(type(error)(str(error), status=error.status))
-            self._core.ask_failed()
+            self._ask_failed(error)
             return
         self._do(self._core.granted(granted))
+
+    def _ask_failed(self, error: BaseException) -> None:
+        """Nothing was granted, whatever the reason: nobody in line waits for it any longer."""
+        status = error.status if isinstance(error, HoldfastError) else Status.OUTCOME_UNKNOWN
+        kind = type(error) if isinstance(error, HoldfastError) else RetryError
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(kind(str(error), status=status))
+        self._core.ask_failed()
 
 
 _lines: dict[FrameClient, PushLine] = {}

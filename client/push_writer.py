@@ -29,6 +29,7 @@ from holdfast.common.checksum import crc32c
 from holdfast.common.errors import ApplicationGoneError, ConfigError, GiveUpError, HoldfastError
 from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, Incarnation, MapId, PartitionId, WorkerId
 from holdfast.common.limits import KIB, MIB
+from holdfast.common.net.tasks import background
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import Location
 from holdfast.common.reduce_messages import Push, ReplicaPlace
@@ -350,14 +351,12 @@ class _Pusher:
         self.settled.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
+        task = background(work, self._broke)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._tasks.discard)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _broke(self, error: BaseException) -> None:
         """A mistake of ours must end the attempt: a task that is silently gone would leave the caller waiting."""
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._core.aborted()
-            self._settle_outcome(error)
+        self._core.aborted()
+        self._settle_outcome(error)

@@ -22,6 +22,7 @@ from holdfast.common.limits import MIB
 from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.tasks import awaited
 from holdfast.common.proto import holdfast_pb2 as pb
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Runtime:
         key = _link(address, ticket)
         task = self._links.get(key)
         if task is None or (task.done() and self.open_link(address, ticket) is None):
-            task = self._links[key] = asyncio.create_task(self._connect(address, ticket))
+            task = self._links[key] = awaited(self._connect(address, ticket))
         return await asyncio.shield(task)
 
     def open_link(self, address: str, ticket: Ticket) -> FrameClient | None:

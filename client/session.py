@@ -38,6 +38,7 @@ from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, RaftIndex,
 from holdfast.common.layouts import MapAssignment
 from holdfast.common.limits import COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX, U32_MAX
 from holdfast.common.messages import Ack
+from holdfast.common.net.tasks import background
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Credentials
 
@@ -341,7 +342,7 @@ class Session:
             raise type(error)(explain(error, self._endpoints), status=error.status) from error
 
     async def _start_renewal(self) -> asyncio.Task[None]:
-        return asyncio.create_task(self._renew())
+        return background(self._renew())
 
     async def _renew(self) -> None:
         request = pb.RenewLeaseRequest(instance=self.instance, holder=self._holder)

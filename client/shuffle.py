@@ -41,6 +41,7 @@ from holdfast.common.ids import AttemptId, Instance, MapId, PartitionId, Shuffle
 from holdfast.common.layouts import MapAssignment, MapWinners
 from holdfast.common.limits import KIB, LONG_POLL_MS_MAX
 from holdfast.common.messages import Ack
+from holdfast.common.net.tasks import awaited
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Credentials
 
@@ -226,7 +227,7 @@ _manifests: OrderedDict[ShuffleKey, Manifest] = OrderedDict()
 
 async def _telling(call: Coroutine[Any, Any, Any], waiting: str) -> Any:
     """Await the call and log what is waited for, more and more seldom."""
-    task = asyncio.create_task(call)
+    task = awaited(call)
     pause = TELL_SECONDS
     began = asyncio.get_running_loop().time()
     try:

@@ -33,6 +33,7 @@ from holdfast.common.layouts import MapAssignment, MapWinner
 from holdfast.common.limits import MAPS_MAX
 from holdfast.common.messages import FileTotals, MapAbort, MapOpen, MapOpened, MapPush, MapSeal, MapSealed
 from holdfast.common.net.frame_client import FrameClient, Reply
+from holdfast.common.net.tasks import background
 
 if TYPE_CHECKING:
     from holdfast.client.shuffle import MapShuffle
@@ -335,17 +336,15 @@ class _Sender:
             self.settled.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
+        task = background(work, self._broke)
         self._background.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._background.discard)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _broke(self, error: BaseException) -> None:
         """A mistake of ours must end the attempt: a task that is silently gone would leave the caller waiting."""
-        self._background.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._do(self._core.aborted())
-            self._settle_outcome(error=error)
+        self._do(self._core.aborted())
+        self._settle_outcome(error=error)
 
     def _key(self, epoch: Epoch) -> MapFileKey:
         return MapFileKey(self._shuffle.key, self._map, self._attempt, epoch)

@@ -31,6 +31,7 @@ from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.common.net.files import read_small_text
 from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.notify import Notifier
+from holdfast.common.net.tasks import background
 from holdfast.common.security.server import ServerSecurity, read_other_secret, read_secret
 from holdfast.master.core.events import Happened
 from holdfast.master.http import MasterHttp
@@ -201,11 +202,10 @@ class Server:
         self._masters.grpc = f"{host}:{grpc_port}"
         self._masters.http = f"{host}:{http_port}"
         self._node.start()
-        watch = self._loop.create_task(self._leader.events.watch(self._node.status))
-        watch.add_done_callback(self._leader.watch)
+        watch = background(self._leader.events.watch(self._node.status), self._leader.fail)
         self._say_ready()
         self._notifier.ready(self._state())
-        telling = asyncio.create_task(self._notifier.watch(self._state, self._turns))
+        telling = background(self._notifier.watch(self._state, self._turns))
         try:
             await self._stopping.wait()
             self._notifier.stopping()

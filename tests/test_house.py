@@ -216,6 +216,18 @@ def prints(source: Source) -> Iterator[str]:
             yield source.at(node, "print() outside the command line; log or return it")
 
 
+def tasks_owned(source: Source) -> Iterator[str]:
+    """Tasks are made by common/net/tasks.py, which keeps each and tells of its end, or within a TaskGroup."""
+    if part_of(source) not in PARTS or source.path == "common/net/tasks.py":
+        return
+    for node in ast.walk(source.tree):
+        called = node.func if isinstance(node, ast.Call) else None
+        if not isinstance(called, ast.Attribute) or called.attr not in {"create_task", "ensure_future"}:
+            continue
+        if not (isinstance(called.value, ast.Name) and called.value.id == "tasks"):
+            yield source.at(node, f"{called.attr}() leaves a task without an owner; use common/net/tasks.py")
+
+
 def dependencies_declared(source: Source) -> Iterator[str]:
     """What the packages import is declared in pyproject.toml."""
     if part_of(source) not in PARTS:
@@ -281,6 +293,10 @@ PYTHON_RULES: dict[Callable[[Source], Iterator[str]], tuple[tuple[str, str], ...
     ),
     pickles: (("worker/server.py", "import pickle"), ("client/writer.py", "from pickle import loads")),
     prints: (("worker/server.py", "print('ready')"),),
+    tasks_owned: (
+        ("worker/server.py", "import asyncio\nasync def f():\n    asyncio.create_task(g())"),
+        ("client/session.py", "def f(self):\n    self._loop.create_task(g())"),
+    ),
     dependencies_declared: (("worker/server.py", "import requests"),),
 }
 LAWFUL = (
@@ -290,6 +306,7 @@ LAWFUL = (
     ("worker/server.py", "import asyncio\nimport lmdb\nfrom holdfast.common.net import ports"),
     ("tests/test_x.py", "import time\ndef test_x():\n    'It holds.'\n    assert time.time()"),
     ("client/cli/main.py", "print('hello')"),
+    ("worker/server.py", "async def f():\n    async with TaskGroup() as tasks:\n        tasks.create_task(g())"),
 )
 
 

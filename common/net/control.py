@@ -39,6 +39,7 @@ from holdfast.common.errors import (
     UnauthenticatedError,
 )
 from holdfast.common.net.methods import METHODS, Method
+from holdfast.common.net.tasks import awaited, background
 from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport, UnknownHostError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Shown
@@ -227,7 +228,7 @@ class ControlClient:
         answered = self._transport.call(address, method.path, request, max(end - begun, 0.01))
         self._waiting[answered] = (leader, begun)
         if self._watch is None or self._watch.done():
-            self._watch = loop.create_task(self._watch_leaders())
+            self._watch = background(self._watch_leaders())
         try:
             return await answered
         finally:
@@ -267,7 +268,7 @@ class ControlClient:
         pause = _PAUSE_MIN_S
         while True:
             if self._search is None or self._search.done():
-                self._search = loop.create_task(self._ask_all())
+                self._search = awaited(self._ask_all())
             search = self._search
             await asyncio.wait((search,), timeout=max(end - loop.time(), 0.01))
             if search.done() and not search.cancelled() and search.result():
@@ -297,7 +298,7 @@ class ControlClient:
 
     async def _ask_all(self) -> str:
         """Ask all masters at once; return the first that says of itself that it leads, "" if none does."""
-        asked = [asyncio.ensure_future(self._discover(each, _PROBE_TIMEOUT_S)) for each in list(self._known)]
+        asked = [awaited(self._discover(each, _PROBE_TIMEOUT_S)) for each in list(self._known)]
         try:
             for answered in asyncio.as_completed(asked):
                 reply = await answered

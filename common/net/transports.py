@@ -15,6 +15,7 @@ import os
 import socket
 import ssl
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from holdfast.common.errors import (
@@ -29,6 +30,7 @@ from holdfast.common.errors import (
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB
 from holdfast.common.net import detour
 from holdfast.common.net.methods import LEADER_KEY, LOWEST_KEY, STATUS_KEY
+from holdfast.common.net.tasks import background
 from holdfast.common.net.tls import words_of
 from holdfast.common.security.shown import Shown
 
@@ -94,7 +96,7 @@ class GrpcTransport:
         """Begin one try at the master at `address`, a gRPC address."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[bytes] = loop.create_future()
-        task = loop.create_task(self._run(address, path, request, timeout_s, answered))
+        task = background(self._run(address, path, request, timeout_s, answered), partial(_broke, answered, address))
         answered.add_done_callback(lambda _: task.cancel())
         return answered
 
@@ -162,7 +164,7 @@ class HttpTransport:
         if kept:
             kept.pop().begin(data, answered)
         else:
-            opening = loop.create_task(self._open(address, data, answered, timeout_s))
+            opening = background(self._open(address, data, answered, timeout_s), partial(_broke, answered, address))
             self._opening.add(opening)
             opening.add_done_callback(self._opening.discard)
         return answered
@@ -314,6 +316,10 @@ def _unreachable(address: str, error: OSError | UnicodeError) -> HoldfastError:
 def _fail(answered: asyncio.Future[bytes], error: HoldfastError) -> None:
     if not answered.done():
         answered.set_exception(error)
+
+
+def _broke(answered: asyncio.Future[bytes], address: str, error: BaseException) -> None:
+    _fail(answered, RetryError(f"{address}: the call ended unexpectedly: {error!r}"))
 
 
 def _time_out(answered: asyncio.Future[bytes], address: str, seconds: float) -> None:

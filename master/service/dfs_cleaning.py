@@ -24,6 +24,7 @@ from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import HoldfastError, NotLeaderError
 from holdfast.common.ids import Instance
+from holdfast.common.net.tasks import background
 from holdfast.master.core.leftovers import Grace, dropped_shuffles, sort_instances
 from holdfast.master.service.leader import Leader
 
@@ -78,8 +79,7 @@ class DfsCleaner:
             self._task = None
         if leads:
             self._grace = Grace(self._section.clean_grace.ns)
-            self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(self._leader.watch)
+            self._task = background(self._run(), self._leader.fail)
 
     async def _run(self) -> None:
         while True:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from holdfast.common.net.tasks import background
 from holdfast.master.service.leader import Leader
 
 log = logging.getLogger(__name__)
@@ -33,8 +34,7 @@ class DfsMissing:
             self._task = None
         if leads:
             self._told = False
-            self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(self._leader.watch)
+            self._task = background(self._run(), self._leader.fail)
 
     async def _run(self) -> None:
         while True:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, fields
 
 from holdfast.common.config import Config
 from holdfast.common.errors import HoldfastError, NoRoomError
+from holdfast.common.net.tasks import background
 from holdfast.common.placement_config import PlacementSection
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
@@ -134,8 +135,7 @@ class Fleet:
         self._stabiliser, self._flapping, self._quarantine = Stabiliser(), Flapping(), Quarantine()
         self._adopt()
         if leads:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(self._leader.watch)
+            self._task = background(self._run(), self._leader.fail)
 
     # Settings.
 
@@ -178,8 +178,7 @@ class Fleet:
         """Have these resolved; the task ends when all that wait have been."""
         self._pending.update(hosts)
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.get_running_loop().create_task(self._ask_pending())
-            self._asking.add_done_callback(self._leader.watch)
+            self._asking = background(self._ask_pending(), self._leader.fail)
         return self._asking
 
     async def _ask_pending(self) -> None:

@@ -30,6 +30,7 @@ from holdfast.common.errors import (
     error_for,
 )
 from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.net.tasks import background
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.server import ServerSecurity
 from holdfast.master.core import commands as cmd
@@ -145,8 +146,7 @@ class Leader:
             self.usage = Usage()
             self.conditions = Conditions()
             self.drains = Drains()
-            self._tick = asyncio.get_running_loop().create_task(self._run())
-            self._tick.add_done_callback(self.watch)
+            self._tick = background(self._run(), self.fail)
         else:
             self.followed.set()
             if self._tick is not None:
@@ -156,10 +156,9 @@ class Leader:
         for listener in self.listeners:
             listener(leads)
 
-    def watch(self, task: asyncio.Task[None]) -> None:
+    def fail(self, error: BaseException) -> None:
         """Called when a task ends that should not: what broke it ends the process."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
+        self._fail(error)
 
     async def _run(self) -> None:
         """The leader's rhythm: look who was silent, propose what changed."""

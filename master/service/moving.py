@@ -26,6 +26,7 @@ from functools import partial
 from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import NO_WORKER, ShuffleKey
 from holdfast.common.limits import SEAL_EPOCHS_MAX
+from holdfast.common.net.tasks import background
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.bounds import MOVES_PER_COMMAND_MAX
 from holdfast.master.core.drains import held
@@ -81,8 +82,7 @@ class Mover:
             self._clear = {}
             self._leader.workers_changed.set()
             for work in (self._run(), self._run_seals()):
-                self._tasks.append(asyncio.get_running_loop().create_task(work))
-                self._tasks[-1].add_done_callback(self._leader.watch)
+                self._tasks.append(background(work, self._leader.fail))
 
     async def _run(self) -> None:
         while True:

@@ -37,6 +37,7 @@ from holdfast.common.errors import (
 )
 from holdfast.common.ids import RaftIndex, ShuffleKey
 from holdfast.common.limits import COMMAND_PART_BYTES, SEAL_EPOCHS_MAX
+from holdfast.common.net.tasks import awaited, background
 from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.common.reduce_messages import Seal, SealAnswer, SealFlag
 from holdfast.master.core import commands as cmd
@@ -197,7 +198,7 @@ class Sealing:
         if len(self._commits) >= COMMITS_MAX:
             raise RetryError(f"{COMMITS_MAX} commits are under way; try again", status=Status.BUSY)
         self._leader.require()
-        task = asyncio.get_running_loop().create_task(self._run(shuffle, winners, seen))
+        task = awaited(self._run(shuffle, winners, seen))
         commit = self._commits[key] = _Commit(seen.digest, task)
 
         def end(task: asyncio.Task[None]) -> None:
@@ -266,8 +267,7 @@ class Sealing:
 
     async def _collect(self, asked: _Round) -> None:
         """Ask all workers at once until enough of them answered or were given up."""
-        loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self._ask(asked, worker)) for worker in asked.seals.unanswered]
+        tasks = [awaited(self._ask(asked, worker)) for worker in asked.seals.unanswered]
         for task in tasks:
             task.add_done_callback(lambda _: asked.changed.set())
         try:
@@ -331,7 +331,7 @@ class Sealing:
         """Ask once; fails as soon as the worker is lost or has started again. Calls `slow` while it takes long."""
         loop = asyncio.get_running_loop()
         started = loop.time()
-        task = loop.create_task(self._links.seal(worker, seal))
+        task = awaited(self._links.seal(worker, seal))
         try:
             while not (await asyncio.wait((task,), timeout=_LOOK_S))[0]:
                 now = self._leader.peek(lambda state: state.workers[worker.id])
@@ -376,7 +376,7 @@ class Sealing:
         while len(self._asked_early) > EARLY_MAX:
             del self._asked_early[next(iter(self._asked_early))]
         if self._early and (self._early_task is None or self._early_task.done()):
-            self._early_task = asyncio.get_running_loop().create_task(self._run_early())
+            self._early_task = background(self._run_early(), self._leader.fail)
 
     async def _run_early(self) -> None:
         while self._early:

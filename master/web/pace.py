@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from holdfast.common.net.tasks import background
 from holdfast.master.core.rates import Rates
 from holdfast.master.service.leader import Leader
 from holdfast.master.web.picture import Pace
@@ -40,8 +41,7 @@ class PaceKeeper:
             self._task = None
         self._samples.clear()
         if leads:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(self._leader.watch)
+            self._task = background(self._run(), self._leader.fail)
 
     async def _run(self) -> None:
         while True:

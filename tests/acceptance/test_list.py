@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
-_NUMBERED = re.compile(r"test_(?:row_\d+|g\d+)_\w+")
+_NUMBERED = re.compile(r"test_(?:row_\d+|g\d+|a\d+)_\w+")
 
 
 def named_in(path: Path) -> set[str]:
@@ -20,8 +20,8 @@ def named_in(path: Path) -> set[str]:
 
 
 def test_every_test_of_the_list_exists_and_every_numbered_test_is_listed() -> None:
-    """No row points at a test that was renamed or removed, and no test with a row or gap in its name is left out. Rows
-    in the tests of Raft are those of another list."""
+    """No row points at a test that was renamed or removed, and no test with a row, gap or attack in its name is
+    left out. Rows in the tests of Raft are those of another list."""
     named = set(_NAMED.findall((ROOT / "docs/acceptance.md").read_text("utf-8")))
     assert len(named) > 30
     gone = sorted(f"{file}::{name}" for file, name in named if name not in named_in(ROOT / file))

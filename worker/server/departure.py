@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 
+from holdfast.common.net.tasks import background
 from holdfast.worker.core.leaving import Leaving, Stay
 from holdfast.worker.server.data_server import DataServer
 from holdfast.worker.server.standing import Standing
@@ -80,7 +81,7 @@ class Departure:
 
     def _look_on(self) -> None:
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+            self._looking = background(self._look())
 
     async def _look(self) -> None:
         writing = self._server.writing

@@ -24,6 +24,7 @@ from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
 from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_client import FrameClient, Reply
+from holdfast.common.net.tasks import awaited, background
 from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit, ReplicaPlace
 from holdfast.worker.core.credits import CREDIT_LIFE_NS
 from holdfast.worker.server.standing import Standing
@@ -91,7 +92,7 @@ class _Peer:
             self._line.popleft()
         if self._line and not self.unanswered and self._asking is None:
             self.window = 0  # what is left of it is given up by asking
-            self._asking = asyncio.get_running_loop().create_task(self._ask(self._line[0][0]))
+            self._asking = background(self._ask(self._line[0][0]), self.fail)
 
     async def _ask(self, first: int) -> None:
         try:
@@ -123,7 +124,7 @@ class _Peer:
         self._used_at = time.monotonic()
         self._go_on()
 
-    def fail(self, error: HoldfastError) -> None:
+    def fail(self, error: BaseException) -> None:
         """End the waits of all in line."""
         while self._line:
             _, waiter = self._line.popleft()
@@ -193,7 +194,7 @@ class Forwarder:
         if peer is None or peer.client.closed:
             task = self._connecting.get(place.address)
             if task is None:
-                task = self._connecting[place.address] = asyncio.create_task(self._connect(place))
+                task = self._connecting[place.address] = awaited(self._connect(place))
                 task.add_done_callback(lambda _: self._connecting.pop(place.address, None))
             peer = await asyncio.shield(task)
         if peer.client.hello.worker != place.worker:

@@ -28,6 +28,7 @@ from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import serve
 from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.notify import Notifier
+from holdfast.common.net.tasks import awaited, background
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.version import VERSION
 from holdfast.worker.core.reduce import Limits
@@ -122,14 +123,14 @@ class Worker:
         server.address = place.data_address
         _say_ready(standing, place)
         self._notifier.ready(_state(standing, departure))
-        watch = asyncio.create_task(self._notifier.watch(lambda: _state(standing, departure)))
+        watch = background(self._notifier.watch(lambda: _state(standing, departure)))
         for sentence in (*store.report, *faults.active()):
             _log.info(sentence)
         status = Status(standing, store, counters, pool, frames, server, faults, place)
         self._monitor.start()
         store.watch_away(config.disk_check.interval.seconds)
-        beside = asyncio.create_task(self._beside(status, http, departure))
-        stop_task = asyncio.create_task(self._stop.wait())
+        beside = awaited(self._beside(status, http, departure))
+        stop_task = awaited(self._stop.wait())
         await asyncio.wait({stop_task, beside}, return_when=asyncio.FIRST_COMPLETED)
         if not stop_task.done():
             beside.result()  # raises what ended it
@@ -226,7 +227,7 @@ async def _tick(status: Status, monitor: Monitor) -> None:
         status.pool.trim()
         now = KeptStanding.of(status.standing)
         if now != kept and (writing is None or writing.done()):
-            writing = asyncio.create_task(asyncio.to_thread(now.write, directory_paths(status.store)))
+            writing = background(asyncio.to_thread(now.write, directory_paths(status.store)))
             kept = now
 
 

@@ -22,6 +22,7 @@ from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
 from holdfast.common.messages import Ack, Role
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_server import ServerConnection
+from holdfast.common.net.tasks import awaited
 from holdfast.common.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCredit
 from holdfast.worker.core.credits import Credits
 from holdfast.worker.core.reduce import EPOCHS_MAX, Decision, EpochState, Life, Limits, Reduce
@@ -300,7 +301,7 @@ class PushService:
         if not chosen:
             return
         push.waits += 1
-        task = self._loop.create_task(self.forwarder.forward(decision.push, chosen, body))
+        task = awaited(self.forwarder.forward(decision.push, chosen, body))
         self._counters.forwards += 1
         task.add_done_callback(lambda done: self._forwarded(push, chosen, done))
 

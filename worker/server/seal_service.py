@@ -13,11 +13,12 @@ import logging
 import time
 from collections.abc import Sequence
 
-from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.errors import HoldfastError, RetryError, Status
 from holdfast.common.frame import FrameHeader
 from holdfast.common.ids import Epoch, PartitionId, RaftIndex, ShuffleKey
 from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.common.net.frame_server import ServerConnection
+from holdfast.common.net.tasks import background
 from holdfast.common.reduce_messages import Seal, SealAnswer, SealedEpoch, SealFlag
 from holdfast.worker.core.reduce import EpochState, Reduce
 from holdfast.worker.server.counters import Counters
@@ -33,7 +34,6 @@ class SealService:
         self._store = store
         self._counters = counters
         self._reduce = reduce
-        self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -44,7 +44,9 @@ class SealService:
     def seal(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
         """Take a SEAL. Raises ProtocolError for a malformed one; all else is answered."""
         request = Seal.decode(meta)
-        task = self._loop.create_task(self._answer(connection, header, request))
+        task = background(
+            self._answer(connection, header, request), lambda error: self._broke(connection, header, request, error)
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -54,7 +56,7 @@ class SealService:
         for state in states:
             shuffles.setdefault(state.shuffle, []).append((state.partition, state.epoch))
         for shuffle, epochs in shuffles.items():
-            task = self._loop.create_task(
+            task = background(
                 self._unasked(Seal(shuffle=shuffle, flags=0, raft_index=RaftIndex(0), epochs=epochs[:SEAL_EPOCHS_MAX]))
             )
             self._tasks.add(task)
@@ -66,6 +68,11 @@ class SealService:
         except HoldfastError as error:
             # Every second while it lasts; the masters, who ask for the same, and the state of the disk tell people.
             _log.debug("epochs stay unsealed for now", extra={"shuffle": str(request.shuffle), "why": str(error)})
+
+    def _broke(self, connection: ServerConnection, header: FrameHeader, request: Seal, error: BaseException) -> None:
+        """A mistake of ours: who asked gets an answer all the same, and asks again."""
+        _log.error("a seal ended unexpectedly", extra={"shuffle": str(request.shuffle)}, exc_info=error)
+        connection.refuse(header, RetryError(f"{request.shuffle}: the seal ended unexpectedly: {error!r}"))
 
     async def wait(self) -> None:
         """Return when no seal is on its way."""

@@ -22,6 +22,7 @@ from holdfast.client.cli.benches.process_stats import cpu_seconds
 from holdfast.client.cli.output import percentile
 from holdfast.client.cluster import LocalCluster
 from holdfast.common.net.control import ControlClient
+from holdfast.common.net.tasks import awaited
 from holdfast.common.proto import holdfast_pb2 as pb
 
 WORKERS = 1_500
@@ -48,8 +49,8 @@ async def _measure(cluster: LocalCluster) -> list[Figure]:
         alone, _ = await _load(session, f"http://{leader.address}/", time.perf_counter() + _SECONDS / 2)
         core = (cpu_seconds(leader.pid) - before) / len(alone)
         quiet = await measure_control(cluster.endpoints, clients=1, seconds=_SECONDS / 2)
-        beating = asyncio.ensure_future(_beat(client, beats))
-        loading = asyncio.ensure_future(_load(session, f"http://{leader.address}/", time.perf_counter() + _SECONDS))
+        beating = awaited(_beat(client, beats))
+        loading = awaited(_load(session, f"http://{leader.address}/", time.perf_counter() + _SECONDS))
         beside = await measure_control(cluster.endpoints, clients=1, seconds=_SECONDS - 1)
         times, size = await loading
         scrapes, _ = await _load(session, f"http://{leader.address}/metrics", time.perf_counter() + 2.0)

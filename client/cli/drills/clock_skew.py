@@ -21,6 +21,7 @@ from holdfast.client.cli.drills.running import Ground
 from holdfast.client.cluster import LocalCluster
 from holdfast.client.session import Session
 from holdfast.common.net.control import ControlClient
+from holdfast.common.net.tasks import awaited
 from holdfast.common.proto import holdfast_pb2 as pb
 
 LEASE_SECONDS, GRACE_SECONDS = 2.0, 1.0
@@ -76,7 +77,7 @@ async def _round(
     await asyncio.sleep(rng.uniform(0.0, JUMP_SECONDS))
     await servers.kill([old], report)
     await servers.leader(cluster)
-    silent = asyncio.create_task(_silent(cluster.endpoints, report, rng.randbytes(16)))
+    silent = awaited(_silent(cluster.endpoints, report, rng.randbytes(16)))
     until = time.monotonic() + 1.5 * JUMP_SECONDS
     while time.monotonic() < until:  # the clock of the new leader has jumped at least once by then
         await _look(control, report, session)

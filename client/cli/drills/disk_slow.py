@@ -29,6 +29,7 @@ from holdfast.client.status import PushStatus
 from holdfast.common.errors import HoldfastError
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.net.process import die_with_parent
+from holdfast.common.net.tasks import awaited
 
 PARTITIONS = 64
 DISK_BYTES_PER_SECOND = 20_000_000
@@ -169,7 +170,7 @@ async def drill(
     with Session(cluster.endpoints, app="drill disk-slow") as session:
         for _ in range(report.rounds):
             taken = _Memory(worker.pid)
-            watching = asyncio.create_task(taken.watch())
+            watching = awaited(taken.watch())
             shuffle = await asyncio.to_thread(session.register_reduce_shuffle, PARTITIONS, clients)
             found = await asyncio.to_thread(_run_clients, shuffle, clients, seconds)
             pushed = [each for each in found if isinstance(each, _Pushed)]

@@ -23,6 +23,7 @@ from holdfast.client.cluster import LocalCluster, Server
 from holdfast.client.direct import DirectConnection
 from holdfast.common.errors import ForbiddenError, HoldfastError, RetryError, Status
 from holdfast.common.net.control import ControlClient
+from holdfast.common.net.tasks import awaited
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Credentials
 
@@ -59,7 +60,7 @@ class Commands:
             reply = await admin.call("Shuffles/RegisterApplication", request, deadline_s=_COMMAND_SECONDS_MAX)
         self.owner = servers.owner(self._cluster, reply)
         self._clients = [ControlClient(endpoints, self.owner) for _ in range(_CLIENTS)]
-        self._tasks = [asyncio.create_task(self._run(client)) for client in self._clients]
+        self._tasks = [awaited(self._run(client)) for client in self._clients]
 
     async def stop(self) -> None:
         """End the clients."""
@@ -162,7 +163,7 @@ async def _stop_and_ask(old: Server, report: Report, rng: random.Random, command
             accepted = await commands.accepted_after(moment)
             report.time("from stop to the next accepted command", accepted - moment)
             new = await commands.register()
-        questions = [asyncio.create_task(ask_for_new(connection, new, commands, report)) for connection in waiting]
+        questions = [awaited(ask_for_new(connection, new, commands, report)) for connection in waiting]
         await asyncio.sleep(rng.uniform(0.0, 0.2))
     finally:
         old.kill(signal.SIGCONT)

@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast.client.cluster import LocalCluster, Sections
 from holdfast.common.net import detour
+from holdfast.common.net.tasks import awaited
 
 CLIENT = "client"
 _REAL = "127.0.0.1"
@@ -107,7 +108,7 @@ class Network:
 
     def _accepted(self, pair: _Pair, port: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = self._loop.create_task(_connection(pair, port, reader, writer))
+            task = awaited(_connection(pair, port, reader, writer))
             pair.connections.add(task)
             task.add_done_callback(pair.connections.discard)
 
@@ -121,8 +122,8 @@ async def _connection(pair: _Pair, port: int, reader: asyncio.StreamReader, writ
         await pair.open.wait()
         back, onward = await asyncio.open_connection(_REAL, port, limit=_PIECE_BYTES)
         pumps = [
-            asyncio.ensure_future(_pass_on(pair, reader, onward)),
-            asyncio.ensure_future(_pass_on(pair, back, writer)),
+            awaited(_pass_on(pair, reader, onward)),
+            awaited(_pass_on(pair, back, writer)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)

@@ -30,6 +30,7 @@ from holdfast.client.direct import DirectConnection, worker_status
 from holdfast.client.server import wait_until
 from holdfast.client.session import Session
 from holdfast.common.errors import HoldfastError
+from holdfast.common.net.tasks import awaited
 
 WORKERS = 3
 _PUSH_SECONDS = 2.0
@@ -103,7 +104,7 @@ class _Round:
         """Push, cut, join, commit, read. Raises what a client is told."""
         rng, report = self._rng, self._report
         job = await asyncio.to_thread(Job, session, report, rng.getrandbits(32), copies=rng.choice((1, 2)))
-        pushing = asyncio.create_task(job.push(_PUSH_SECONDS))
+        pushing = awaited(job.push(_PUSH_SECONDS))
         await asyncio.sleep(rng.uniform(0.0, _PUSH_SECONDS / 2))
         report.counts[f"cut off: {cut.value}"] += 1
         old = await servers.leader(self._cluster)

@@ -19,6 +19,7 @@ from holdfast.client.cli.drills.report import DrillError, Report
 from holdfast.client.cli.drills.running import Ground
 from holdfast.client.cluster import LocalCluster, Server
 from holdfast.client.session import Session
+from holdfast.common.net.tasks import awaited
 
 WORKERS = 4
 #: Two racks of two workers, in turn, so that who knows no racks would put both copies on one. Who is away is soon
@@ -70,7 +71,7 @@ async def _round(session: Session, rack: list[Server], report: Report, rng: rand
     job = await asyncio.to_thread(Job, session, report, rng.getrandbits(32), copies=2)
     moment = rng.choice(("pushes", "pushes", "commit", "reads"))
     report.counts[f"killed before the end of {moment}"] += 1
-    pushing = asyncio.create_task(job.push(_PUSH_SECONDS))
+    pushing = awaited(job.push(_PUSH_SECONDS))
     if moment == "pushes":
         await asyncio.sleep(rng.uniform(0.0, _PUSH_SECONDS))
         await servers.kill(rack, report)

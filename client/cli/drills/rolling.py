@@ -27,6 +27,7 @@ from holdfast.client.status import MapStatus, PushStatus
 from holdfast.common.errors import HoldfastError
 from holdfast.common.limits import MIB
 from holdfast.common.net.control import ControlClient
+from holdfast.common.net.tasks import awaited
 from holdfast.common.proto import holdfast_pb2 as pb
 
 #: Drivers of REDUCE partitions, and of MAP ones.
@@ -66,7 +67,7 @@ class _Load:
     async def __aenter__(self) -> Self:
         for number in range(PUSHING + MAPPING):
             one = self._push_one if number < PUSHING else self._map_one
-            self._tasks.append(asyncio.create_task(self._drive(number, one)))
+            self._tasks.append(awaited(self._drive(number, one)))
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -29,6 +29,7 @@ from holdfast.client.cli.drills.spark_events import Ran
 from holdfast.client.cli.drills.spark_queries import Query, Workload
 from holdfast.client.cluster import LocalCluster, Server
 from holdfast.client.direct import worker_status
+from holdfast.common.net.tasks import awaited
 
 #: A leader that is killed may stop a job for so long at p99.
 STALL_SECONDS = 2.0
@@ -186,7 +187,7 @@ async def _again(run: _Run, kind: str, which: list[Server]) -> None:
     calm = await run.ask("reuse")
     await run.kill(which)
     killed = time.time()
-    starting = asyncio.create_task(_timed(servers.start(which)))
+    starting = awaited(_timed(servers.start(which)))
     read = await run.ask("reuse")
     restart = await starting
     for worker in set(which) & set(run.cluster.workers):
@@ -222,7 +223,7 @@ async def _queries(
         Killed.ROLLING: _restart_worker,
         Killed.EXECUTORS: _kill_executor,
     }[killed]
-    killing = asyncio.create_task(_kill_again(run, rng, step, every, kill))
+    killing = awaited(_kill_again(run, rng, step, every, kill))
     try:
         for name, query in cycle(queries.items()):
             if killing.done():

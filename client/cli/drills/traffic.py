@@ -21,6 +21,7 @@ from holdfast.common.errors import ConflictError, HoldfastError, RetryError, Sta
 from holdfast.common.ids import AttemptId, Epoch, WorkerId
 from holdfast.common.layouts import MapAssignment, MapWinner, MapWinners, bitmap_bytes
 from holdfast.common.net.control import ControlClient
+from holdfast.common.net.tasks import awaited
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Credentials
 
@@ -54,7 +55,7 @@ class Traffic:
         reply = await self._admin.call("Shuffles/RegisterApplication", request, deadline_s=COMMAND_SECONDS_MAX)
         for client in self._clients:
             client.connect(self._cluster.endpoints, servers.owner(self._cluster, reply))
-        self._tasks = [asyncio.create_task(self._run(client)) for client in self._clients]
+        self._tasks = [awaited(self._run(client)) for client in self._clients]
 
     def resume(self) -> None:
         """Let the clients go on."""

@@ -26,6 +26,7 @@ from holdfast.common.messages import Hello
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.control import ControlClient
 from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.tasks import awaited
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Credentials
 
@@ -213,7 +214,7 @@ async def _round(worker: Server, state: _Drill, rng: random.Random) -> None:
     report = state.report
     with report.until("the masters do not accept the worker"):
         await servers.registered(worker, _ANSWER_SECONDS_MAX)
-    traffic = asyncio.create_task(state.run_until_cut())
+    traffic = awaited(state.run_until_cut())
     await asyncio.sleep(rng.uniform(0.0, _RUN_SECONDS))
     if rng.random() < 0.5:  # around a seal, where most is at stake
         state.seal_sent.clear()

@@ -185,7 +185,7 @@ def test_a_fresh_cluster_is_no_failure(world, caplog):
     (world.folder / names.marker(CLUSTER)).unlink()
     table = {"url": str(world.folder), "clean_every": "100ms"}
     world.leader.config = from_tables({"cluster": {"id": CLUSTER}, "dfs": table})
-    world.leader.watch = lambda task: None
+    world.leader.fail = lambda error: None
     world.leader.reports[1] = Report(1, pb.HeartbeatRequest(dfs=pb.Dfs(state="failing", problem="no answer")))
     looks = 0
 
@@ -219,7 +219,7 @@ def test_it_runs_while_this_master_leads_and_no_longer(world):
     world.leader.config = from_tables(
         {"cluster": {"id": CLUSTER}, "dfs": {"url": str(world.folder), "clean_every": "100ms", "clean_grace": "0s"}}
     )
-    world.leader.watch = lambda task: None
+    world.leader.fail = lambda error: None
     world.put(key(1, instance=I2))
     assert world.log.do(cmd.Forget(I2, "", False, 0)).ok
 

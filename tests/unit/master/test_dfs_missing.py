@@ -20,7 +20,7 @@ class FakeLeader:
         self.listeners: list[Any] = []
         self.reports: dict[int, Report] = {}
 
-    def watch(self, task: asyncio.Task[None]) -> None:
+    def fail(self, error: BaseException) -> None:
         """It does not break here."""
 
 
