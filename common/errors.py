@@ -2,11 +2,18 @@
 
 A status number never changes its meaning and is never reused. Decisions are made by status or class, never by text.
 `error_for` is the only place that turns a status into an exception, `HoldfastError.status` the only way back.
+
+What is final. `MEANINGS` says of every status what the caller does next, and which of the loops that must not end it
+ends all the same. It counts only where a master or worker answered with it (`told`): whatever else comes from an
+address, such as the page of a proxy, cut bytes or silence, is no answer to the call and ends nothing. Both languages
+have the table: tests/golden/statuses.txt.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum, unique
+import copy
+from enum import Enum, IntEnum, unique
+from typing import NamedTuple, Self
 
 
 @unique
@@ -71,11 +78,19 @@ class HoldfastError(Exception):
     """Base of everything Holdfast raises. `status` is the number that stands for it on the wire."""
 
     status: Status = Status.INTERNAL
+    #: a master or worker answered with this status; False where this process came to it by itself
+    told: bool = False
 
     def __init__(self, message: str = "", *, status: Status | None = None) -> None:
         super().__init__(message or self.__class__.__name__)
         if status is not None:
             self.status = status
+
+    def reworded(self, message: str) -> Self:
+        """Return the same error with another message and no traceback: status, `told` and all else are kept."""
+        fresh = copy.copy(self)
+        fresh.args = (message,)
+        return fresh
 
 
 class ConfigError(HoldfastError):
@@ -104,6 +119,14 @@ class OutcomeUnknownError(RetryError):
     """The command may or may not have been applied; repeating it with the same call number is safe."""
 
     status = Status.OUTCOME_UNKNOWN
+
+
+class NotMasterError(RetryError):
+    """Something answered, and not as a master of this cluster does: look for the leader elsewhere, and here later."""
+
+
+class OtherClusterError(NotMasterError):
+    """A master of another cluster answered."""
 
 
 class TokenExpiredError(RetryError):
@@ -216,39 +239,80 @@ class ProtocolError(HoldfastError):
     status = Status.BAD_FRAME
 
 
-_CLASS_OF: dict[Status, type[HoldfastError]] = {
-    Status.HARD_SPLIT: RerouteError,
-    Status.STALE_INCARNATION: RerouteError,
-    Status.SEALED: RerouteError,
-    Status.FAILED_COPY: RerouteError,
-    Status.REPLICA_FAILED: RerouteError,
-    Status.UNKNOWN_STREAM: UnknownStreamError,
-    Status.UNKNOWN_FILE: RerouteError,
-    Status.NOT_SEALED: RerouteError,
-    Status.DISK_FULL: RerouteError,
-    Status.DISK_FAILED: RerouteError,
-    Status.APPLICATION_GONE: ApplicationGoneError,
-    Status.NO_ROOM: NoRoomError,
-    Status.QUOTA_EXCEEDED: QuotaExceededError,
-    Status.INCARNATION_TOO_LOW: IncarnationTooLowError,
-    Status.COMMITTED: AbortedError,
-    Status.CONFLICT: ConflictError,
-    Status.WORKER_CONFLICT: ConflictError,
-    Status.DATA_LOST: DataLostError,
-    Status.CORRUPT: CorruptError,
-    Status.BUSY: RetryError,
-    Status.NOT_COMMITTED: RetryError,
-    Status.UNAVAILABLE: RetryError,
-    Status.NOT_LEADER: NotLeaderError,
-    Status.OUTCOME_UNKNOWN: OutcomeUnknownError,
-    Status.BAD_FRAME: ProtocolError,
-    Status.BAD_VERSION: ProtocolError,
-    Status.WRONG_CLUSTER: ProtocolError,
-    Status.UNAUTHENTICATED: UnauthenticatedError,
-    Status.TOKEN_EXPIRED: TokenExpiredError,
-    Status.FORBIDDEN: ForbiddenError,
-    Status.TOO_LARGE: ProtocolError,
-    Status.BAD_REQUEST: ProtocolError,
+class Next(Enum):
+    """What whoever is answered with a status does next."""
+
+    DONE = "done"  #: it was accepted
+    AGAIN = "again"  #: the same call may succeed later, unchanged
+    ELSEWHERE = "elsewhere"  #: the same call will be refused here; another place, epoch or stream will do
+    FINAL = "final"  #: the same call will be refused again
+
+
+class Loop(Enum):
+    """What goes on for ever, whatever comes, unless a status ends it."""
+
+    LEASE = "lease"  #: the renewal of an application's lease
+    STANDING = "standing"  #: the heartbeats of a worker; it registers again then
+    WORKER = "worker"  #: the registration of a worker that no master ever knew and that holds nothing
+
+
+class Meaning(NamedTuple):
+    """What a status means to the caller."""
+
+    next: Next
+    error: type[HoldfastError]
+    ends: tuple[Loop, ...] = ()
+
+
+_AGAIN, _ELSEWHERE = Meaning(Next.AGAIN, RetryError), Meaning(Next.ELSEWHERE, RerouteError)
+_FINAL, _PROTOCOL = Meaning(Next.FINAL, GiveUpError), Meaning(Next.FINAL, ProtocolError)
+
+#: The one table of what is final and for whom; every status is in it.
+MEANINGS: dict[Status, Meaning] = {
+    Status.OK: Meaning(Next.DONE, GiveUpError),
+    Status.SOFT_SPLIT: Meaning(Next.DONE, GiveUpError),
+    Status.SLOW_DOWN: Meaning(Next.DONE, GiveUpError),
+    Status.HARD_SPLIT: _ELSEWHERE,
+    Status.STALE_INCARNATION: Meaning(Next.ELSEWHERE, RerouteError, (Loop.STANDING,)),
+    Status.SEALED: _ELSEWHERE,
+    Status.COMMITTED: Meaning(Next.FINAL, AbortedError),
+    Status.FAILED_COPY: _ELSEWHERE,
+    Status.REPLICA_FAILED: _ELSEWHERE,
+    Status.UNKNOWN_STREAM: Meaning(Next.ELSEWHERE, UnknownStreamError),
+    Status.UNKNOWN_FILE: _ELSEWHERE,
+    Status.NOT_SEALED: _ELSEWHERE,
+    Status.APPLICATION_GONE: Meaning(Next.FINAL, ApplicationGoneError, (Loop.LEASE,)),
+    Status.UNKNOWN_SHUFFLE: _FINAL,
+    Status.UNKNOWN_GENERATION: _FINAL,
+    Status.NOT_COMMITTED: _AGAIN,
+    Status.NEED_WINNERS: _FINAL,
+    Status.CONFLICT: Meaning(Next.FINAL, ConflictError),
+    Status.CALL_TOO_OLD: _FINAL,
+    Status.CALL_REUSED: _FINAL,
+    Status.GENERATION_CLOSED: _FINAL,
+    Status.NO_ROOM: Meaning(Next.FINAL, NoRoomError),
+    Status.DISK_FULL: _ELSEWHERE,
+    Status.DISK_FAILED: _ELSEWHERE,
+    Status.BUSY: _AGAIN,
+    Status.QUOTA_EXCEEDED: Meaning(Next.FINAL, QuotaExceededError),
+    Status.DATA_LOST: Meaning(Next.FINAL, DataLostError),
+    Status.CORRUPT: Meaning(Next.FINAL, CorruptError),
+    Status.BAD_ORDER: _FINAL,
+    Status.BAD_FRAME: _PROTOCOL,
+    Status.BAD_VERSION: _PROTOCOL,
+    Status.WRONG_CLUSTER: Meaning(Next.FINAL, ProtocolError, (Loop.WORKER,)),
+    Status.UNAUTHENTICATED: Meaning(Next.FINAL, UnauthenticatedError),
+    Status.TOO_LARGE: _PROTOCOL,
+    Status.BAD_REQUEST: Meaning(Next.FINAL, ProtocolError, (Loop.WORKER,)),
+    Status.TOKEN_EXPIRED: Meaning(Next.AGAIN, TokenExpiredError),
+    Status.FORBIDDEN: Meaning(Next.FINAL, ForbiddenError),
+    Status.NOT_LEADER: Meaning(Next.AGAIN, NotLeaderError),
+    Status.UNAVAILABLE: _AGAIN,
+    Status.OUTCOME_UNKNOWN: Meaning(Next.AGAIN, OutcomeUnknownError),
+    Status.INCARNATION_TOO_LOW: Meaning(Next.FINAL, IncarnationTooLowError, (Loop.STANDING,)),
+    Status.UNKNOWN_WORKER: Meaning(Next.FINAL, GiveUpError, (Loop.STANDING,)),
+    Status.WORKER_CONFLICT: Meaning(Next.FINAL, ConflictError, (Loop.WORKER,)),
+    Status.INTERNAL: _FINAL,
 }
 
 
@@ -257,5 +321,18 @@ def error_for(status: int, message: str = "") -> HoldfastError:
     try:
         known = Status(status)
     except ValueError:
-        return HoldfastError(f"unknown status {status}: {message}")
-    return _CLASS_OF.get(known, GiveUpError)(message or known.name, status=known)
+        error = HoldfastError(f"unknown status {status}: {message}")
+    else:
+        error = MEANINGS[known].error(message or known.name, status=known)
+    error.told = True
+    return error
+
+
+def ends(error: HoldfastError, loop: Loop) -> bool:
+    """Whether this error ends the loop: only a status that a master or worker answered with does."""
+    return error.told and loop in MEANINGS[error.status].ends
+
+
+def worth_another_try(error: HoldfastError) -> bool:
+    """Whether the same call may succeed later: unless a master or worker said that it will not."""
+    return not error.told or MEANINGS[error.status].next is Next.AGAIN

@@ -2,7 +2,7 @@
 
 POST /holdfast.v1.Service/Method with Content-Type application/json (proto3 JSON) or application/proto; the reply has
 the same type. Errors: the HTTP status of statuses.py, headers Holdfast-Status and Holdfast-Leader, body {"code": …,
-"message": …}.
+"message": …}. Every answer has the header Holdfast-Cluster, by which clients know that a master gave it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from google.protobuf import json_format
 from holdfast.common.errors import HoldfastError, ProtocolError, Status
 from holdfast.common.net.descriptors import MASTER_DOORS, connections_max
 from holdfast.common.net.http_server import CONNECTIONS_MAX, HttpServer
-from holdfast.common.net.methods import METHODS, Method
+from holdfast.common.net.methods import CLUSTER_KEY, METHODS, Method, told_cluster
 from holdfast.common.security.http import CHALLENGE, identify
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import Identity
@@ -46,9 +46,15 @@ class MasterHttp:
     """Serves calls, health, metrics and the status page."""
 
     def __init__(
-        self, handlers: Handlers, metrics: Metrics, pages: Pages, security: ServerSecurity | None = None
+        self,
+        cluster_id: str,
+        handlers: Handlers,
+        metrics: Metrics,
+        pages: Pages,
+        security: ServerSecurity | None = None,
     ) -> None:
         """With `security` every request but /healthz has to show a token."""
+        self._cluster = {CLUSTER_KEY.title(): told_cluster(cluster_id)}
         self._handlers = handlers
         self._metrics = metrics
         self._pages = pages
@@ -56,7 +62,7 @@ class MasterHttp:
         self._json = JsonBodies()
         self._methods = {method.path: method for method in METHODS.values()}
         self._server = HttpServer(
-            self._serve,
+            self._answer,
             connections_max=connections_max(CONNECTIONS_MAX, MASTER_DOORS),
             tls=None if security is None else security.listening,
         )
@@ -68,6 +74,11 @@ class MasterHttp:
     async def stop(self) -> None:
         """Stop listening and close what is open."""
         await self._server.stop()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        answer = await self._serve(request)
+        answer.headers.update(self._cluster)
+        return answer
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/healthz" and request.method in ("GET", "HEAD"):

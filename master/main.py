@@ -178,7 +178,7 @@ class Server:
             },
             self._metrics,
         )
-        self._http = MasterHttp(self._handlers, self._metrics, self._pages, security)
+        self._http = MasterHttp(config.cluster.id, self._handlers, self._metrics, self._pages, security)
 
     def stop(self) -> None:
         """Ask `run` to end."""
@@ -195,7 +195,10 @@ class Server:
         try:
             http_port = await self._http.start(bind, self._config.master.http_port)
             grpc, grpc_port = await serve_grpc(
-                self._handlers, f"{bind}:{self._config.master.grpc_port}", security=self._security
+                self._config.cluster.id,
+                self._handlers,
+                f"{bind}:{self._config.master.grpc_port}",
+                security=self._security,
             )
         except OSError as error:
             raise ConfigError(f"{error}: {TAKEN}") from error

@@ -6,6 +6,7 @@ No generated stubs: a method is called by its path with the bytes of its request
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -17,9 +18,17 @@ from holdfast.common.proto import holdfast_pb2 as pb
 STATUS_KEY = "holdfast-status"
 LEADER_KEY = "holdfast-leader"
 LOWEST_KEY = "holdfast-lowest"
+#: In every answer of a master, good or bad: the cluster's id as `told_cluster` writes it. What comes without it is no
+#: master's.
+CLUSTER_KEY = "holdfast-cluster"
 
 #: A request without a big array. The longest is a Revive, a CheckShuffles or a heartbeat of less than 2 MiB.
 _REQUEST_BYTES_MAX = 8 * MIB
+
+
+def told_cluster(cluster_id: str) -> str:
+    """The id as headers can carry it: its UTF-8, with %XX for what is neither letter, digit nor one of `-._~`."""
+    return quote(cluster_id, safe="")
 
 
 @dataclass(frozen=True, slots=True)

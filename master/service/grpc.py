@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from holdfast.common.errors import HoldfastError, ProtocolError, Status
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
 from holdfast.common.net.descriptors import MASTER_DOORS, connections_max
-from holdfast.common.net.methods import METHODS, Method
+from holdfast.common.net.methods import CLUSTER_KEY, METHODS, Method, told_cluster
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.http import token_of
 from holdfast.common.security.server import ServerSecurity
@@ -43,7 +43,11 @@ _OPTIONS = (
 
 
 async def serve_grpc(
-    handlers: Handlers, address: str, most: int = CONNECTIONS_MAX, security: ServerSecurity | None = None
+    cluster_id: str,
+    handlers: Handlers,
+    address: str,
+    most: int = CONNECTIONS_MAX,
+    security: ServerSecurity | None = None,
 ) -> tuple[aio.Server, int]:
     """Start a server at "host:port" with room for `most` connections; return it and its port. With `security` it
     offers neither health nor reflection: only calls show a token. Raises OSError if the address is taken."""
@@ -52,7 +56,7 @@ async def serve_grpc(
     for service in pb.DESCRIPTOR.services_by_name.values():
         methods: dict[str, Any] = {
             method.name: grpc.stream_unary_rpc_method_handler(
-                _handler(handlers, METHODS[f"{service.name}/{method.name}"], security)
+                _handler(cluster_id, handlers, METHODS[f"{service.name}/{method.name}"], security)
             )
             for method in service.methods
         }
@@ -98,16 +102,19 @@ async def _request(messages: AsyncIterator[bytes], method: Method) -> bytes:
 
 
 def _handler(
-    handlers: Handlers, method: Method, security: ServerSecurity | None
+    cluster_id: str, handlers: Handlers, method: Method, security: ServerSecurity | None
 ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]]:
+    cluster = (CLUSTER_KEY, told_cluster(cluster_id))
+
     async def handle(messages: AsyncIterator[bytes], context: Any) -> bytes:
+        context.set_trailing_metadata((cluster,))
         try:
             caller = _identify(security, context)
             handlers.admit(method, caller)
             return await handlers.call_bytes(method, await _request(messages, method), caller)
         except HoldfastError as error:
             code = grpc.StatusCode[code_of(error.status).upper()]
-            await context.abort(code, str(error), tuple(metadata_of(error).items()))
+            await context.abort(code, str(error), (cluster, *metadata_of(error).items()))
             raise AssertionError("abort raises") from error
 
     return handle

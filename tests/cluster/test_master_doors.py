@@ -100,6 +100,11 @@ def test_shuffle_from_registration_to_manifest(shared: LocalCluster, transport):
     run(story())
 
 
+def cluster_of(address: str) -> str:
+    """The id of the cluster, as this master tells it."""
+    return str(json.loads(post(address, "Shuffles/Discover", b"{}")[2])["clusterId"])
+
+
 @pytest.mark.parametrize(
     "method", ["Admin/ListShuffles", "Shuffles/Attach", "Shuffles/GetManifest", "Registry/Heartbeat"]
 )
@@ -128,14 +133,15 @@ def test_row_38_followers_redirect_to_the_leader(shared: LocalCluster, method):
     metadata = dict(trailing)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert (metadata["holdfast-status"], metadata["holdfast-leader"]) == (str(int(Status.NOT_LEADER)), leader.address)
+    assert metadata["holdfast-cluster"] == cluster_of(follower.address)
 
 
 def test_http_with_json_needs_no_stub(shared: LocalCluster):
     """proto3 JSON in and out, errors as Connect writes them, by nothing but POST."""
     leader = leader_of(shared)
     follower = next(master for master in shared.masters if master is not leader)
-    status, _, body = post(follower.address, "Shuffles/Discover", b"{}")
-    assert status == 200
+    status, headers, body = post(follower.address, "Shuffles/Discover", b"{}")
+    assert (status, headers["Holdfast-Cluster"]) == (200, json.loads(body)["clusterId"])
     assert json.loads(body)["leaderHttp"] == leader.address
     status, headers, body = post(follower.address, "Admin/ListWorkers", b"{}")
     assert (status, headers["Holdfast-Status"], headers["Holdfast-Leader"]) == (503, "110", leader.address)
@@ -150,6 +156,7 @@ def test_http_with_json_needs_no_stub(shared: LocalCluster):
     ]:
         status, headers, body = post(leader.address, "Shuffles/RenewLease", wrong)
         assert (status, headers["Holdfast-Status"]) == (400, str(int(Status.BAD_REQUEST)))
+        assert headers["Holdfast-Cluster"] == cluster_of(leader.address)
         assert wanted in json.loads(body)["message"]
     assert post(leader.address, "Shuffles/RenewLease", b"x", "text/plain")[0] == 400
     assert post(leader.address, "Shuffles/Nothing", b"{}")[0] == 404

@@ -61,7 +61,7 @@ def play(
         pems = {"certificate_pem": certificate.certificate.decode(), "key_pem": certificate.key.decode()}
         security: Any = SimpleNamespace(identify=door.identify, **pems)
         handlers: Any = door
-        server, port = await serve_grpc(handlers, "127.0.0.1:0", 20, security)
+        server, port = await serve_grpc("c", handlers, "127.0.0.1:0", 20, security)
         await story(f"127.0.0.1:{port}", door)
         await server.stop(None)
 

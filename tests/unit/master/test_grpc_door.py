@@ -31,7 +31,7 @@ def test_idle_connections_are_bounded() -> None:
     """Those beyond the bound are closed at once, those within stay; where some go a client finds room."""
 
     async def story() -> None:
-        server, port = await serve_grpc(cast("Any", None), "127.0.0.1:0", MOST)
+        server, port = await serve_grpc("c", cast("Any", None), "127.0.0.1:0", MOST)
         connections = []
         for _ in range(3 * MOST):
             connection = socket.create_connection(("127.0.0.1", port), 5)
