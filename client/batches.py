@@ -13,7 +13,7 @@ from holdfast.client.checks import payload_view, whole
 from holdfast.client.compress import Buffer, Compressor
 from holdfast.common.batch import PAYLOAD_BYTES_MAX, TOTALS, BatchWriter, Codec
 from holdfast.common.checksum import partition_seed
-from holdfast.common.errors import ConfigError
+from holdfast.common.errors import ConfigError, GiveUpError
 from holdfast.common.ids import AttemptId, MapId, PartitionId, ShuffleKey
 from holdfast.common.layouts import bitmap_bytes
 from holdfast.common.limits import KIB, MIB
@@ -25,6 +25,7 @@ _HELD_BYTES_EACH_MAX = 64 * KIB
 _HELD_BYTES_MAX = 8 * MIB
 #: Batches up to this are one piece: a copy of it costs less than one more buffer to send.
 _JOINED_BYTES_MAX = 64 * KIB
+_FAILED = "shuffle {} map {} attempt {} failed before, in the middle of a row; run the attempt again"
 
 
 class PushBatch(NamedTuple):
@@ -49,9 +50,14 @@ class PushBatches:
         self._writers: dict[int, BatchWriter] = {}
         self._held: dict[int, Buffer] = {}
         self._held_bytes = 0
+        #: a call has taken what it may not have put into a batch yet; it stays so if the call fails
+        self._taking = False
 
     def add(self, partition: int, payload: Buffer) -> list[PushBatch]:
-        """Take a payload; return the batches that are ready. Raises ConfigError for what cannot be written."""
+        """Take a payload; return the batches that are ready. Raises ConfigError for what cannot be written.
+
+        After any other error nothing more is taken: a payload that was held back may be in no batch.
+        """
         if type(partition) is not int or not 0 <= partition < self._partitions:
             partition = whole("partition", partition, 0, self._partitions - 1)
         if not isinstance(payload, bytes):
@@ -61,6 +67,7 @@ class PushBatches:
             raise ConfigError(f"a payload has at most {RECORD_BYTES_MAX} bytes, not {size}; write it in parts")
         if not size:
             return []
+        self._take_up()
         ready = []
         if partition in self._held:
             ready.append(self._batch(partition, self._take(partition)))
@@ -69,14 +76,17 @@ class PushBatches:
             self._held_bytes += size
         else:
             ready.append(self._batch(partition, payload))
+        self._taking = False
         return ready
 
     def end(self) -> list[PushBatch]:
-        """The LAST of every partition that was written to."""
+        """The LAST of every partition that was written to; once. Raises as `add`."""
+        self._take_up()
         held, self._held = self._held, {}
         ended = [self._batch(partition, payload, last=True) for partition, payload in held.items()]
         ended += [self._batch(each, b"", last=True) for each in list(self._writers) if each not in held]
         self._held_bytes = 0
+        self._taking = False
         return ended
 
     def bitmap(self) -> bytes:
@@ -85,6 +95,11 @@ class PushBatches:
         for partition in [*self._writers, *self._held]:
             bits[partition >> 3] |= 1 << (partition & 7)
         return bytes(bits)
+
+    def _take_up(self) -> None:
+        if self._taking:
+            raise GiveUpError(_FAILED.format(self._shuffle, self._map, self._attempt))
+        self._taking = True
 
     def _take(self, partition: int) -> Buffer:
         payload = self._held.pop(partition)

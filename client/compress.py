@@ -26,6 +26,16 @@ _NAMES = {Codec.LZ4: "lz4_raw", Codec.ZSTD: "zstd"}
 _codecs: dict[Codec, Any] = {}
 
 
+class PayloadError(CorruptError):
+    """A payload cannot be undone though its checksum is right: every copy has the same bytes, and none helps. Its batch
+    was counted already, so reading it again would drop it as a duplicate."""
+
+
+def kind_of(error: Exception) -> type[CorruptError]:
+    """The error that says of a chunk or region what `error` says of something in it."""
+    return PayloadError if isinstance(error, PayloadError) else CorruptError
+
+
 def _codec(codec: Codec) -> Any:
     found = _codecs.get(codec)
     if found is None:
@@ -64,17 +74,17 @@ class Compressor:
 
 
 def decompress(codec: Codec, payload: Buffer) -> Buffer:
-    """Return the original of a payload. Raises CorruptError if it cannot be one."""
+    """Return the original of a payload. Raises PayloadError if it cannot be one."""
     if codec is Codec.NONE:
         return payload
     if codec not in _NAMES:
         raise ConfigError(f"this payload was compressed by the engine ({codec.name}); only the engine can undo it")
     if len(payload) < _LENGTH.size:
-        raise CorruptError("a compressed payload without its length")
+        raise PayloadError("a compressed payload without its length")
     (size,) = _LENGTH.unpack_from(payload)
     if size > REGION_BYTES_MAX:
-        raise CorruptError(f"a compressed payload claims {size} bytes, at most {REGION_BYTES_MAX} are possible")
+        raise PayloadError(f"a compressed payload claims {size} bytes, at most {REGION_BYTES_MAX} are possible")
     try:
         return memoryview(_codec(codec).decompress(memoryview(payload)[_LENGTH.size :], decompressed_size=size))
     except (OSError, ValueError) as error:
-        raise CorruptError(f"a payload cannot be decompressed: {error}") from error
+        raise PayloadError(f"a payload cannot be decompressed: {error}") from error

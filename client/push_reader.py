@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.client.addresses import Addresses
-from holdfast.client.compress import decompress
+from holdfast.client.compress import decompress, kind_of
 from holdfast.client.core.check import IncompleteError
 from holdfast.client.core.chunk_fetch import ChunkFetch, EpochKey
 from holdfast.client.core.fetch import Effect
@@ -123,7 +123,7 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
                         yield Record(partition, batch.map, decompress(batch.codec, batch.payload))
             self._chunks.chunk_came(key, reading.worker, piece.chunk, complete=piece.complete)
         except (CorruptError, IncompleteError) as error:
-            raise CorruptError(f"chunk {piece.chunk} from worker {reading.worker}: {error}") from error
+            raise kind_of(error)(f"chunk {piece.chunk} from worker {reading.worker}: {error}") from error
 
     def _finish(self, stream: int, reading: Reading[EpochKey], key: EpochKey) -> list[Effect[EpochKey]]:
         assert isinstance(reading.opened, ChunksOpened), "pieces come behind the answer"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.client.addresses import Addresses
-from holdfast.client.compress import Buffer, decompress
+from holdfast.client.compress import Buffer, decompress, kind_of
 from holdfast.client.core.check import FileCheck, IncompleteError, writes_to
 from holdfast.client.core.fetch import RETURN_GRACE_NS, Effect, Fetch, Source
 from holdfast.client.reads import OneRead, reads_of
@@ -120,7 +120,7 @@ class RangeReader(StreamReader[MapId, _Data]):
                         yield from _records(file, partition, batch)
         except (CorruptError, IncompleteError) as error:
             where = f"partition {partition} region {piece.region} from worker {reading.worker}"
-            raise CorruptError(f"{where}: {error}") from error
+            raise kind_of(error)(f"{where}: {error}") from error
 
     def _finish(self, stream: int, reading: Reading[MapId], key: MapId) -> list[Effect[MapId]]:
         self._file(key).check.finish()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.client.addresses import Addresses
 from holdfast.client.assemble import Assembler
-from holdfast.client.compress import Buffer
+from holdfast.client.compress import Buffer, PayloadError
 from holdfast.client.core.check import IncompleteError
 from holdfast.client.core.fetch import (
     RIVALS_MAX,
@@ -238,7 +238,8 @@ class StreamReader(Generic[K, P]):
         raise NotImplementedError
 
     def _records(self, reading: Reading[K], piece: P) -> Iterator[Record]:
-        """Yield what a piece brings. Raises CorruptError or IncompleteError, naming what is wrong where."""
+        """Yield what a piece brings. Raises CorruptError or IncompleteError, naming what is wrong where; PayloadError
+        for what no other copy has better."""
         raise NotImplementedError
 
     def _finish(self, stream: int, reading: Reading[K], key: K) -> list[Effect[K]]:
@@ -309,6 +310,9 @@ class StreamReader(Generic[K, P]):
             return
         try:
             yield from self._records(reading, event)
+        except PayloadError as error:
+            key = reading.files[event.file]
+            self._do(self._core.stop(CorruptError(f"{self._core.name_of(key)}: {error}")))
         except (CorruptError, IncompleteError) as error:
             self._on_damage(event.stream, event.file, str(error))
             return

@@ -296,6 +296,10 @@ class Fetch(Generic[K]):
             for key in state.owed & self._files.keys()
         )
 
+    def name_of(self, key: K) -> str:
+        """What a file that is still read is called in errors."""
+        return self._name(self._files[key])
+
     # Decisions.
 
     def _want(self, files: Mapping[K, Source]) -> None:

@@ -1,0 +1,111 @@
+"""Payloads that cannot be undone, or not be made: a reader and a writer say so, and no row is missing unseen."""
+
+import pytest
+
+from holdfast.client import Codec, Session, compress
+from holdfast.common.errors import ConfigError, CorruptError, GiveUpError
+from tests.cluster.shapes import Shape
+from tests.support.reduce_client import contents, push, read
+
+SHARED = Shape(masters=1, workers=2)
+#: It shrinks, so that it is sent compressed.
+TEXT = b"a row of the table, " * 100
+
+
+class _Damages:
+    """A codec in the memory of a writer that has a bad bit: what it makes is not what it should be."""
+
+    def compress(self, data: object) -> bytes:
+        return b"\xff" * 16
+
+
+def damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on what this process compresses is damaged before it gets its checksum."""
+    monkeypatch.setattr(compress, "_codecs", {Codec.LZ4: _Damages()})
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a36_a_pushed_row_that_cannot_be_undone_is_an_error(
+    session: Session, monkeypatch: pytest.MonkeyPatch, copies: int
+) -> None:
+    """A batch with the right checksum whose payload is not its codec's: the read fails by name, and does not end
+    without that row because the batch was counted before it was undone."""
+    shuffle = session.register_reduce_shuffle(1, copies=copies)
+    with monkeypatch.context() as now:
+        damage(now)
+        status = push(shuffle, 0, 1, [(0, TEXT)], codec=Codec.LZ4)
+    shuffle.commit([status, push(shuffle, 1, 2, [(0, TEXT)], codec=Codec.LZ4)])
+    with pytest.raises(CorruptError, match=r"shuffle .*chunk 0 from worker \d+: a payload cannot be decompressed"):
+        read(shuffle, [0])
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a36_a_written_row_that_cannot_be_undone_is_an_error(
+    session: Session, monkeypatch: pytest.MonkeyPatch, copies: int
+) -> None:
+    """The same of a MAP shuffle."""
+    shuffle = session.register_map_shuffle(1, copies=copies)
+    with monkeypatch.context() as now:
+        damage(now)
+        with shuffle.writer(0, 1, codec=Codec.LZ4) as writer:
+            status = writer.close([(0, TEXT)])
+    shuffle.commit([status])
+    with pytest.raises(
+        CorruptError, match=r"shuffle .*partition 0 .*from worker \d+: a payload cannot be decompressed"
+    ):
+        list(shuffle.reader([0]))
+
+
+class _Exhausted:
+    """A codec that finds no memory."""
+
+    def compress(self, data: object) -> bytes:
+        raise MemoryError
+
+
+def exhaust(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on nothing can be compressed."""
+    monkeypatch.setattr(compress, "_codecs", {Codec.LZ4: _Exhausted()})
+
+
+def test_a01_a_push_writer_that_lost_a_row_takes_nothing_more(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that was taken, held back for its LAST and could not be made into a batch later: whoever passes over that
+    error gets no status, so that nobody commits an attempt without the row."""
+    shuffle = session.register_reduce_shuffle(1)
+    with shuffle.writer(0, 1, codec=Codec.LZ4) as writer:
+        writer.write(0, TEXT)
+        with monkeypatch.context() as now:
+            exhaust(now)
+            with pytest.raises(MemoryError):
+                writer.write(0, b"the next row")
+        with pytest.raises(GiveUpError, match="failed before"):
+            writer.write(0, TEXT)
+        with pytest.raises(GiveUpError, match="failed before"):
+            writer.close()
+
+
+def test_a01_a_close_that_failed_is_not_made_good_by_another(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where the row is lost in `close`: a second `close` does not say that all is well."""
+    shuffle = session.register_reduce_shuffle(1)
+    with shuffle.writer(0, 1, codec=Codec.LZ4) as writer:
+        writer.write(0, TEXT)
+        with monkeypatch.context() as now:
+            exhaust(now)
+            with pytest.raises(MemoryError):
+                writer.close()
+        with pytest.raises(GiveUpError, match="failed before"):
+            writer.close()
+
+
+def test_a01_a_wrong_argument_ends_nothing(session: Session) -> None:
+    """What is refused before anything was taken leaves the writer as it was."""
+    shuffle = session.register_reduce_shuffle(1)
+    with shuffle.writer(0, 1) as writer:
+        writer.write(0, TEXT)
+        with pytest.raises(ConfigError, match="0 to 0"):
+            writer.write(9, TEXT)
+        status = writer.close()
+    shuffle.commit([status])
+    assert read(shuffle, [0]) == contents({0: [(0, TEXT)]})
