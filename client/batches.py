@@ -52,6 +52,8 @@ class PushBatches:
         self._held_bytes = 0
         #: a call has taken what it may not have put into a batch yet; it stays so if the call fails
         self._taking = False
+        #: of all batches that were made, before they were compressed
+        self.payload_bytes = 0
 
     def add(self, partition: int, payload: Buffer) -> list[PushBatch]:
         """Take a payload; return the batches that are ready. Raises ConfigError for what cannot be written.
@@ -115,5 +117,6 @@ class PushBatches:
         codec, sent = self._compressor.compress(payload) if self._codec else (Codec.NONE, payload)
         head = writer.header(sent, last=last, codec=codec)
         size = len(head) + len(sent)
+        self.payload_bytes += len(payload)
         pieces: tuple[Buffer, ...] = (b"".join((head, sent)),) if size <= _JOINED_BYTES_MAX else (head, sent)
         return PushBatch(PartitionId(partition), number, size, pieces)

@@ -2,7 +2,8 @@
 
 Rules: the caller's thread makes batches, the loop pushes them. Memory is bounded: `write` waits while what no worker
 has acknowledged exceeds the buffer. Nothing is ever started again from the beginning: a refused batch goes elsewhere,
-under its number. Called through ReduceShuffle.writer.
+under its number. Whatever fails once a payload was taken is final, an interrupt as well: it may be in no batch, so the
+attempt is given up, whoever swallows the error. Called through ReduceShuffle.writer.
 """
 
 from __future__ import annotations
@@ -74,6 +75,10 @@ class PushWriter:
         self._fresh: list[PushBatch] = []
         self._fresh_bytes = 0
         self._added = 0
+        #: bytes that were written, and bytes of them that are in batches
+        self._written_bytes = 0
+        #: why the attempt was given up here; None while it was not
+        self._lost: BaseException | None = None
         self._runtime = runtime()
         self._pusher = _Pusher(shuffle, map_id, attempt, buffer_bytes // 2)
 
@@ -84,15 +89,26 @@ class PushWriter:
         what ended the attempt if it is over: AbortedError if another attempt of the map won, NoRoomError if no worker
         takes it, ApplicationGoneError; GiveUpError after `close` or `abort`, and after an error in the middle of a row.
         """
-        if self._pusher.outcome.done():
-            self._raise_over()
-        self._hold(self._batches.add(partition, payload))
-        if self._fresh_bytes >= HAND_OVER_BYTES:
-            self._hand_over()
+        self._check()
+        try:
+            self._hold(self._batches.add(partition, payload))
+            self._written_bytes += len(payload) if type(payload) is bytes else memoryview(payload).nbytes
+            if self._fresh_bytes >= HAND_OVER_BYTES:
+                self._hand_over()
+        except ConfigError:
+            raise  # nothing was taken
+        except BaseException as error:
+            self._give_up(error)
+            raise
 
     def flush(self) -> None:
         """Hand everything but the newest batches to the loop; does not wait for acknowledgements."""
-        self._hand_over()
+        self._check()
+        try:
+            self._hand_over()
+        except BaseException as error:
+            self._give_up(error)
+            raise
 
     @property
     def acknowledged_bytes(self) -> int:
@@ -104,21 +120,28 @@ class PushWriter:
 
         Raises as `write`.
         """
-        if self._pusher.outcome.done():
-            self._raise_over()
-        bitmap = self._batches.bitmap()
-        self._hold(self._batches.end())
-        self._hand_over()
-        self._call(self._pusher.finish)
+        self._check()
         try:
-            error = self._pusher.outcome.exception()
-        except BaseException:  # an interrupt of the waiting thread
-            self.abort()
+            bitmap = self._batches.bitmap()
+            self._hold(self._batches.end())
+            self._hand_over()
+            self._call(self._pusher.finish)
+            if self._pusher.outcome.exception() is not None:
+                self._raise_over()
+            self._compare()
+        except BaseException as error:
+            self._give_up(error)
             raise
-        if error is not None:
-            self.abort()
-            self._raise_over()
         return PushStatus(self._shuffle.key, self._map, self._attempt, self._shuffle.partitions, bitmap)
+
+    def _compare(self) -> None:
+        """Raise GiveUpError unless all that was written is in batches, and workers have acknowledged all of these."""
+        made, kept = self._batches.payload_bytes, self._pusher.settled_bytes
+        if made != self._written_bytes or kept != self._added:
+            raise GiveUpError(
+                f"shuffle {self._shuffle.key} map {self._map} attempt {self._attempt}: {self._written_bytes} bytes were"
+                f" written, {made} of them are in batches; of {self._added} bytes of batches {kept} were acknowledged"
+            )
 
     def abort(self) -> None:
         """Give the attempt up; readers drop what it pushed. Harmless after `close`, and in a forked child."""
@@ -138,6 +161,19 @@ class PushWriter:
     ) -> None:
         if not self._pusher.outcome.done() or kind is not None:
             self.abort()
+
+    def _check(self) -> None:
+        """Raise what ended the attempt, if it is over."""
+        if self._lost is not None:
+            where = f"shuffle {self._shuffle.key} map {self._map} attempt {self._attempt}"
+            raise GiveUpError(f"{where} was given up: {self._lost!r}; nothing more can be written") from self._lost
+        if self._pusher.outcome.done():
+            self._raise_over()
+
+    def _give_up(self, error: BaseException) -> None:
+        if self._lost is None and not self._pusher.outcome.done():
+            self._lost = error
+        self.abort()
 
     def _hold(self, batches: list[PushBatch]) -> None:
         for batch in batches:

@@ -11,10 +11,12 @@ import pytest
 
 from holdfast.client import Ack, PushStatus, Session
 from holdfast.client.cluster import local_cluster
+from holdfast.client.compress import Buffer, Compressor
 from holdfast.client.push_reader import PartitionReader
 from holdfast.client.push_writer import BUFFER_BYTES_MIN
 from holdfast.client.reduce_shuffle import PushManifest
 from holdfast.client.server import wait_until
+from holdfast.common.batch import Codec
 from holdfast.common.errors import AbortedError, ConfigError, ConflictError, DataLostError, GiveUpError
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import MIB
@@ -53,6 +55,42 @@ def test_large_and_many_records(session: Session) -> None:
     statuses = [push(shuffle, 0, 1, large), push(shuffle, 1, 2, many, buffer_bytes=BUFFER_BYTES_MIN)]
     shuffle.commit(statuses)
     assert read(shuffle) == contents({0: large, 1: many})
+
+
+class FailsOnce(Compressor):
+    """There is no memory at one of its calls."""
+
+    def __init__(self, failing: int) -> None:
+        super().__init__(Codec.LZ4)
+        self._failing = failing
+        self.calls = 0
+
+    def compress(self, payload: Buffer) -> tuple[Codec, Buffer]:
+        """As the real one, but for that call."""
+        self.calls += 1
+        if self.calls == self._failing:
+            raise MemoryError("no memory for a moment")
+        return super().compress(payload)
+
+
+@pytest.mark.parametrize("failing", [1, 7, 40])
+def test_a01_a_payload_that_is_in_no_batch_is_missed(session: Session, failing: int) -> None:
+    """Whoever swallows an error of a writer and goes on hears of it at every later call, and gets no status."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS)
+    writer = shuffle.writer(0, 1, codec=Codec.LZ4)
+    compressor = FailsOnce(failing)
+    writer._batches._compressor = compressor
+    told = []
+    for partition, payload in records_of(0, count=300):
+        try:
+            writer.write(partition, payload)
+        except (MemoryError, GiveUpError) as error:
+            told.append(error)
+    with pytest.raises(GiveUpError, match="no memory for a moment"):
+        writer.close()
+    assert isinstance(told[0], MemoryError)
+    assert all("no memory for a moment" in str(each) for each in told)
+    assert compressor.calls == failing, "nothing is made of what comes later"
 
 
 def test_the_winner_is_read_and_no_other(session: Session) -> None:

@@ -8,7 +8,7 @@ import os
 import subprocess
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions, types
 
 from benchmarks import workloads
 from tests.spark.plugin_job import Steps, main
@@ -19,6 +19,9 @@ WAIT_SECONDS = 120.0
 WARM = 30
 #: Shuffles that Spark still knows of when its cleaner has done its work; the last ones may be held by who asked.
 KNOWN_MAX = 4
+#: Rows of each branch of `spilled`, and partitions of its shuffle: all rows of the first wait in buffers.
+HALF = 1_050_000
+PARTITIONS = 2_000
 
 
 def big(spark: SparkSession) -> Steps:
@@ -37,6 +40,34 @@ def many(spark: SparkSession) -> Steps:
     yield held(spark)
     shuffles(spark, int(os.environ["HOLDFAST_JOB_SIZE"]))
     yield held(spark)
+
+
+def spilled(spark: SparkSession) -> Steps:
+    """Two branches of two aggregates each in one task with the writer of a wide shuffle. All direct memory goes as the
+    second branch begins, whose aggregates then ask the writer for the memory of its buffers."""
+    yield counted(spark, 2, HALF, 2 * HALF - 1)
+
+
+def written(spark: SparkSession) -> Steps:
+    """One of these branches. All direct memory goes with its first row, until the attempt ends."""
+    yield counted(spark, 1, 0, -1)
+
+
+def counted(spark: SparkSession, branches: int, first: int, last: int) -> list[int]:
+    """Rows, the sum of their ids and of their counts, behind a shuffle to very many partitions."""
+    spark.udf.registerJavaFunction(
+        "memory_goes", "org.apache.spark.shuffle.holdfast.jobs.AllDirectMemory", types.LongType()
+    )
+
+    def branch(start: int) -> DataFrame:
+        ids = spark.range(start, start + HALF, 1, 1)
+        return ids.selectExpr(f"memory_goes(id, {first}L, {last}L) AS id").groupBy("id").count()
+
+    rows = branch(0)
+    for each in range(1, branches):
+        rows = rows.union(branch(each * HALF))
+    shuffled = rows.coalesce(1).repartition(PARTITIONS, "id")
+    return list(shuffled.agg(functions.count("*"), functions.sum("id"), functions.sum("count")).collect()[0])
 
 
 def shuffles(spark: SparkSession, count: int) -> None:
@@ -80,4 +111,4 @@ def held(spark: SparkSession) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    main({"big": big, "many": many, "tiny": tiny})
+    main({"big": big, "many": many, "spilled": spilled, "tiny": tiny, "written": written})

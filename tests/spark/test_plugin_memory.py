@@ -12,6 +12,7 @@ from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.spark import conf
 from tests.spark.test_plugin import TOTALS, Job, job, pushed, shuffles
 from tests.spark.test_plugin_life import SEPARATE, START_SECONDS, executor_processes
+from tests.support.jvm import Jvm
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -61,6 +62,31 @@ def test_many_shuffles_leave_nothing(
         grown = {what: after[what] - before.get(what, 0) for what in after if what != "threads"}
         assert {what: by for what, by in grown.items() if by > COMINGS_AND_GOINGS} == {}
         wait_until(lambda: len(shuffles(cluster, others)) <= 5, "the masters to forget shuffles that nobody knows of")
+
+
+@pytest.mark.parametrize(("name", "rows"), [("spilled", 2_100_000), ("written", 1_050_000)])
+def test_a01_no_row_vanishes_without_direct_memory(
+    cluster: LocalCluster, jvm: Jvm, tmp_path: Path, name: str, rows: int
+) -> None:
+    """Other tasks hold all direct memory for longer than a writer waits, as an aggregate of its task wants memory of
+    its buffers, or as it writes: the task fails and says why, the JVM goes on, and the next try has every row."""
+    settings = conf(cluster.endpoints, fallback="never") | {
+        "spark.driver.memory": "512m",
+        "spark.driver.extraClassPath": str(jvm.classes),
+        "spark.driver.extraJavaOptions": "-XX:MaxDirectMemorySize=32m",
+        "spark.memory.fraction": "0.45",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.holdfast.codec": "none",
+        "spark.holdfast.push.memoryGrace": "1s",
+    }
+    with job(name, settings, tmp_path, "local[1,4]", "plugin_memory_job") as running:
+        assert running.step() == [rows, rows * (rows - 1) // 2, rows]
+        log = running.log()
+    assert "all direct memory is taken" in log
+    assert "Lost task 0.0" in log
+    assert "bytes of direct memory are left" in log
+    assert "SparkUncaughtExceptionHandler" not in log
+    assert ("PartitionBuffers.spill" in log) == (name == "spilled")
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ interface BatchSink {
     /**
      * Takes {@code length} bytes of whole records, to be read back in one piece, however long. The array is the caller's again when this returns.
      *
+     * @param records how many records these are
      * @param last nothing follows for this partition
      */
-    void write(int partition, byte[] data, int offset, int length, boolean last) throws IOException;
+    void write(int partition, byte[] data, int offset, int length, int records, boolean last) throws IOException;
 }

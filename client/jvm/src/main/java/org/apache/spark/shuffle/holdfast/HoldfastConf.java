@@ -83,7 +83,8 @@ public record HoldfastConf(
                         (int) read.bytes("push.frame", PushLimits.USUAL.frameBytes(), 256 * KIB, 4 * MIB),
                         read.bytes("push.open", share.open(), 4 * MIB, 1024 * MIB),
                         read.bytes("push.inFlight", share.held(), 4 * MIB, 1024 * MIB),
-                        read.time("no_room.grace", PushLimits.USUAL.noRoomMs() + "ms", 0, 86_400_000L)),
+                        read.time("no_room.grace", PushLimits.USUAL.noRoomMs() + "ms", 0, 86_400_000L),
+                        read.time("push.memoryGrace", PushLimits.USUAL.memoryMs() + "ms", 0, 86_400_000L)),
                 new FetchLimits(
                         read.bytes("fetch.inFlight", share.fetch(), MIB, 1024 * MIB),
                         (int) read.number("fetch.workers", 8, 1, 64),

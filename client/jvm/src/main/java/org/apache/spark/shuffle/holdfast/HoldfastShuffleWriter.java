@@ -21,7 +21,8 @@ import scala.collection.Iterator;
  * The output of one map attempt, pushed to the workers.
  *
  * <p>Rules: {@link #write} returns when everything is acknowledged at the level asked for, so a status is only made of what is kept; an
- * attempt that hears that the generation is committed ends killed, never with a status. Map-side combining is Spark's own
+ * attempt that hears that the generation is committed ends killed, never with a status; nor is there one after any error, or where other records and
+ * bytes were sent than Spark handed over. Map-side combining is Spark's own
  * (Aggregator.combineValuesByKey, which spills as Spark does); order within a partition is the reader's work. An attempt is known by the task
  * attempt's number, which is unique in the application, also in the status: with {@code spark.shuffle.useOldFetchProtocol} the map id that Spark
  * gives is the same for all attempts of a map. Called by Spark, one thread.
@@ -35,10 +36,13 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
 
     private PushWriter push;
     private PartitionBuffers buffers;
+    private SentRecords sent;
     private RegisteredShuffle registered;
     private RowChecksums checksums;
     private long[] lengths;
     private boolean stopped;
+    /** What ended the attempt; null while nothing has. */
+    private Exception failure;
 
     HoldfastShuffleWriter(
             HoldfastRuntime runtime,
@@ -58,21 +62,31 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
             registered = runtime.generations().toWrite(handle, context);
             open();
             push(records);
-        } catch (HoldfastException error) {
-            context.killTaskIfInterrupted();
-            switch (error.status()) {
-                case Status.COMMITTED -> {
-                    runtime.generations().closed(handle, context);
-                    throw new TaskKilledException("another attempt of this map won: " + error.getMessage());
-                }
-                // Workers say APPLICATION_GONE of a shuffle that was dropped; the next attempt hears from the masters whether it is more than that.
-                case Status.APPLICATION_GONE, Status.UNKNOWN_SHUFFLE, Status.UNKNOWN_GENERATION -> {
-                    runtime.generations().closed(handle, context);
-                    throw error;
-                }
-                default -> throw error;
+        } catch (Exception error) {
+            failure = error;
+            // What failed as others wanted memory comes through operators of Spark, in whatever they made of it.
+            HoldfastException ours = error instanceof HoldfastException told ? told : buffers == null ? null : buffers.failure();
+            if (ours == null) {
+                throw error;
             }
+            throw ended(ours);
         }
+    }
+
+    /** What Spark is to hear of an attempt that we ended. */
+    private HoldfastException ended(HoldfastException why) {
+        context.killTaskIfInterrupted();
+        switch (why.status()) {
+            case Status.COMMITTED -> {
+                runtime.generations().closed(handle, context);
+                throw new TaskKilledException("another attempt of this map won: " + why.getMessage());
+            }
+            // Workers say APPLICATION_GONE of a shuffle that was dropped; the next attempt hears from the masters whether it is more than that.
+            case Status.APPLICATION_GONE, Status.UNKNOWN_SHUFFLE, Status.UNKNOWN_GENERATION ->
+                    runtime.generations().closed(handle, context);
+            default -> { }
+        }
+        return why;
     }
 
     @Override
@@ -81,9 +95,14 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
             return Option.empty();
         }
         stopped = true;
-        if (!success || lengths == null) {
+        if (!success) {
             end();
             return Option.empty();
+        }
+        if (lengths == null) {
+            end();
+            throw new WriteFailedException(
+                    failure != null ? failure : new IllegalStateException("map attempt " + attempt + " has not written its output"));
         }
         return Option.apply(Shims.mapStatus(
                 SyntheticLocation.of(registered.key().shuffle(), registered.key().generation()),
@@ -105,31 +124,37 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
             end();
             return null;
         });
+        sent = new SentRecords((partition, data, offset, length, count, last) -> push.write(partition, data, offset, length, last));
         buffers = new PartitionBuffers(
                 context.taskMemoryManager(),
                 handle.partitions(),
                 runtime.conf().pushBuffer(),
                 ByteArrays.SHARED,
-                new Pushed(push));
+                sent);
         checksums = Shims.rowChecksums(handle.dependency());
     }
 
     private void push(Iterator<Product2<K, V>> records) throws IOException {
         RecordWriter writer = recordWriter();
         ShuffleDependency<K, V, ?> dependency = handle.dependency();
-        long count = dependency.mapSideCombine() ? writer.write(combined(dependency, records)) : writer.write(records);
+        if (dependency.mapSideCombine()) {
+            writer.write(combined(dependency, records));
+        } else {
+            writer.write(records);
+        }
         buffers.finish();
+        sent.check(writer, push);
         long from = System.nanoTime();
-        long[] sent = push.close();
+        long[] pushed = push.close();
         metrics.incWriteTime(buffers.nanosSending() + System.nanoTime() - from);
-        metrics.incRecordsWritten(count);
+        metrics.incRecordsWritten(writer.records());
         long bytes = 0;
-        for (long length : sent) {
+        for (long length : pushed) {
             bytes += length;
         }
         metrics.incBytesWritten(bytes);
         context.taskMetrics().incPeakExecutionMemory(buffers.peakBytes());
-        lengths = sent;
+        lengths = pushed;
     }
 
     @SuppressWarnings("unchecked")
@@ -156,14 +181,6 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
         }
         if (push != null && lengths == null) {
             push.abort();
-        }
-    }
-
-    /** Full buffers are batches of the push. */
-    private record Pushed(PushWriter push) implements BatchSink {
-        @Override
-        public void write(int partition, byte[] data, int offset, int length, boolean last) throws IOException {
-            push.write(partition, data, offset, length, last);
         }
     }
 }

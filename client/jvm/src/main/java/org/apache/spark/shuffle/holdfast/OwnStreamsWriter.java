@@ -28,6 +28,8 @@ final class OwnStreamsWriter implements RecordWriter {
     private final SerializerInstance serializer;
     private final SerializationStream[] open;
     private final RowChecksums checksums;
+    private long count;
+    private long size;
 
     /** @param checksums null where none are wanted */
     OwnStreamsWriter(PartitionBuffers buffers, Partitioner partitioner, Serializer serializer, RowChecksums checksums) {
@@ -40,13 +42,13 @@ final class OwnStreamsWriter implements RecordWriter {
     }
 
     @Override
-    public <K, V> long write(Iterator<Product2<K, V>> records) throws IOException {
-        long count = 0;
+    public <K, V> void write(Iterator<Product2<K, V>> records) throws IOException {
         while (records.hasNext()) {
             Product2<K, V> record = records.next();
             Object key = record._1();
             Object value = record._2();
             int partition = partitioner.getPartition(key);
+            count++;
             buffers.pin(partition);
             if (open[partition] == null) {
                 buffers.hold(STREAM_BYTES);
@@ -56,6 +58,7 @@ final class OwnStreamsWriter implements RecordWriter {
             }
             open[partition].writeKey(key, ANY);
             open[partition].writeValue(value, ANY);
+            buffers.endRecord(partition);
             buffers.unpin();
             if (buffers.used(partition) >= buffers.limit()) {
                 buffers.send(partition, false);
@@ -63,9 +66,17 @@ final class OwnStreamsWriter implements RecordWriter {
             if (checksums != null) {
                 checksums.add(partition, key, value);
             }
-            count++;
         }
+    }
+
+    @Override
+    public long records() {
         return count;
+    }
+
+    @Override
+    public long bytes() {
+        return size;
     }
 
     /** Ends the stream of a partition, which writes the rest of it into the buffer. */
@@ -90,11 +101,13 @@ final class OwnStreamsWriter implements RecordWriter {
         @Override
         public void write(int value) throws IOException {
             one[0] = (byte) value;
+            size++;
             buffers.putStream(partition, one, 0, 1);
         }
 
         @Override
         public void write(byte[] bytes, int offset, int length) throws IOException {
+            size += length;
             buffers.putStream(partition, bytes, offset, length);
         }
     }

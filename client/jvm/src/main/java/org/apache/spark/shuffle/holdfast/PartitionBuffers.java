@@ -6,6 +6,8 @@ import java.util.function.IntConsumer;
 import org.apache.spark.memory.MemoryConsumer;
 import org.apache.spark.memory.MemoryMode;
 import org.apache.spark.memory.TaskMemoryManager;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Status;
 import org.apache.spark.unsafe.Platform;
 
 /**
@@ -14,7 +16,8 @@ import org.apache.spark.unsafe.Platform;
  * <p>Rules: a buffer starts small and doubles up to {@code limit}; full, it is sent as one batch and used again. All memory is asked of
  * Spark's memory manager, a MiB at a time; refused, or asked to spill, the largest buffers are sent until half of the memory is free, so
  * spilling means pushing. Only the thread of the task touches the buffers: a request to spill from another thread is declined, as Spark's own
- * sorters do. Ends with {@link #finish} or {@link #close}, and close() after either is harmless. Called by the record writers.
+ * sorters do. Whatever fails here once is final: rows may be missing from then on, so all buffers are dropped, and every later call says so, whoever
+ * has swallowed the first error. Ends with {@link #finish} or {@link #close}, and close() after either is harmless. Called by the record writers.
  */
 final class PartitionBuffers extends MemoryConsumer {
     /** Bytes in front of a row: its length. */
@@ -35,6 +38,8 @@ final class PartitionBuffers extends MemoryConsumer {
     private final ByteArrays arrays;
     private final byte[][] data;
     private final int[] used;
+    /** Records in each buffer. */
+    private final int[] records;
     private final int limit;
     private final int first;
     private final Thread owner = Thread.currentThread();
@@ -49,6 +54,9 @@ final class PartitionBuffers extends MemoryConsumer {
     /** While something is sent, nothing else is: neither for want of memory nor because another consumer wants some. */
     private boolean busy;
     private long nanosSending;
+    /** What failed first; null while all is well. There are no buffers then, so only calls that need a new one look at it. */
+    private HoldfastException failure;
+    private boolean closed;
 
     PartitionBuffers(
             TaskMemoryManager memory, int partitions, int limit, ByteArrays arrays, BatchSink sink) {
@@ -59,6 +67,7 @@ final class PartitionBuffers extends MemoryConsumer {
         this.first = partitions > MANY_PARTITIONS ? 1 << 10 : 1 << 12;
         data = new byte[partitions][];
         used = new int[partitions];
+        records = new int[partitions];
     }
 
     /** Sets what is told before a partition's buffer is sent; it may append to that buffer. */
@@ -81,6 +90,7 @@ final class PartitionBuffers extends MemoryConsumer {
         }
         copyRow(base, offset, size, target, at);
         used[partition] = at + PREFIX_BYTES + size;
+        records[partition]++;
     }
 
     /** Appends a serialised record. */
@@ -88,8 +98,7 @@ final class PartitionBuffers extends MemoryConsumer {
         byte[] target = data[partition];
         if (target == null || target.length - used[partition] < length) {
             if (length > limit) {
-                send(partition, false);
-                sendDirectly(partition, bytes, offset, length, false);
+                sendRecord(partition, bytes, offset, length);
                 return;
             }
             makeRoom(partition, length);
@@ -97,19 +106,25 @@ final class PartitionBuffers extends MemoryConsumer {
         }
         System.arraycopy(bytes, offset, target, used[partition], length);
         used[partition] += length;
+        records[partition]++;
     }
 
-    /** Appends bytes of an open stream: the buffer grows as far as it must, and is not sent in the middle of it. */
+    /**
+     * Appends bytes of an open stream: the buffer grows as far as it must, and is not sent in the middle of it. Its records are counted by
+     * {@link #endRecord}.
+     */
     void putStream(int partition, byte[] bytes, int offset, int length) throws IOException {
         int needed = Math.addExact(used[partition], length);
         if (data[partition] == null || data[partition].length < needed) {
-            int pinnedBefore = pinned;
-            pinned = partition;
-            grow(partition, needed);
-            pinned = pinnedBefore;
+            growStream(partition, needed);
         }
         System.arraycopy(bytes, offset, data[partition], used[partition], length);
         used[partition] += length;
+    }
+
+    /** All that a record has was written to the open stream. */
+    void endRecord(int partition) {
+        records[partition]++;
     }
 
     /** Keeps a partition from being sent while one of its records is under way; {@link #unpin} ends it. */
@@ -123,7 +138,13 @@ final class PartitionBuffers extends MemoryConsumer {
 
     /** Asks for memory that is not in the buffers: that of open streams. */
     void hold(long bytes) throws IOException {
-        reserve(bytes);
+        check();
+        try {
+            reserve(bytes);
+        } catch (Throwable error) {
+            fail(error);
+            throw error;
+        }
         held += bytes;
     }
 
@@ -150,17 +171,31 @@ final class PartitionBuffers extends MemoryConsumer {
         return nanosSending;
     }
 
+    /** What failed first, with what is to become of the attempt as its status; null while all is well. */
+    HoldfastException failure() {
+        return failure;
+    }
+
     /** Sends what a partition holds; its buffer is used again. */
     void send(int partition, boolean last) throws IOException {
+        check();
         boolean busyBefore = busy;
         busy = true;
-        beforeSend.accept(partition);
-        int length = used[partition];
-        if (length > 0) {
-            used[partition] = 0;
-            sendDirectly(partition, data[partition], 0, length, last);
+        try {
+            beforeSend.accept(partition);
+            check(); // who ended a stream may have swallowed that its end has no room
+            int length = used[partition];
+            if (length > 0) {
+                sendDirectly(partition, data[partition], 0, length, records[partition], last);
+                used[partition] = 0;
+                records[partition] = 0;
+            }
+        } catch (Throwable error) {
+            fail(error);
+            throw error;
+        } finally {
+            busy = busyBefore;
         }
-        busy = busyBefore;
         if (data[partition] != null && data[partition].length > limit) {
             drop(partition);
         }
@@ -168,6 +203,7 @@ final class PartitionBuffers extends MemoryConsumer {
 
     /** Sends all that is left, each partition's last batch flagged as such, and gives the buffers back. */
     void finish() throws IOException {
+        check();
         for (int partition = 0; partition < data.length; partition++) {
             if (data[partition] != null) {
                 send(partition, true);
@@ -181,23 +217,29 @@ final class PartitionBuffers extends MemoryConsumer {
 
     /** Gives everything back; what was not sent is gone. */
     void close() {
-        for (int partition = 0; partition < data.length; partition++) {
-            if (data[partition] != null) {
-                drop(partition);
-            }
-        }
+        closed = true;
+        dropAll();
         held = 0;
         freeMemory(granted);
         granted = 0;
     }
 
+    /**
+     * Throws {@link WriteFailedException} alone: an IOException becomes a SparkOutOfMemoryError on its way to the operator that wants the memory,
+     * and operators take that for a refusal and go on.
+     */
     @Override
-    public long spill(long size, MemoryConsumer trigger) throws IOException {
+    public long spill(long size, MemoryConsumer trigger) {
         // What we ask for ourselves is no reason: reserve() sends as much as it then needs.
-        if (trigger == this || Thread.currentThread() != owner || busy) {
+        if (trigger == this || Thread.currentThread() != owner || busy || closed) {
             return 0;
         }
-        relieve(Math.max(size, held / 2));
+        try {
+            check();
+            relieve(Math.max(size, held / 2));
+        } catch (IOException error) {
+            throw new WriteFailedException(error);
+        }
         long free = granted - held;
         if (free <= 0) {
             return 0;
@@ -207,12 +249,60 @@ final class PartitionBuffers extends MemoryConsumer {
         return free;
     }
 
-    private void makeRoom(int partition, int bytes) throws IOException {
-        if (used[partition] + bytes > limit) {
-            send(partition, false);
+    /** Throws what failed first, if anything did, and where nothing can be kept any more. */
+    private void check() throws HoldfastException {
+        if (failure != null) {
+            throw new HoldfastException(failure.status(), failure.getMessage(), failure);
         }
-        if (data[partition] == null || data[partition].length - used[partition] < bytes) {
-            grow(partition, used[partition] + bytes);
+        if (closed) {
+            throw new HoldfastException(Status.INTERNAL, "the buffers of this map attempt were closed; nothing more can be written");
+        }
+    }
+
+    /** Nothing is taken any more. With the buffers gone every call comes by {@link #check}, and the loop of the rows is spared it. */
+    private void fail(Throwable error) {
+        if (failure == null) {
+            failure = error instanceof HoldfastException told
+                    ? told
+                    : new HoldfastException(Status.INTERNAL, "rows that were written could not be sent: " + error, error);
+            dropAll();
+        }
+    }
+
+    private void dropAll() {
+        for (int partition = 0; partition < data.length; partition++) {
+            if (data[partition] != null) {
+                drop(partition);
+            }
+        }
+    }
+
+    private void makeRoom(int partition, int bytes) throws IOException {
+        check();
+        try {
+            if (used[partition] + bytes > limit) {
+                send(partition, false);
+            }
+            if (data[partition] == null || data[partition].length - used[partition] < bytes) {
+                grow(partition, used[partition] + bytes);
+            }
+        } catch (Throwable error) {
+            fail(error);
+            throw error;
+        }
+    }
+
+    private void growStream(int partition, int needed) throws IOException {
+        check();
+        int pinnedBefore = pinned;
+        pinned = partition;
+        try {
+            grow(partition, needed);
+        } catch (Throwable error) {
+            fail(error);
+            throw error;
+        } finally {
+            pinned = pinnedBefore;
         }
     }
 
@@ -247,7 +337,9 @@ final class PartitionBuffers extends MemoryConsumer {
         if (held + bytes <= granted) {
             return;
         }
-        granted += acquireMemory(Math.max(bytes, GRANT_STEP_BYTES));
+        // Not added at once: what others do for it may come back to spill(), which changes what was granted.
+        long got = acquireMemory(Math.max(bytes, GRANT_STEP_BYTES));
+        granted += got;
         if (held + bytes > granted + SLACK_BYTES) {
             relieve(held / 2);
         }
@@ -291,24 +383,41 @@ final class PartitionBuffers extends MemoryConsumer {
         arrays.give(data[partition]);
         data[partition] = null;
         used[partition] = 0;
+        records[partition] = 0;
     }
 
     /** A row that no buffer holds goes alone. */
     private void sendRow(int partition, Object base, long offset, int size) throws IOException {
         send(partition, false);
-        int length = Math.addExact(size, PREFIX_BYTES);
-        reserve(length);
-        held += length;
-        byte[] alone = arrays.take(length);
-        copyRow(base, offset, size, alone, 0);
-        sendDirectly(partition, alone, 0, length, false);
-        arrays.give(alone);
-        held -= length;
+        try {
+            int length = Math.addExact(size, PREFIX_BYTES);
+            reserve(length);
+            byte[] alone = arrays.take(length);
+            held += length;
+            copyRow(base, offset, size, alone, 0);
+            sendDirectly(partition, alone, 0, length, 1, false);
+            arrays.give(alone);
+            held -= length;
+        } catch (Throwable error) {
+            fail(error);
+            throw error;
+        }
     }
 
-    private void sendDirectly(int partition, byte[] bytes, int offset, int length, boolean last) throws IOException {
+    /** The same for a serialised record. */
+    private void sendRecord(int partition, byte[] bytes, int offset, int length) throws IOException {
+        send(partition, false);
+        try {
+            sendDirectly(partition, bytes, offset, length, 1, false);
+        } catch (Throwable error) {
+            fail(error);
+            throw error;
+        }
+    }
+
+    private void sendDirectly(int partition, byte[] bytes, int offset, int length, int count, boolean last) throws IOException {
         long from = System.nanoTime();
-        sink.write(partition, bytes, offset, length, last);
+        sink.write(partition, bytes, offset, length, count, last);
         nanosSending += System.nanoTime() - from;
     }
 

@@ -16,6 +16,8 @@ final class RowWriter implements RecordWriter {
     private final Partitioner partitioner;
     private final RowSerializers.Known serializer;
     private final RowChecksums checksums;
+    private long rows;
+    private long bytes;
 
     /** @param checksums null where none are wanted */
     RowWriter(PartitionBuffers buffers, Partitioner partitioner, RowSerializers.Known serializer, RowChecksums checksums) {
@@ -26,24 +28,35 @@ final class RowWriter implements RecordWriter {
     }
 
     @Override
-    public <K, V> long write(Iterator<Product2<K, V>> records) throws IOException {
-        long rows = 0;
-        long bytes = 0;
+    public <K, V> void write(Iterator<Product2<K, V>> records) throws IOException {
+        long count = 0;
+        long size = 0;
         while (records.hasNext()) {
             Product2<K, V> record = records.next();
             int partition = partitioner.getPartition(record._1());
             UnsafeRow row = (UnsafeRow) record._2();
-            int size = row.getSizeInBytes();
-            buffers.putRow(partition, row.getBaseObject(), row.getBaseOffset(), size);
+            int length = row.getSizeInBytes();
+            size += length;
+            count++;
+            buffers.putRow(partition, row.getBaseObject(), row.getBaseOffset(), length);
             if (checksums != null) {
                 checksums.add(partition, record._1(), row);
             }
-            bytes += size;
-            rows++;
         }
+        rows = count;
+        bytes = size + count * PartitionBuffers.PREFIX_BYTES;
         if (serializer.dataSize() != null) {
-            serializer.dataSize().add(bytes);
+            serializer.dataSize().add(size);
         }
+    }
+
+    @Override
+    public long records() {
         return rows;
+    }
+
+    @Override
+    public long bytes() {
+        return bytes;
     }
 }

@@ -17,6 +17,8 @@ final class SharedStreamWriter implements RecordWriter {
     private final Partitioner partitioner;
     private final Serializer serializer;
     private final RowChecksums checksums;
+    private long count;
+    private long size;
 
     /** @param checksums null where none are wanted */
     SharedStreamWriter(PartitionBuffers buffers, Partitioner partitioner, Serializer serializer, RowChecksums checksums) {
@@ -27,11 +29,10 @@ final class SharedStreamWriter implements RecordWriter {
     }
 
     @Override
-    public <K, V> long write(Iterator<Product2<K, V>> records) throws IOException {
+    public <K, V> void write(Iterator<Product2<K, V>> records) throws IOException {
         if (!records.hasNext()) {
-            return 0;
+            return;
         }
-        long count = 0;
         GrowingBytes bytes = new GrowingBytes();
         SerializationStream stream = serializer.newInstance().serializeStream(bytes);
         try {
@@ -44,16 +45,26 @@ final class SharedStreamWriter implements RecordWriter {
                 stream.writeKey(key, ANY);
                 stream.writeValue(value, ANY);
                 stream.flush();
+                count++;
+                size += bytes.count();
                 buffers.putBytes(partition, bytes.bytes(), 0, bytes.count());
                 bytes.reset();
                 if (checksums != null) {
                     checksums.add(partition, key, value);
                 }
-                count++;
             }
         } finally {
             stream.close();
         }
+    }
+
+    @Override
+    public long records() {
         return count;
+    }
+
+    @Override
+    public long bytes() {
+        return size;
     }
 }

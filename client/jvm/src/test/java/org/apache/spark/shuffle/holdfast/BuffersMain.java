@@ -57,8 +57,9 @@ public final class BuffersMain {
         int count;
 
         @Override
-        public void write(int partition, byte[] data, int offset, int length, boolean last) {
+        public void write(int partition, byte[] data, int offset, int length, int records, boolean last) {
             check(length > 0, "an empty batch");
+            check(records > 0, "a batch without records");
             check(ended.get(partition) == null, "a batch behind the last one");
             batches.computeIfAbsent(partition, any -> new ArrayList<>()).add(Arrays.copyOfRange(data, offset, offset + length));
             if (last) {
@@ -77,7 +78,6 @@ public final class BuffersMain {
     private static void rows(long heap, int partitions) throws IOException {
         TaskMemoryManager memory = memory(heap);
         Collected sink = new Collected();
-        PartitionBuffers buffers = new PartitionBuffers(memory, partitions, 64 << 10, ByteArrays.SHARED, sink);
         Random random = new Random(partitions);
         Map<Integer, Long> sums = new HashMap<>();
         UnsafeRow row = new UnsafeRow(1);
@@ -102,9 +102,13 @@ public final class BuffersMain {
                 return new Tuple2<>(partition, row);
             }
         };
-        long count = new RowWriter(buffers, byKey(partitions), new RowSerializers.Known(1, null), null).write(records);
+        SentRecords sent = new SentRecords(sink);
+        PartitionBuffers buffers = new PartitionBuffers(memory, partitions, 64 << 10, ByteArrays.SHARED, sent);
+        RecordWriter writer = new RowWriter(buffers, byKey(partitions), new RowSerializers.Known(1, null), null);
+        writer.write(records);
         buffers.finish();
-        check(count == RECORDS, "rows counted: " + count);
+        check(writer.records() == RECORDS, "rows counted: " + writer.records());
+        sent.check(writer, "rows");
         Map<Integer, Long> found = new HashMap<>();
         sink.batches.forEach((partition, batches) -> {
             for (byte[] batch : batches) {
@@ -125,7 +129,8 @@ public final class BuffersMain {
     private static void records(long heap, int partitions, Serializer serializer) throws IOException {
         TaskMemoryManager memory = memory(heap);
         Collected sink = new Collected();
-        PartitionBuffers buffers = new PartitionBuffers(memory, partitions, 64 << 10, ByteArrays.SHARED, sink);
+        SentRecords sent = new SentRecords(sink);
+        PartitionBuffers buffers = new PartitionBuffers(memory, partitions, 64 << 10, ByteArrays.SHARED, sent);
         Map<Integer, Long> sums = new HashMap<>();
         Partitioner partitioner = new HashPartitioner(partitions);
         Iterator<Product2<Object, Object>> records = new AbstractIterator<>() {
@@ -149,9 +154,10 @@ public final class BuffersMain {
         RecordWriter writer = serializer.supportsRelocationOfSerializedObjects()
                 ? new SharedStreamWriter(buffers, partitioner, serializer, null)
                 : new OwnStreamsWriter(buffers, partitioner, serializer, null);
-        long count = writer.write(records);
+        writer.write(records);
         buffers.finish();
-        check(count == RECORDS, "records counted: " + count);
+        check(writer.records() == RECORDS, "records counted: " + writer.records());
+        sent.check(writer, "records");
         Map<Integer, Long> found = new HashMap<>();
         sink.batches.forEach((partition, batches) -> {
             for (byte[] batch : batches) {

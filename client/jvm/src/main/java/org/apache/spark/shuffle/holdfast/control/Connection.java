@@ -6,6 +6,7 @@ import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.SocketChannel;
+import org.apache.spark.shuffle.holdfast.secure.HeapIo;
 import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.secure.TlsChannel;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
@@ -54,7 +55,7 @@ final class Connection {
         }
         while (out.hasRemaining()) {
             ByteBuffer step = out.slice(out.position(), Math.min(out.remaining(), STEP_BYTES));
-            int wrote = socket.write(step);
+            int wrote = HeapIo.write(socket, step);
             out.position(out.position() + wrote);
             if (wrote == 0) {
                 return false;
@@ -66,7 +67,7 @@ final class Connection {
     /** Read into {@code in[at, at + most)}: how many bytes, 0 if none are here, -1 at the end. */
     int read(byte[] in, int at, int most) throws IOException {
         ByteBuffer into = ByteBuffer.wrap(in, at, Math.min(most, STEP_BYTES));
-        return tls == null ? socket.read(into) : tls.read(into);
+        return tls == null ? HeapIo.read(socket, into) : tls.read(into);
     }
 
     /** A master closes a connection that was silent for long; nothing else may come unasked. */

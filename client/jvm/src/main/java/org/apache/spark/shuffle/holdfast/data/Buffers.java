@@ -76,7 +76,7 @@ public final class Buffers {
             synchronized (this) {
                 taken--;
                 takenBytes -= capacity;
-                throw new NoDirectMemoryException(capacity, taken, takenBytes, full);
+                throw new NoDirectMemoryException(capacity, taken, takenBytes, full.getMessage());
             }
         }
     }

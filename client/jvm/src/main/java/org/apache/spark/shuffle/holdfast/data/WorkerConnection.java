@@ -353,7 +353,12 @@ public final class WorkerConnection implements AutoCloseable {
         }
         metaCopy.clear();
         frame.meta = metaCopy.put(meta).flip();
-        body = buffers.take(bodyBytes);
+        try {
+            body = buffers.take(bodyBytes);
+        } catch (NoDirectMemoryException full) {
+            close(); // its header is behind us: what comes next would be read as one
+            throw full;
+        }
         body.limit(bodyBytes);
         int here = Math.min(bodyBytes, inEnd - inStart);
         body.put(view(inStart, here));
@@ -382,7 +387,7 @@ public final class WorkerConnection implements AutoCloseable {
             larger.put(view(inStart, inEnd - inStart));
             buffers.release(in);
             in = larger;
-                inEnd -= inStart;
+            inEnd -= inStart;
             inStart = 0;
         } else if (in.capacity() - inStart < bytes) {
             in.limit(inEnd).position(inStart);

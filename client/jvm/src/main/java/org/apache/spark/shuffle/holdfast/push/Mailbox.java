@@ -29,6 +29,8 @@ final class Mailbox {
     /** What the masters answered: a Revived, or a HoldfastException. */
     private final ArrayDeque<Object> answers = new ArrayDeque<>();
     private boolean finishing;
+    /** How many batches were made for the frames that were handed over; known at the end. */
+    private long batches;
     private boolean toldOfTheEnd;
     private boolean aborted;
     private boolean started;
@@ -81,10 +83,15 @@ final class Mailbox {
         pause(ms);
     }
 
-    /** Hands over the last frames and waits until all are kept. Without a thread so far, this one does the work. */
-    void finish(List<PushFrame> last) throws HoldfastException {
+    /**
+     * Hands over the last frames and waits until all are kept. Without a thread so far, this one does the work.
+     *
+     * @param made how many batches the task has made
+     */
+    void finish(List<PushFrame> last, long made) throws HoldfastException {
         boolean inline;
         synchronized (this) {
+            batches = made;
             last.forEach(this::put);
             finishing = true;
             inline = !started && !over;
@@ -152,10 +159,16 @@ final class Mailbox {
                 pusher.run();
             });
         } catch (RejectedExecutionException closed) {
-            close(new HoldfastException(Status.INTERNAL, where + ": the plug-in is closed", closed))
-                    .forEach(each -> context.buffers().release(each.body));
-            end();
+            unread(new HoldfastException(Status.INTERNAL, where + ": the plug-in is closed", closed));
+        } catch (OutOfMemoryError full) {
+            unread(new HoldfastException(Status.INTERNAL, where + ": no thread can be started: " + full.getMessage(), full));
         }
+    }
+
+    /** Nobody will read what is here. */
+    private void unread(HoldfastException cause) {
+        close(cause).forEach(each -> context.buffers().release(each.body));
+        end();
     }
 
     private synchronized void waitFor(long heldMax) throws HoldfastException {
@@ -207,6 +220,11 @@ final class Mailbox {
             found = FINISHED;
         }
         return found;
+    }
+
+    /** How many batches there must be in all; to be asked once FINISHED was told. */
+    synchronized long batches() {
+        return batches;
     }
 
     /** Whether `next` has something. */

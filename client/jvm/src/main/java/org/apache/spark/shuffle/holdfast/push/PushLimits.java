@@ -7,13 +7,14 @@ package org.apache.spark.shuffle.holdfast.push;
  * @param openBytes memory of frames that are being filled, all destinations together: beyond it the fullest goes
  * @param heldBytes memory of frames handed over and not acknowledged: beyond it {@code write} waits
  * @param noRoomMs how long it waits while no worker has room
+ * @param memoryMs how long it waits while others hold all the direct memory of the JVM
  */
-public record PushLimits(int frameBytes, long openBytes, long heldBytes, long noRoomMs) {
+public record PushLimits(int frameBytes, long openBytes, long heldBytes, long noRoomMs, long memoryMs) {
     static final int FRAME_BYTES_MIN = 256 << 10;
     static final int FRAME_BYTES_MAX = 4 << 20;
 
     /** What is used unless a setting says otherwise. */
-    public static final PushLimits USUAL = new PushLimits(1 << 20, 32L << 20, 64L << 20, 120_000);
+    public static final PushLimits USUAL = new PushLimits(1 << 20, 32L << 20, 64L << 20, 120_000, 60_000);
 
     /** Refuses what cannot work. */
     public PushLimits {
@@ -28,5 +29,9 @@ public record PushLimits(int frameBytes, long openBytes, long heldBytes, long no
 
     long noRoomNs() {
         return noRoomMs * 1_000_000;
+    }
+
+    long memoryNs() {
+        return memoryMs * 1_000_000;
     }
 }

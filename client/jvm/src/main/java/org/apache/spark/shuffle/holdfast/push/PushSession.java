@@ -48,6 +48,10 @@ final class PushSession {
     /** Frames that are not released. */
     private int live;
     private long unanswered;
+    /** Batches that workers have said they keep, each once. */
+    private long kept;
+    /** How many there are in all; known at the end. */
+    private long made;
     private boolean finishing;
     private boolean over;
 
@@ -87,9 +91,10 @@ final class PushSession {
         advance();
     }
 
-    /** No more frames: done when all are kept. */
-    void finished() {
+    /** No more frames: done when all are kept. @param batches how many were made for the frames that came */
+    void finished(long batches) {
         finishing = true;
+        made = batches;
         advance();
         endIfAllIsKept();
     }
@@ -159,6 +164,7 @@ final class PushSession {
             return;
         }
         if (indices.length == 0) {
+            kept += frame.count();
             for (int each = 0; each < frame.count(); each++) {
                 revivals.accepted(frame.partition(each));
             }
@@ -370,6 +376,7 @@ final class PushSession {
             congested |= status == Status.SLOW_DOWN || status == Status.BUSY;
             switch (Fate.of(status)) {
                 case KEPT -> {
+                    kept++;
                     revivals.accepted(frame.partition(each));
                     frame.drop(each);
                     if (status == Status.SOFT_SPLIT) {
@@ -498,7 +505,9 @@ final class PushSession {
     // Ends.
 
     private void endIfAllIsKept() {
-        if (finishing && live == 0 && !over) {
+        if (finishing && live == 0 && !over && kept != made) {
+            stop(new HoldfastException(Status.INTERNAL, where + ": " + made + " batches were made, and workers keep " + kept));
+        } else if (finishing && live == 0 && !over) {
             over = true;
             effects.add(new Done());
         }

@@ -23,8 +23,9 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * <p>Rules: the task's thread makes batches, straight in the memory of the frame that goes to their partition's worker;
  * full frames are pushed in the background. Memory is bounded: frames that are being filled together, and what no worker
  * has acknowledged, for which {@code write} waits. Nothing is ever started again from the beginning: a refused batch goes
- * elsewhere, under its number. One thread; leave it with {@link #close} or, on any error, {@link #abort}. An interrupt
- * ends {@code write} and {@code close}, and stays set. Called by the shuffle writer.
+ * elsewhere, under its number. Whatever fails once is final: the attempt is given up, and every later {@code write} and
+ * {@code close} throws it again, since what was being written is in no batch. One thread; leave it with {@link #close} or, on
+ * any error, {@link #abort}. An interrupt ends {@code write} and {@code close}, and stays set. Called by the shuffle writer.
  */
 public final class PushWriter {
     /** Shorter payloads gain less by compression than their handling costs. */
@@ -36,8 +37,6 @@ public final class PushWriter {
     /** Payload and header of a LAST with nothing in it. */
     private static final int HEAD_BYTES_MAX = BatchHeader.SIZE + BatchHeader.TOTALS_BYTES;
     private static final int FRAME_BYTES_LEAST = 64 << 10;
-    /** For direct memory that other tasks hold. */
-    private static final long MEMORY_WAIT_NS = 60_000_000_000L;
     private static final int MEMORY_PAUSE_MS = 20;
 
     private final PushLimits limits;
@@ -61,6 +60,8 @@ public final class PushWriter {
     private PushFrame[] open = new PushFrame[8];
     private long openBytes;
     private boolean over;
+    /** What failed first; null while all is well. */
+    private HoldfastException failure;
 
     /** @param encryption null for none */
     public PushWriter(
@@ -105,6 +106,15 @@ public final class PushWriter {
         if (len == 0 && !last) {
             return;
         }
+        try {
+            take(partition, data, off, len, last);
+        } catch (Throwable error) {
+            fail(error);
+            throw error;
+        }
+    }
+
+    private void take(int partition, byte[] data, int off, int len, boolean last) throws HoldfastException {
         boolean compressed = codec != Codec.NONE && len >= COMPRESS_BYTES_MIN && len <= Limits.ORIGINAL_BYTES_MAX;
         if (compressed && skip > 0) {
             skip--;
@@ -129,13 +139,26 @@ public final class PushWriter {
      */
     public long[] close() throws HoldfastException {
         checkOpen();
+        try {
+            finish();
+        } catch (Throwable error) {
+            fail(error);
+            throw error;
+        }
+        over = true;
+        return sizes;
+    }
+
+    private void finish() throws HoldfastException {
         byte[] nothing = new byte[0];
+        long made = 0;
         for (int each = 0; each < batches.length; each++) {
             if (batches[each] > 0) {
                 if (!ended[each]) {
                     writeStraight(each, nothing, 0, 0, 0, true);
                 }
                 sizes[each] = Math.max(1, sizes[each]);
+                made += batches[each];
             }
         }
         List<PushFrame> last = new ArrayList<>();
@@ -145,9 +168,7 @@ public final class PushWriter {
             }
         }
         forgetOpen();
-        mail.finish(last);
-        over = true;
-        return sizes;
+        mail.finish(last, made);
     }
 
     /** Gives the attempt up; readers drop what it pushed. Harmless after {@code close}, and twice. */
@@ -175,9 +196,26 @@ public final class PushWriter {
         return mail.heldBytes();
     }
 
+    /** Names the attempt, for errors. */
+    @Override
+    public String toString() {
+        return where;
+    }
+
     // Batches.
 
+    /** Gives the attempt up for good. */
+    private void fail(Throwable error) {
+        if (failure == null) {
+            failure = error instanceof HoldfastException told ? told : new HoldfastException(Status.INTERNAL, where + ": " + error, error);
+        }
+        abort();
+    }
+
     private void checkOpen() throws HoldfastException {
+        if (failure != null) {
+            throw new HoldfastException(failure.status(), failure.getMessage(), failure);
+        }
         if (over) {
             throw new HoldfastException(
                     Status.INTERNAL, where + " was closed or aborted; nothing more can be written");
@@ -306,7 +344,7 @@ public final class PushWriter {
 
     /** Takes memory; where the JVM has none left this writer waits until its own is acknowledged, then for that of others. */
     private PushFrame take(Destination destination, int bytes) throws HoldfastException {
-        long deadlineNs = System.nanoTime() + MEMORY_WAIT_NS;
+        long deadlineNs = System.nanoTime() + limits.memoryNs();
         for (;;) {
             try {
                 return memory.take(destination, bytes);
@@ -317,7 +355,8 @@ public final class PushWriter {
                 }
                 mail.drain();
                 if (!mine && System.nanoTime() - deadlineNs > 0) {
-                    throw new HoldfastException(Status.INTERNAL, where + ": " + full.getMessage(), full);
+                    throw new HoldfastException(Status.INTERNAL,
+                            where + ": " + full.getMessage() + "; waited for " + limits.memoryMs() + " ms (push.memoryGrace)", full);
                 }
                 mail.rest(MEMORY_PAUSE_MS);
             }

@@ -140,7 +140,7 @@ final class Pusher {
             if (news == Mailbox.ABORTED) {
                 return false;
             } else if (news == Mailbox.FINISHED) {
-                session.finished();
+                session.finished(mail.batches());
             } else if (news instanceof PushFrame frame) {
                 session.added(frame);
             } else {

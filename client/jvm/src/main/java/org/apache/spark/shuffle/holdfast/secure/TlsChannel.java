@@ -239,7 +239,7 @@ public final class TlsChannel {
     private int fill() throws IOException {
         in.compact();
         try {
-            return socket.read(in);
+            return HeapIo.read(socket, in);
         } finally {
             in.flip();
         }
@@ -277,7 +277,7 @@ public final class TlsChannel {
     /** Sends what has to go; returns whether nothing is left of it. */
     private boolean flush() throws IOException {
         while (out.hasRemaining()) {
-            int wrote = socket.write(out);
+            int wrote = HeapIo.write(socket, out);
             if (wrote == 0) {
                 return false;
             }

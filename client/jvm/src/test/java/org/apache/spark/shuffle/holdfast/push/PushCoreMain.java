@@ -24,6 +24,7 @@ import org.apache.spark.shuffle.holdfast.push.PushEffect.Failed;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Revive;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Send;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Wake;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Location;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
@@ -173,7 +174,7 @@ public final class PushCoreMain {
         world.sent();
         world.only(Revive.class);
         world.core.reviveFailed(error(Status.NO_ROOM));
-        world.core.finished();
+        world.finish();
         world.sent();
         world.only(Done.class);
     }
@@ -412,9 +413,21 @@ public final class PushCoreMain {
             world.answer(world.one());
             same(world.of(Failed.class), List.of());
         }
-        world.core.finished();
+        world.finish();
         world.sent();
         world.only(Done.class);
+    }
+
+    /** All frames are answered, and one batch too few is kept: it was lost on the way to them. */
+    private static void aBatchThatWasLostOnItsWayIsMissed() {
+        PushWorld world = new PushWorld(at(1));
+        PushFrame frame = world.add(0, 10, 0, 20).one();
+        world.core.finished(3);
+        world.answer(frame);
+        world.sent();
+        HoldfastException error = world.only(Failed.class).error();
+        same(error.status(), Status.INTERNAL);
+        that(error.getMessage().contains("3 batches were made, and workers keep 2"), error.getMessage());
     }
 
     private static void aStatusForABatchThatWasNotSentIsAnError() {
@@ -446,6 +459,7 @@ public final class PushCoreMain {
                 PushCoreMain::damageOnTheWayIsSentAgain, PushCoreMain::aSiblingWon,
                 PushCoreMain::mastersThatCommittedEndTheAttempt, PushCoreMain::revivesWithoutProgressAreBudgeted,
                 PushCoreMain::anAcceptedBatchRenewsTheBudget,
+                PushCoreMain::aBatchThatWasLostOnItsWayIsMissed,
                 PushCoreMain::aStatusForABatchThatWasNotSentIsAnError, CreditStories::slowStart,
                 CreditStories::theWorkerIsAskedOnceForRoom,
                 CreditStories::whatIsAskedForDoublesInCalmAndHalvesWhereOthersWait, CreditStories::aWindowThatLayIdleIsForgotten,

@@ -63,7 +63,8 @@ public final class PushMain {
         PushLimits limits = args.length < 8 ? PushLimits.USUAL
                 : new PushLimits(
                         PushLimits.FRAME_BYTES_MIN, Long.parseLong(args[7]), Long.parseLong(args[7]),
-                        args.length < 9 ? PushLimits.USUAL.noRoomMs() : Long.parseLong(args[8]));
+                        args.length < 9 ? PushLimits.USUAL.noRoomMs() : Long.parseLong(args[8]),
+                        PushLimits.USUAL.memoryMs());
         context = new PushContext(masters, connections, buffers, ack, limits);
     }
 

@@ -3,6 +3,7 @@ package org.apache.spark.shuffle.holdfast.push;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -35,7 +36,7 @@ final class PushWorld {
         @Override
         public PushFrame take(Destination destination, int bytes) {
             if (full.getAsBoolean()) {
-                throw new NoDirectMemoryException(bytes, out.size(), bytes(), new OutOfMemoryError());
+                throw new NoDirectMemoryException(bytes, out.size(), bytes(), "none");
             }
             return make(destination, bytes);
         }
@@ -123,10 +124,15 @@ final class PushWorld {
         return found.get(0);
     }
 
+    /** The attempt has no more batches. */
+    void finish() {
+        core.finished(Arrays.stream(next).sum());
+    }
+
     /** The frames of an attempt that has only these batches. */
     List<PushFrame> pushed(int... partitionsAndSizes) {
         add(partitionsAndSizes);
-        core.finished();
+        finish();
         return sent();
     }
 

@@ -54,7 +54,7 @@ final class RandomStories {
                 world.add(rows);
             } else if (added >= wanted && !finished) {
                 finished = true;
-                world.core.finished();
+                world.finish();
             } else if (!pending.isEmpty()) {
                 happen(world, random, pending, kept);
             }
