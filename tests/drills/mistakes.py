@@ -1,4 +1,5 @@
-"""Mistakes planted in real servers, by name: each takes away one safety, and a drill must find it.
+"""Mistakes planted in real processes, by name: each takes away one safety, and a drill or the consistency harness must
+find it.
 
 A function gets the role of the process that it is in, and patches what that process is going to run. None of this is in
 the product. Loaded by plant/sitecustomize.py in servers that a test starts.
@@ -7,6 +8,7 @@ the product. Loaded by plant/sitecustomize.py in servers that a test starts.
 from __future__ import annotations
 
 import errno
+import itertools
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -168,3 +170,54 @@ def nothing_left_after_a_start(role: str) -> None:
         for path in (Path(directory["path"]) / "data").rglob("*.*"):
             if path.is_file():
                 path.unlink()
+
+
+def acknowledged_without_writing(role: str) -> None:
+    """A worker forgets every twentieth push, and answers it."""
+    if role != "worker":
+        return
+    from holdfast.worker.server.push_service import PushService
+
+    pushes = itertools.count(1)
+
+    def write(self: Any, *given: Any) -> None:
+        if next(pushes) % 20:
+            original(self, *given)
+
+    original = PushService._write
+    PushService._write = write  # type: ignore[method-assign, assignment]
+
+
+def nobody_counts(role: str) -> None:
+    """Pushes are forgotten, and no reader looks whether anything is missing: rows vanish without a word."""
+    acknowledged_without_writing(role)
+    if role == "client":
+        from holdfast.client.core.exact import PartitionCheck
+
+        PartitionCheck.missing = lambda self, *, all_read: ""  # type: ignore[method-assign]
+
+
+def losers_are_read(role: str) -> None:
+    """A reader takes what any attempt has pushed."""
+    if role != "client":
+        return
+    from holdfast.client.core.exact import PartitionCheck
+
+    PartitionCheck.admit = lambda self, batch: batch.totals is None  # type: ignore[method-assign]
+    PartitionCheck.missing = lambda self, *, all_read: ""  # type: ignore[method-assign]
+
+
+def a_commit_forgets_an_epoch(role: str) -> None:
+    """The masters call the last epoch of a generation empty, whatever the workers have sealed of it."""
+    if role != "master":
+        return
+    from holdfast.common.errors import Status
+    from holdfast.master.core.seals import Seals
+
+    def results(self: Any) -> Any:
+        *others, last = original(self)
+        empty = [copy._replace(status=Status.UNKNOWN_FILE, size_bytes=0) for copy in (last.primary, last.replica)]
+        return iter([*others, last._replace(primary=empty[0], replica=empty[1])])
+
+    original = Seals.results
+    Seals.results = results  # type: ignore[method-assign]
