@@ -47,6 +47,8 @@ _BYTES_LEFT_MAX = 80 * MIB
 _LOOK_SECONDS = 2.0
 _START_SECONDS = 2.0
 _FINAL_SECONDS_MAX = 300.0
+#: A machine that is busy with something else commits little in the time of a short run.
+_LEAST_SECONDS_MAX = 120.0
 _DELETED_SECONDS_MAX = LEASE_SECONDS + 120.0
 _SETTINGS: Sections = {
     "placement": {"flap_starts": 1_000_000},
@@ -138,7 +140,7 @@ class Run:
         """Of this process."""
         return self._main.history
 
-    def run(self, seconds: float, clients: int, without: Collection[str]) -> None:
+    def run(self, seconds: float, clients: int, without: Collection[str], least: int) -> None:
         """Everything up to the verdict. Raises what a server that does not come back is told of."""
         with Session(self._cluster.endpoints, app="harness") as session:
             self.history.say(say="workers", ids={each.worker: each.name for each in session.workers()})
@@ -150,6 +152,7 @@ class Run:
             self._over.wait(_START_SECONDS)
             hand = Hand(self._cluster, self._ground, self.history, lambda: list(self._clients), self._replace)
             hand.run(self._report.seed, seconds, without)
+            wait_until(lambda: self._commits() >= least, _LEAST_SECONDS_MAX)
             self._read_all()
             self._all_gone()
         finally:
@@ -193,6 +196,11 @@ class Run:
                 except HoldfastError:
                     pass  # the history has it, and the verdict will
         self.history.say(say="all read")
+
+    def _commits(self) -> int:
+        threading.Event().wait(0.2)
+        lines = _all_lines(self._report.directory)
+        return sum(line.get("op") == "manifest" for line in lines)
 
     def _has_read(self, client: ClientProcess) -> bool:
         threading.Event().wait(0.1)
@@ -259,8 +267,10 @@ def harness(
     clients: int = 3,
     plain: bool = True,
     without: Collection[str] = (),
+    commits: int = 0,
 ) -> Report:
-    """Run it once, `without` some of the faults; the report has the verdict. The directory is the caller's."""
+    """Run it once, `without` some of the faults, until there were so many commits as well; the report has the verdict.
+    The directory is the caller's."""
     where: ground.Ground = ground.Plain() if plain else ground.Namespaces()
     report = Report(seed, directory, where.left_out)
     own = {name: _merged(where.own.get(name, {}), clock(seed, name)) for name in ground.NAMES}
@@ -269,7 +279,7 @@ def harness(
             with local_cluster(
                 ground.MASTERS, ground.WORKERS, directory / "cluster", _SETTINGS, own=own, around=where.around
             ) as cluster:
-                Run(cluster, where, report, launcher).run(seconds, clients, without)
+                Run(cluster, where, report, launcher).run(seconds, clients, without, commits)
         except HoldfastError as error:
             report.problems.append(f"{type(error).__name__}: {error}")
     report.verdict = Verdict(

@@ -17,7 +17,7 @@ SLOW = ("kill client", "rolling", "drain")
 def test_everything_committed_is_read_exactly_whatever_is_done(tmp_path: Path) -> None:
     """Writers, zombies, rivals for the commit, applications that are dropped, and servers killed, stopped and cut off:
     every read is exact or refused with a reason, and when all is quiet everything that lives is read exactly."""
-    report = harness(1, 12.0, tmp_path, clients=2, without=SLOW)
+    report = harness(1, 12.0, tmp_path, clients=2, without=SLOW, commits=20)
     print(report)
     assert report.good, str(report)
     assert report.left_out == LEFT_OUT
@@ -40,7 +40,7 @@ def test_everything_committed_is_read_exactly_whatever_is_done(tmp_path: Path) -
 def test_a_planted_mistake_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str, found: str) -> None:
     """With a safety taken away from servers or readers the verdict is bad, and says what is wrong."""
     with_mistake(monkeypatch, mistake)
-    report = harness(1, 4.0, tmp_path, clients=1, without=SLOW)
+    report = harness(1, 4.0, tmp_path, clients=1, without=SLOW, commits=30)
     judge(report, found)
 
 
@@ -49,7 +49,7 @@ def test_masters_that_forget_are_found(tmp_path: Path, monkeypatch: pytest.Monke
     """Masters that acknowledge what is not on their disks lose commits when all are killed, and that is found."""
     with_mistake(monkeypatch, "acknowledged_before_the_journal")
     only = set(WEIGHTS) - {"kill masters"}
-    judge(harness(1, 15.0, tmp_path, clients=1, without=only), "")
+    judge(harness(1, 15.0, tmp_path, clients=1, without=only, commits=30), "")
 
 
 def judge(report: Report, found: str) -> None:
