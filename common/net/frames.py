@@ -202,9 +202,20 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self.crowded and self.queued_bytes <= QUEUED_BYTES_LOW and len(self._queue) <= QUEUED_ITEMS_LOW:
             self.crowded = False
             if not self._closing:
-                self._on_writable()
+                self._now_writable()
         if self._closing and not self._queue:
             self._say_end()
+
+    def _now_writable(self) -> None:
+        try:
+            self._on_writable()
+        except Exception:  # noqa: BLE001 - whatever it is, it is told of, and the peer hears the end
+            self._mistaken()
+
+    def _mistaken(self) -> None:
+        """What acts on this connection raised what is none of ours: it ends, or someone would wait for an answer."""
+        _log.exception("a mistake of ours ends a connection", extra={"peer": self.peer})
+        self.abort()
 
     @property
     def _unsent(self) -> bool:
@@ -368,6 +379,9 @@ class FrameConnection(asyncio.BufferedProtocol):
                 self._on_frame(frame)
         except HoldfastError as error:
             self.close_because(error)
+            return
+        except Exception:  # noqa: BLE001 - the same
+            self._mistaken()
             return
         if self._reader.starved and not self._closing:
             self._waiter = self._pool.wait(self._reader.starved, self._supplied)

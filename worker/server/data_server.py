@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import assert_never
 
 from holdfast.common.errors import ProtocolError, TokenExpiredError
@@ -130,12 +131,13 @@ class DataServer:
         return self.pushes.waiting
 
     def lost(self, connection: ServerConnection) -> None:
-        """The connection is gone."""
-        self.maps.lost(connection)
+        """The connection is gone. What one service meets there keeps no other from it."""
         self._roles.pop(connection.number, None)
         self._callers.pop(connection.number, None)
-        self.pushes.lost(connection)
-        self.streams.lost(connection)
+        with ExitStack() as services:
+            services.callback(self.streams.lost, connection)
+            services.callback(self.pushes.lost, connection)
+            services.callback(self.maps.lost, connection)
 
     def tick(self) -> None:
         """Once a second."""

@@ -44,6 +44,7 @@ from holdfast.worker.core.map_files import (
 )
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
+from holdfast.worker.server.refusal import refusal, refusal_of
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.storage.store import MapFileWriter, Store
 
@@ -141,9 +142,8 @@ class MapService:
                 case Seal():
                     self._seal(effect)
                 case Drop():
-                    self._writers.pop(effect.file, None)
                     self._counters.files_dropped += 1
-                    self._store.abort(effect.file)
+                    self._drop(effect.file)
                 case Done():
                     _request(effect.ticket).connection.reply(_request(effect.ticket).header)
                 case Refuse():
@@ -157,9 +157,9 @@ class MapService:
         request = _request(effect.ticket)
         try:
             self._writers[effect.file] = self._store.begin(effect.file, effect.partitions, effect.ack)
-        except HoldfastError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is answered
             self._act(self.files.step(NotCreated(effect.file)))
-            self._refuse(request, error)
+            self._refuse(request, refusal(error))
         else:
             self._counters.files_opened += 1
             request.connection.reply(request.header, MapOpened(effect.handle).encode())
@@ -168,9 +168,10 @@ class MapService:
         writer = self._writers[effect.file]
         try:
             writer.append(message.region, message.flags, message.runs, body)
-        except HoldfastError as error:
-            self._broke(effect.file, error)
-            self._refuse(request, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is answered
+            refused = refusal(error)
+            self._broke(effect.file, refused)
+            self._refuse(request, refused)
             return
         self._counters.push_frames += 1
         self._counters.push_bytes += len(body)
@@ -183,7 +184,7 @@ class MapService:
         """Answer a push once it is synced."""
 
         def done(future: asyncio.Future[None]) -> None:
-            error = _error_of(future)
+            error = refusal_of(future)
             if error is None:
                 request.connection.reply(request.header)
             else:
@@ -199,7 +200,7 @@ class MapService:
         self._no_seals.clear()
 
         def done(future: asyncio.Future[MapSealed]) -> None:
-            error = _error_of(future)
+            error = refusal_of(future)
             if error is not None:
                 self._broke(effect.file, error)
             self._act(self.files.step(SealEnded(effect.file, error is None)))
@@ -223,18 +224,26 @@ class MapService:
         self._after(self._faults.wait_for(0), start)
 
     def _future_of(self, ask: Callable[[], concurrent.futures.Future[T]]) -> asyncio.Future[T]:
-        """What storage promises, on this loop; a refusal that it raises at once is a failed promise too."""
+        """What storage promises, on this loop; whatever it raises at once is a failed promise too."""
         try:
             return asyncio.wrap_future(ask())
-        except HoldfastError as error:
+        except Exception as error:  # noqa: BLE001 - it is answered
             failed: asyncio.Future[T] = self._loop.create_future()
             failed.set_exception(error)
             return failed
 
     def _broke(self, file: MapFileKey, error: HoldfastError) -> None:
-        if self._writers.pop(file, None) is not None:
-            self._store.abort(file)
+        if file in self._writers:
+            self._drop(file)
         self._act(self.files.step(Broke(file, error.status)))
+
+    def _drop(self, file: MapFileKey) -> None:
+        """Take an unsealed file off the disk, now or, where the disk does not let go of it, with its shuffle."""
+        self._writers.pop(file, None)
+        try:
+            self._store.abort(file)
+        except OSError as error:
+            _log.warning("an unsealed file cannot be removed now", extra={"file": str(file), "why": str(error)})
 
     def _refuse(self, request: Request, error: HoldfastError) -> None:
         self._counters.refused(error.status)
@@ -251,14 +260,3 @@ class MapService:
 def _request(ticket: object) -> Request:
     assert isinstance(ticket, Request)
     return ticket
-
-
-def _error_of(future: asyncio.Future[MapSealed] | asyncio.Future[None]) -> HoldfastError | None:
-    """The error of a finished future; one that is none of ours is logged and answered as INTERNAL."""
-    if future.cancelled():
-        return HoldfastError("this worker is ending")
-    error = future.exception()
-    if error is None or isinstance(error, HoldfastError):
-        return error
-    _log.error("a write to disk failed in an unforeseen way", exc_info=error)
-    return HoldfastError(f"{type(error).__name__}: {error}")

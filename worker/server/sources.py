@@ -338,7 +338,11 @@ class ChunkSearch:
         """Look through the batches of a chunk from `at` on, the headers are the index; add those of the wanted maps to
         `some` and return where the next look begins."""
         row = place.record.chunks[number]
-        data = os.pread(handle.fd, min(SCAN_BYTES, row.length - at), base + at)
+        try:
+            data = os.pread(handle.fd, min(SCAN_BYTES, row.length - at), base + at)
+        except OSError as error:
+            why = f"{place.key} chunk {number}: {place.path} cannot be read: {error.strerror}"
+            raise RerouteError(why, status=Status.DISK_FAILED) from error
         runs = scan(data, at, row.length, f"{place.key} chunk {number}")
         join(some, select(runs, self._begin, self._end))
         return runs.starts[-1]

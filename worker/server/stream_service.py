@@ -25,6 +25,7 @@ from holdfast.common.reduce_messages import ChunksOpen, ChunksOpened
 from holdfast.worker.core.streams import Streams, check_rows
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
+from holdfast.worker.server.refusal import refusal
 from holdfast.worker.server.sources import ChunkSearch, ChunkSource, MapSource, Sending, Source
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.storage.places import SealedPlace
@@ -79,10 +80,9 @@ class StreamService:
                 return
             source = MapSource(header, iter(plan.pieces()))
             stream = self.streams.open(connection.number, request.credit_bytes)
-        except HoldfastError as error:
-            self._counters.refused(error.status)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is answered, and the connection read again
             connection.unhold()
-            connection.refuse(header, error)
+            self._refuse(connection, header, refusal(error))
             return
         connection.unhold()
         self._begin(connection, stream, source, StreamOpened(stream=stream, total_bytes=plan.total_bytes).encode())
@@ -101,10 +101,13 @@ class StreamService:
                 connection.hold()
                 self._loop.call_later(pause, self._open_on, connection, header, opening)
                 return
-        except HoldfastError as error:
-            self._counters.refused(error.status)
-            connection.refuse(header, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is answered, and the connection read again
+            self._refuse(connection, header, refusal(error))
         connection.unhold()
+
+    def _refuse(self, connection: ServerConnection, header: FrameHeader, error: HoldfastError) -> None:
+        self._counters.refused(error.status)
+        connection.refuse(header, error)
 
     def _open_chunks(self, connection: ServerConnection, header: FrameHeader, request: ChunksOpen) -> Iterator[float]:
         """Look up the epochs, find the first chunk, begin the stream; yields seconds for which others go first."""
@@ -148,8 +151,7 @@ class StreamService:
         try:
             starts = self.streams.credit(connection.number, request.stream, request.credit_bytes)
         except HoldfastError as error:
-            self._counters.refused(error.status)
-            connection.refuse(header, error)
+            self._refuse(connection, header, error)
             return
         if starts:
             self.pump(connection)
@@ -230,8 +232,10 @@ class StreamService:
         source = self._sources[stream]
         try:
             sending = source.take(stream, allowance)
-        except HoldfastError as error:
-            self._fail(connection, stream, source, error)
+            if sending is not None:
+                self._send(connection, source, sending)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends this stream, and its reader is told
+            self._fail(connection, stream, source, refusal(error))
             return 0
         if sending is None:
             if not source.done:
@@ -239,7 +243,6 @@ class StreamService:
             self._send_end(connection, stream, source)
             self._drop(stream)
             return 0
-        self._send(connection, source, sending)
         self._counters.stream_frames += 1
         self._counters.stream_bytes += sending.size
         if connection.closed:  # sending failed; lost() has forgotten or will forget everything

@@ -159,16 +159,22 @@ class StorageDirectory:
         return writer
 
     def drop(self, key: MapFileKey) -> None:
-        """Remove what is unsealed of a file, if anything."""
+        """Remove what is unsealed of a file, if anything. Raises OSError; then it is left over, to be removed later."""
         with self._guard:
             writer = self.tables.writers.pop(key, None)
-            leftover = self.tables.leftovers.pop(key, None)
-            self._leftover_bytes.pop(key, None)
-        if writer is not None and not writer.failed:
-            writer.state = State.CLOSED
-            self._disk.remove(writer.path)
+            if writer is not None and not writer.failed:
+                writer.state = State.CLOSED
+                self._leave_over(writer)
+            leftover = self.tables.leftovers.get(key)
         if leftover is not None:
             self._disk.remove(leftover)
+            with self._guard:
+                self.tables.leftovers.pop(key, None)
+                self._leftover_bytes.pop(key, None)
+
+    def _leave_over(self, writer: MapFileWriter) -> None:
+        self.tables.leftovers[writer.key] = writer.path
+        self._leftover_bytes[writer.key] = writer.size_bytes
 
     def sync(self, writer: MapFileWriter) -> Future[None]:
         """See Sealer.sync."""
@@ -389,8 +395,7 @@ class StorageDirectory:
             for name in [name for name in self.tables.writers if name.shuffle == key]:
                 writer = self.tables.writers.pop(name)
                 writer.state = State.CLOSED
-                self.tables.leftovers[name] = writer.path
-                self._leftover_bytes[name] = writer.size_bytes
+                self._leave_over(writer)
             self.reduce.drop(key)
             for job in self.jobs:
                 job.dropped = job.dropped or job.shuffle == key

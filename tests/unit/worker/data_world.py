@@ -26,6 +26,7 @@ from holdfast.worker.server.push_service import PushService
 from holdfast.worker.server.seal_service import SealService
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.server.stream_service import StreamService
+from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
 
 CLUSTER = "c"
@@ -36,11 +37,13 @@ INDEX = RaftIndex(7)
 class DataWorld:
     """One worker that listens, number 1, as the masters left it."""
 
-    def __init__(self, root: Path, security: ServerSecurity | None = None) -> None:
+    def __init__(self, root: Path, security: ServerSecurity | None = None, disk: Disk | None = None) -> None:
         settings = StoreSettings(
             cluster_id=CLUSTER, worker_name="w1", directories=(DirectorySettings(path=str(root / "data")),)
         )
-        self.store = prepare(settings).open()
+        pending = prepare(settings)
+        pending.disk = disk
+        self.store = pending.open()
         self.security = security
         self.standing = standing = Standing(CLUSTER, "w1", self.store.incarnation, WorkerId(1), shown=security)
         standing.saw(INDEX)
@@ -78,9 +81,11 @@ class DataWorld:
 
 
 @contextlib.asynccontextmanager
-async def data_world(root: Path, security: ServerSecurity | None = None) -> AsyncIterator[DataWorld]:
-    """A worker that serves until the end of the block."""
-    world = DataWorld(root, security)
+async def data_world(
+    root: Path, security: ServerSecurity | None = None, disk: Disk | None = None
+) -> AsyncIterator[DataWorld]:
+    """A worker that serves until the end of the block; `disk` is its door to the disk."""
+    world = DataWorld(root, security, disk)
     world.store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
     world.server.accept(True)
     world.server.tick()

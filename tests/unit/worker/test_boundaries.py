@@ -1,0 +1,181 @@
+"""One boundary for each request: whatever a disk or a mistake raises, it is answered, released and told of.
+
+A real store, real services and a real socket; disks fail through the fault port, and where a read has to fail the
+descriptor under it is put in place of one that cannot be read.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common.errors import HoldfastError, RetryError, Status
+from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
+from holdfast.common.messages import MapAbort, MapSeal, Role
+from holdfast.common.net.buffers import Body
+from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.frame_server import ServerConnection
+from holdfast.common.reduce_messages import ChunksOpen, PushCredit, Seal
+from holdfast.worker.core.map_files import ORPHAN_GRACE_NS
+from holdfast.worker.server.faults import Faults
+from tests.support.frame_world import run as run_frames
+from tests.support.frame_world import world as frame_world
+from tests.support.map_data import file_key, make_content, open_file, push_all, shuffle_key
+from tests.support.reduce_data import Writer, shuffle_of
+from tests.support.waiting import wait_until_async
+from tests.unit.worker.data_world import INDEX, DataWorld, data_world
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 20))
+
+
+async def refused(answer: Coroutine[Any, Any, Any]) -> HoldfastError:
+    """What a request is refused with."""
+    try:
+        await answer
+    except HoldfastError as error:
+        return error
+    raise AssertionError("it was not refused")
+
+
+class _Nobody:
+    """A reader that wants nothing."""
+
+    def data(self, data: object, body: Body | None) -> None:
+        if body is not None:
+            body.release()
+
+    def failed(self, error: HoldfastError) -> None:
+        pass
+
+
+async def sealed_epochs(world: DataWorld, shuffle: ShuffleKey, size: int) -> None:
+    """Two partitions of one epoch each, of two maps."""
+    async with world.client() as client:
+        await client.request(FrameType.PUSH_CREDIT, PushCredit(8 * MIB).encode())
+        for map_id in range(2):
+            writer = Writer(shuffle, map_id)
+            made = [writer.batch(partition, bytes(size)) for partition in range(2)]
+            await client.request(FrameType.PUSH, *writer.push(made, world.standing.incarnation))
+    async with world.client(Role.MASTER) as client:
+        seal = Seal(shuffle=shuffle, flags=0, raft_index=INDEX, epochs=[(0, 0), (1, 0)])
+        await client.request(FrameType.SEAL, seal.encode())
+
+
+def make_unreadable(world: DataWorld, path: str) -> None:
+    """From now on every read of a file that readers have open fails in the kernel."""
+    handle = world.store.open_files.open(path)
+    blind = os.open(path, os.O_WRONLY)
+    os.dup2(blind, handle.fd)
+    os.close(blind)
+
+
+def test_a36_a_read_that_fails_while_a_stream_is_opened_is_answered(tmp_path: Path) -> None:
+    """A range of maps of two epochs, of which the second cannot be read: the request is refused with DISK_FAILED and
+    names the file, and its connection goes on. It was never answered, and nothing more was read of the connection."""
+
+    async def story() -> None:
+        shuffle = shuffle_of()
+        async with data_world(tmp_path) as world:
+            await sealed_epochs(world, shuffle, MIB)
+            make_unreadable(world, world.store.reduce.chunks(shuffle, PartitionId(1), Epoch(0)).path)
+            async with world.client() as client:
+                request = ChunksOpen(
+                    shuffle=shuffle, map_begin=0, map_end=1, credit_bytes=8 * MIB, files=[(0, 0, 0), (1, 0, 0)]
+                )
+                error = await refused(client.open_chunks(request, _Nobody()))
+                assert (error.status, "partition 1 epoch 0" in str(error)) == (Status.DISK_FAILED, True), error
+                await client.request(FrameType.PING)
+
+    run(story())
+
+
+@asynccontextmanager
+async def read_only(root: Path) -> AsyncIterator[tuple[DataWorld, FrameClient]]:
+    """A worker with an open map file, whose disk turned read-only since."""
+    faults = Faults(error_rate=1.0, error=30, error_after=1 << 40)  # EROFS, from nowhere on
+    async with data_world(root, disk=faults.disk()) as world, world.client() as client:
+        yield world, client
+        faults.error_rate = 0.0
+
+
+def turn_read_only(world: DataWorld) -> None:
+    """Nothing can be changed on the disk any more."""
+    disk = world.store._disk
+    disk._faults.error_after = -1  # type: ignore[attr-defined]
+
+
+def test_a36_a_file_that_cannot_be_removed_ends_no_worker(tmp_path: Path) -> None:
+    """An unsealed map file whose writer is gone, on a disk that turned read-only: it stays, and the worker goes on. The
+    error ended the task that ticks, and the process with it."""
+
+    async def story() -> None:
+        async with read_only(tmp_path) as (world, _):
+            content = make_content(file_key(shuffle_key()))
+            async with world.client() as writer:
+                await push_all(writer, content, await open_file(writer, content))
+            turn_read_only(world)
+            await wait_until_async(lambda: len(world.frames.connections) == 1, "the writer to be gone")
+            world.server.maps.tick(time.monotonic_ns() + 2 * ORPHAN_GRACE_NS)
+            assert world.server.maps.files.count == 0
+
+    run(story())
+
+
+@pytest.mark.parametrize("ends", ["abort", "seal"])
+def test_a36_what_meets_a_read_only_disk_is_answered(tmp_path: Path, ends: str) -> None:
+    """MAP_ABORT, and MAP_SEAL with totals that are not the file's, both of which remove it: on a read-only disk they
+    are answered, their connection goes on, and no seal is on its way, for which a worker that drains would wait."""
+
+    async def story() -> None:
+        async with read_only(tmp_path) as (world, client):
+            content = make_content(file_key(shuffle_key()))
+            await push_all(client, content, await open_file(client, content))
+            turn_read_only(world)
+            if ends == "abort":
+                await client.request(FrameType.MAP_ABORT, MapAbort(content.key).encode())
+            else:
+                wrong = make_content(file_key(shuffle_key(), 1), regions=1)
+                request = MapSeal(file=content.key, totals=wrong.totals).encode()
+                await refused(client.request(FrameType.MAP_SEAL, request))
+            assert world.server.writing == 0
+            await client.request(FrameType.PING)
+
+    run(story())
+
+
+def test_a36_a_mistake_in_a_frame_that_waited_for_memory_ends_its_connection() -> None:
+    """A handler that raises what is none of ours, for a body that had to wait for memory: the connection ends at once,
+    as it does for a body that had not, and nobody waits for an answer that never comes."""
+
+    async def story() -> None:
+        async with frame_world(budget=FRAME_BODY_BYTES_MAX) as it:
+            it.echo.keep = True
+            body = bytes(FRAME_BODY_BYTES_MAX)
+            first, second = await it.client(), await it.client()
+            before = asyncio.create_task(first.request(FrameType.MAP_PUSH, b"", body))
+            await wait_until_async(lambda: bool(it.echo.kept), "the first body")
+            answer = asyncio.create_task(second.request(FrameType.MAP_PUSH, b"", b"a few bytes"))
+            await wait_until_async(lambda: it.pool.waiting == 1, "the second one to wait for memory")
+
+            def mistake(connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
+                if body is not None:
+                    body.release()
+                raise IndexError("a mistake of ours")
+
+            it.echo.frame = mistake  # type: ignore[method-assign]
+            it.echo.release_one()
+            with pytest.raises(RetryError):
+                await asyncio.wait_for(answer, 10)
+            await before
+            first.abort()
+
+    run_frames(story)
