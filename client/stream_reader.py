@@ -414,9 +414,10 @@ class StreamReader(Generic[K, P]):
                     self._complete = True
                 case Failed():
                     # Data that is nowhere was lost, or dropped on purpose: only the masters know.
-                    dropped = self._shuffle.why_dropped() if isinstance(effect.error, DataLostError) else None
-                    if dropped is not None:
-                        raise dropped from effect.error
+                    if isinstance(effect.error, DataLostError):
+                        self._shuffle.forget_manifest()
+                        if (dropped := self._shuffle.why_dropped()) is not None:
+                            raise dropped from effect.error
                     raise effect.error
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

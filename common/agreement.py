@@ -24,7 +24,7 @@ _OWN = frozenset(
     }
 )
 #: Keys of other sections that masters read.
-_KEYS = (("worker", "return_grace"),)
+_KEYS = (("worker", "return_grace"), ("worker", "copy_grace"))
 _DIGEST_BYTES = 4
 _SECRET_HEX = 4
 

@@ -164,9 +164,13 @@ class Directory:
             )
 
 
+#: A commit's caller waits no longer than some minutes.
+_COPY_GRACE_NS_MAX = 300 * 10**9
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSection:
-    """One worker; return_grace is read by the masters."""
+    """One worker; return_grace and copy_grace are read by the masters."""
 
     name: str = setting("", "Its name in the cluster, the same after every restart. Needed.")
     host: str = setting("", "The machine, for placement: two copies never share it. Empty: this machine's name.")
@@ -180,6 +184,11 @@ class WorkerSection:
     masters: tuple[Address, ...] = setting((), "HTTP endpoints of the masters. Needed.")
     directories: tuple[Directory, ...] = setting((), "Where the bytes go, each with its own index. Needed.")
     return_grace: Duration = duration("30s", "A commit waits this long for a lost worker that may be restarting.")
+    copy_grace: Duration = duration(
+        "5s",
+        "The same where another copy is sealed, for a worker that is alive or just left; at most 5m. What is not "
+        "sealed by then is sealed when its worker is back.",
+    )
     drain_timeout: Duration = duration(
         "60s", "SIGTERM: how long an end is put off at most, until others have what is open here. 0: not at all."
     )
@@ -188,6 +197,10 @@ class WorkerSection:
     soft_split: Size = size("1GiB", "A partition of this size still accepts, and asks its writers to move on.")
     hard_split: Size = size("2GiB", "A partition of this size accepts nothing more.")
     disk_reserve: Size = size("5GiB", "A directory with less room, or a tenth of its capacity if that is less, splits.")
+
+    def __post_init__(self) -> None:
+        if self.copy_grace.ns > _COPY_GRACE_NS_MAX:
+            raise ConfigError("copy_grace must be at most 5m: commits, and the jobs behind them, wait for it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

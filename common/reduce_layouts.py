@@ -67,6 +67,11 @@ class EpochResult(NamedTuple):
         asked = [copy for copy in (self.primary, self.replica) if copy.worker != NO_WORKER]
         return not self.copies and all(copy.status != Status.UNKNOWN_FILE for copy in asked)
 
+    def under_replicated(self, wanted: int) -> bool:
+        """Whether it has batches, and fewer sealed copies than `wanted` (1 or 2). What is lost is counted as that."""
+        asked = [copy for copy in (self.primary, self.replica) if copy.worker != NO_WORKER]
+        return 0 < len(self.copies) < wanted and all(copy.status != Status.UNKNOWN_FILE for copy in asked)
+
 
 @dataclass(frozen=True, slots=True)
 class ReduceLocations:

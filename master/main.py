@@ -25,7 +25,6 @@ from holdfast.common.agreement import secret_digest
 from holdfast.common.config import Config
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import ConfigError
-from holdfast.common.ids import ShuffleKey
 from holdfast.common.net import detour
 from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.common.net.files import read_small_text
@@ -35,15 +34,18 @@ from holdfast.common.net.tasks import background
 from holdfast.common.security.server import ServerSecurity, read_other_secret, read_secret
 from holdfast.master.core.events import Happened
 from holdfast.master.http import MasterHttp
-from holdfast.master.machine.machine import Machine
+from holdfast.master.machine.machine import Machine, Subject
 from holdfast.master.raft import TAKEN, RaftError, RaftNode, RaftSettings, SettingsRefused, TlsContexts
 from holdfast.master.service.admin import Admin
+from holdfast.master.service.asking import Asker
 from holdfast.master.service.dfs_cleaning import DfsCleaner
 from holdfast.master.service.dfs_missing import DfsMissing
+from holdfast.master.service.early import EarlySeals
 from holdfast.master.service.explaining import Explainer
 from holdfast.master.service.fleet import Fleet
 from holdfast.master.service.grpc import serve_grpc
 from holdfast.master.service.handlers import Handlers
+from holdfast.master.service.late import LateCopies
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.locations import Locations
 from holdfast.master.service.masters import Masters
@@ -152,9 +154,12 @@ class Server:
         self._fleet = fleet = Fleet(self._leader)
         self._registry = registry = Registry(self._leader, fleet)
         locations = Locations()
-        self._sealing = Sealing(self._leader, locations)
-        self._reviver = Reviver(self._leader, fleet, locations, self._sealing)
-        self._mover = Mover(self._leader, fleet, locations, self._sealing)
+        asker = Asker(self._leader)
+        self._sealing = Sealing(self._leader, locations, asker)
+        self._early = EarlySeals(self._leader, locations, asker, self._sealing.begun)
+        self._late = LateCopies(self._leader, locations, asker)
+        self._reviver = Reviver(self._leader, fleet, locations, self._sealing, self._early)
+        self._mover = Mover(self._leader, fleet, locations, self._sealing, self._early)
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
         self._missing = DfsMissing(self._leader) if store is None else None
         self._metrics = Metrics(self._gauges, Readings(self._leader))
@@ -258,9 +263,9 @@ class Server:
         except (TimeoutError, RaftError) as error:
             log.info("stops without handing over", extra={"why": str(error)})
 
-    def _changed(self, subjects: Iterable[ShuffleKey | bytes]) -> None:
+    def _changed(self, subjects: Iterable[Subject]) -> None:
         """Runs in Raft's thread."""
-        if self._leader.waiters.count:
+        if self._leader.waiters.watching:
             self._loop.call_soon_threadsafe(self._leader.waiters.wake, subjects)
 
     def _happened(self, time_ms: int, index: int, what: list[Happened]) -> None:
@@ -276,7 +281,7 @@ class Server:
 
     def _gauges(self) -> Iterable[tuple[str, str, float]]:
         status = self._node.status()
-        workers, alive, draining, applications, shuffles, array_bytes, answers = self._node.local(
+        workers, alive, draining, applications, shuffles, array_bytes, answers, under_replicated = self._node.local(
             lambda machine: (
                 len(machine.state.workers),
                 sum(worker.alive for worker in machine.state.workers.values()),
@@ -285,6 +290,7 @@ class Server:
                 machine.state.shuffle_count,
                 machine.state.array_bytes,
                 machine.state.answers.size,
+                machine.state.under_replicated,
             )
         )
         yield "holdfast_master_serving", "1 on the master that leads and serves", float(self._leader.serving)
@@ -314,6 +320,11 @@ class Server:
         yield "holdfast_master_workers_draining", "Those of them that drain", draining
         yield "holdfast_master_applications", "Applications", applications
         yield "holdfast_master_shuffles", "Shuffle generations", shuffles
+        yield (
+            "holdfast_master_under_replicated_epochs",
+            "Epochs of committed shuffles that have fewer copies than were asked for",
+            under_replicated,
+        )
         yield "holdfast_master_array_bytes", "Bytes of assignments, moves, winners and manifests", array_bytes
         yield "holdfast_master_answers", "Answered calls remembered", answers
         yield (
@@ -335,7 +346,13 @@ class Server:
         yield "holdfast_master_commit_seconds", "Time that those took in all", sealing.commit_seconds
         yield "holdfast_master_commits_without_worker", "Workers given up by commits", sealing.given_up
         yield "holdfast_master_lost_epochs", "Epochs that commits found lost", sealing.lost_epochs
-        yield "holdfast_master_early_seals", "Epochs sealed before their commit", sealing.early
+        yield (
+            "holdfast_master_commits_under_replicated_epochs",
+            "Epochs that commits found with fewer copies than were asked for",
+            sealing.under_replicated,
+        )
+        yield "holdfast_master_late_copies", "Copies sealed after their commit", self._late.added
+        yield "holdfast_master_early_seals", "Epochs sealed before their commit", self._early.sealed
         for name, text, value in self._fleet.gauges():
             yield f"holdfast_master_{name}", text, value
         if self._cleaner is not None:

@@ -54,6 +54,10 @@ def status(masters: str, as_json: bool) -> int:
     return 0 if document["healthy"] else 1
 
 
+#: What the leader counts.
+_SUMS = ("workers", "workers_alive", "applications", "shuffles", "under_replicated")
+
+
 async def _status(client: ControlClient) -> dict[str, Any]:
     answers = await asyncio.gather(*(_one_status(client, address) for address in client.endpoints))
     masters = [_master(address, answer) for address, answer in zip(client.endpoints, answers, strict=True)]
@@ -68,7 +72,7 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         # A deposed leader that has not heard of it yet has the lower term.
         first = max(leading, key=lambda answer: answer.term)
         document |= {"cluster_id": first.cluster_id, "leader": first.leader_http}
-        document |= {name: getattr(first, name) for name in ("workers", "workers_alive", "applications", "shuffles")}
+        document |= {name: getattr(first, name) for name in _SUMS}
         problems += await _worker_problems(client, masters)
     elif not any(map(_refused, answers)):
         problems.append("no master leads")
@@ -178,6 +182,9 @@ def _draw_status(document: Document, screen: Console) -> None:
             f"{document['workers_alive']} of {counted(document['workers'], 'worker')} alive, "
             f"{counted(document['applications'], 'application')}, {counted(document['shuffles'], 'shuffle')}"
         )
+        if document["under_replicated"]:
+            told = f"{counted(document['under_replicated'], 'epoch')} with fewer copies than asked for"
+            screen.print(f"[yellow]{told}[/]: see `holdfast shuffles`", soft_wrap=True)
     keys = ("name", "address", "role", "#term", "#applied_index", "#log_entries", "state_hash")
     rows = [[str(master.get(key.lstrip("#"), "-"))[:24] for key in keys] for master in document["masters"]]
     screen.print(table(keys, rows))
@@ -323,7 +330,8 @@ _HELD = ("bytes", "files")
 
 
 def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
-    keys = ("application", "user", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why")
+    numbers = ("partitions", "maps", "copies", "copies_wanted", "lost", "under_replicated", "bytes", "created_ms")
+    keys = ("application", "user", *numbers, "state", "why")
     held = [f"{of}_{what}{end}" for of in ("application", "user") for what in _HELD for end in ("", "_limit")]
     return {
         "instance": shuffle.key.instance.hex(),
@@ -341,13 +349,21 @@ def _held(shuffle: dict[str, Any], of: str) -> str:
     return f"{sizes} in {f'{files} of {files_limit} files' if files_limit else counted(files, 'file')}"
 
 
+def _told_state(shuffle: dict[str, Any]) -> str:
+    """Its state, with the epochs that are lost or have fewer copies than were asked for."""
+    lost = f"{shuffle['lost']} lost" if shuffle["lost"] else ""
+    fewer = f"{shuffle['under_replicated']} under-replicated" if shuffle["under_replicated"] else ""
+    epochs = ", ".join(each for each in (lost, fewer) if each)
+    return f"{shuffle['state']} (epochs: {epochs})" if epochs else str(shuffle["state"])
+
+
 def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> None:
     keys = ("application", "user", "instance", "#shuffle", "#generation", "state", "#maps", "#partitions", "#bytes")
     users = any(one[f"user_{what}_limit"] for one in found for what in _HELD)
     of_whom = ("application", "user") if users else ("application",)
     rows = []
     for one in found:
-        shown = one | {"instance": one["instance"][:8], "bytes": in_bytes(one["bytes"])}
+        shown = one | {"instance": one["instance"][:8], "bytes": in_bytes(one["bytes"]), "state": _told_state(one)}
         held = [_held(one, of) for of in of_whom]
         rows.append([*(shown[key.lstrip("#")] for key in keys), *held, one["why"]])
     screen.print(table((*keys, *(f"#{of} holds" for of in of_whom), "why"), rows))

@@ -308,6 +308,49 @@ def _commit_with(state: State, body: cmd.Commit) -> Answer:
             committed_ms=max(state.time_ms, 1),
             manifest=manifest,
             lost=body.lost,
+            under_replicated=body.under_replicated,
+            unsealed=body.unsealed,
+        )
+    )
+    return Answer()
+
+
+def _add_copies(state: State, body: cmd.AddCopies) -> Answer:
+    """Replace the manifest of a committed generation by one that names more copies of the same epochs."""
+    answer = _add_copies_with(state, body)
+    if answer.status != Status.BUSY:
+        state.drop_upload(body.upload)
+    return answer
+
+
+def _add_copies_with(state: State, body: cmd.AddCopies) -> Answer:
+    if body.key.instance not in state.applications:
+        return _gone(body.key.instance)
+    shuffle = state.shuffle(body.key)
+    if shuffle is None:
+        return _no_such(state, body.key)
+    if not shuffle.manifest or shuffle.manifest_version != body.manifest_version:
+        return _refuse(Status.CONFLICT, f"{body.key} has no manifest, or a newer one than was added to")
+    manifest = body.manifest
+    if body.upload:
+        whole = state.uploaded(body.upload)
+        if whole is None:
+            return _parts_missing()
+        manifest = whole
+    if not manifest:
+        return _refuse(Status.BAD_REQUEST, "copies are added with a manifest")
+    refusal = _array_room(state, len(manifest) - len(shuffle.manifest))
+    if refusal is not None:
+        return refusal
+    state.put_shuffle(
+        replace(
+            shuffle,
+            manifest=manifest,
+            manifest_version=shuffle.manifest_version + 1,
+            data_bytes=body.data_bytes,
+            lost=body.lost,
+            under_replicated=body.under_replicated,
+            unsealed=body.unsealed,
         )
     )
     return Answer()
@@ -416,6 +459,7 @@ _APPLY: dict[type[Any], Callable[[State, Any], Answer]] = {
     cmd.Revive: _revive,
     cmd.MoveEpochs: move_epochs,
     cmd.Commit: _commit,
+    cmd.AddCopies: _add_copies,
     cmd.Unregister: _unregister,
     cmd.Forget: _forget,
     cmd.Part: _part,

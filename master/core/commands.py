@@ -162,7 +162,8 @@ class MoveEpochs:
 class Commit:
     """The final word on a generation. Winners and, for REDUCE partitions, the manifest are given, or were sent one
     after the other as the parts of `upload`, the last `manifest_bytes` being the manifest. It names the first `epochs`
-    epochs that the generation ever had, and calls `lost` of them lost.
+    epochs that the generation ever had, and says how many of them are lost or under-replicated, and of how many copies
+    no worker said anything.
     """
 
     key: ShuffleKey
@@ -176,6 +177,24 @@ class Commit:
     manifest_bytes: int = 0
     epochs: int = 0
     lost: int = 0
+    under_replicated: int = 0
+    unsealed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddCopies:
+    """The manifest of a committed generation with copies that were sealed after the commit, given or sent as the parts
+    of `upload`. It stands for just the manifest of `manifest_version`: CONFLICT if that was replaced meanwhile.
+    """
+
+    key: ShuffleKey
+    manifest_version: int
+    manifest: bytes
+    upload: bytes
+    data_bytes: int
+    lost: int
+    under_replicated: int
+    unsealed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +239,7 @@ Body = (
     | Revive
     | MoveEpochs
     | Commit
+    | AddCopies
     | Unregister
     | Forget
     | Part

@@ -48,6 +48,8 @@ class Kind(StrEnum):
     APPLICATION_ENDED = "application_ended"
     SHUFFLE_COMMITTED = "shuffle_committed"
     SHUFFLE_LOST_DATA = "shuffle_lost_data"
+    SHUFFLE_UNDER_REPLICATED = "shuffle_under_replicated"
+    SHUFFLE_COPIES_ADDED = "shuffle_copies_added"
     SHUFFLE_DROPPED = "shuffle_dropped"
     QUOTA_REFUSED = "quota_refused"
     NO_ROOM = "no_room"
@@ -64,6 +66,7 @@ _WARNINGS = frozenset(
         Kind.EPOCHS_MOVED,
         Kind.DIRECTORY_FULL,
         Kind.APPLICATION_SILENT,
+        Kind.SHUFFLE_UNDER_REPLICATED,
         Kind.QUOTA_REFUSED,
         Kind.RELOAD_FAILED,
     }

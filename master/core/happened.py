@@ -163,6 +163,31 @@ def _committed(state: State, body: cmd.Commit, _: Answer, was_open: bool) -> Ite
         yield Happened(Kind.SHUFFLE_LOST_DATA, name, text)
     else:
         yield Happened(Kind.SHUFFLE_COMMITTED, name, f"shuffle {name} committed: {size}")
+    if shuffle.under_replicated:
+        epochs, later = counted(shuffle.under_replicated, "epoch"), _copies(shuffle.unsealed)
+        text = f"{epochs} of shuffle {name} committed with fewer than {shuffle.copies_wanted} copies"
+        text += f"; {later} will be sealed when workers are back" if shuffle.unsealed else ""
+        yield Happened(Kind.SHUFFLE_UNDER_REPLICATED, name, text)
+
+
+def _copies(count: int) -> str:
+    return "1 copy" if count == 1 else f"{count} copies"
+
+
+def _with_copies(state: State, body: cmd.AddCopies) -> Shuffle | None:
+    return state.shuffle(body.key)
+
+
+def _copies_added(state: State, body: cmd.AddCopies, _: Answer, known: Shuffle | None) -> Iterator[Happened]:
+    now = state.shuffle(body.key)
+    if known is None or now is None or now is known:
+        return
+    name = key_text(body.key, state.applications[body.key.instance].name)
+    fewer = f"{counted(now.under_replicated, 'epoch')} with fewer copies than asked for" if now.under_replicated else ""
+    lost = f"{counted(now.lost, 'epoch')} lost" if now.lost else ""
+    left = " and ".join(each for each in (fewer, lost) if each) or "nothing"
+    text = f"{_copies(known.unsealed - now.unsealed)} of shuffle {name} sealed after its commit; left: {left}"
+    yield Happened(Kind.SHUFFLE_COPIES_ADDED, name, text)
 
 
 def _doomed(state: State, body: cmd.Unregister) -> list[Shuffle]:
@@ -205,6 +230,7 @@ _BEFORE: dict[type[Any], Callable[[State, Any], Any]] = {
     cmd.EndLeases: _leased,
     cmd.Detach: _detaching,
     cmd.Commit: _open_shuffle,
+    cmd.AddCopies: _with_copies,
     cmd.Unregister: _doomed,
     cmd.Forget: _named,
 }
@@ -218,6 +244,7 @@ _AFTER: dict[type[Any], Callable[[State, Any, Answer, Any], Iterable[Happened]]]
     cmd.EndLeases: _ended("its last lease was over, and the grace too"),
     cmd.Detach: _ended("its last holder left"),
     cmd.Commit: _committed,
+    cmd.AddCopies: _copies_added,
     cmd.Unregister: _dropped,
     cmd.Forget: _forgotten,
 }

@@ -110,8 +110,10 @@ class Shuffle:
 
     `assignment`, `winners` and `manifest` (of REDUCE) are arrays of docs/protocol.md; `winners_digest` is over the
     content, so that two encodings of the same winners are equal. `copies_wanted` was asked for, `copies` were placed.
-    `moves` are the epochs of REDUCE partitions above the first, as core/moves.py packs them; `lost` is how many epochs
-    the manifest calls lost. `created_index` is the place in the log where epoch 0 was placed.
+    `moves` are the epochs of REDUCE partitions above the first, as core/moves.py packs them. `created_index` is the
+    place in the log where epoch 0 was placed. Of the manifest: how many epochs it calls lost, how many have fewer
+    copies than wanted, of how many copies no worker said anything (`unsealed`: they are asked for again when their
+    worker is back), and how often it was replaced since the commit.
     """
 
     key: ShuffleKey
@@ -131,6 +133,9 @@ class Shuffle:
     manifest: bytes = b""
     moves: tuple[bytes, ...] = ()
     lost: int = 0
+    under_replicated: int = 0
+    unsealed: int = 0
+    manifest_version: int = 0
 
     @property
     def array_bytes(self) -> int:

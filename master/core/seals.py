@@ -3,6 +3,7 @@
 Rules
 * Every epoch that was ever placed is asked for on every worker that holds a copy.
 * A worker that is away is waited for until its caller gives it up, but not for epochs whose other copy is known.
+* What a worker said nothing of may be said later (`with_late`), by the same rules; what was said stays.
 * A copy is known if it is sealed, or if its worker never had a batch of it: what was acknowledged is on both copies,
   so then nothing was.
 * A worker that does not know an epoch is believed only if it has not started since, or kept all it acknowledged
@@ -170,6 +171,55 @@ class _Left:
     def add(self, row: int) -> None:
         self.rows.append(row)
         self.count += 1
+
+
+class Tally(NamedTuple):
+    """What a manifest says in numbers. `unsealed` are copies of which no worker said anything."""
+
+    epochs: int
+    lost: int
+    under_replicated: int
+    unsealed: int
+    data_bytes: int
+
+
+def tally(results: Sequence[EpochResult], wanted: int) -> Tally:
+    """Count what stands in a manifest of a shuffle for which so many copies were asked."""
+    size = sum(max(each.primary.size_bytes, each.replica.size_bytes) for each in results)
+    return Tally(
+        len(results),
+        sum(each.lost for each in results),
+        sum(each.under_replicated(wanted) for each in results),
+        sum(copy.status == Status.UNAVAILABLE for each in results for copy in (each.primary, each.replica)),
+        min(size, (1 << 64) - 1),
+    )
+
+
+def unsealed(results: Iterable[EpochResult]) -> dict[int, set[EpochKey]]:
+    """Return, by worker, the epochs of a manifest of which it said nothing."""
+    found: dict[int, set[EpochKey]] = {}
+    for each in results:
+        for copy in (each.primary, each.replica):
+            if copy.status == Status.UNAVAILABLE:
+                found.setdefault(copy.worker, set()).add((each.partition, each.epoch))
+    return found
+
+
+def with_late(results: Iterable[EpochResult], late: Seals) -> tuple[EpochResult, ...]:
+    """Return a manifest's results with what was said later of copies of which nothing had been said; what was said
+    at the commit stays, whatever is said now."""
+    said = {(each.partition, each.epoch): each for each in late.results()}
+    return tuple([_with_late(each, said.get((each.partition, each.epoch))) for each in results])
+
+
+def _with_late(known: EpochResult, said: EpochResult | None) -> EpochResult:
+    if said is None:
+        return known
+    primary, replica = (
+        new if old.status == Status.UNAVAILABLE and old.worker == new.worker else old
+        for old, new in ((known.primary, said.primary), (known.replica, said.replica))
+    )
+    return known._replace(primary=primary, replica=replica)
 
 
 def may_have_lost(epochs: Iterable[PlacedEpoch], workers: Mapping[int, Worker], ack: int) -> bool:

@@ -76,6 +76,9 @@ class State:
         self.shuffle_count = sum(len(below.shuffles) for below in self.below.values())
         self.head_count = sum(len(below.heads) for below in self.below.values())
         self.array_bytes = sum(shuffle.array_bytes for shuffle in self.every_shuffle())
+        self.under_replicated = sum(shuffle.under_replicated for shuffle in self.every_shuffle())
+        #: Committed generations with copies that no worker has said anything of.
+        self.unsealed = {shuffle.key: None for shuffle in self.every_shuffle() if shuffle.unsealed}
         self.upload_bytes = sum(upload.array_bytes for upload in self.uploads.values())
         #: The newest epoch of each partition that was ever moved, by shuffle: packed, since they may be millions.
         self.newest = {shuffle.key: dict(rows_of(shuffle.moves)) for shuffle in self.every_shuffle() if shuffle.moves}
@@ -123,6 +126,11 @@ class State:
         below = self._own(shuffle.key.instance)
         before = below.shuffles.get(shuffle.key)
         self.array_bytes += shuffle.array_bytes - (before.array_bytes if before else 0)
+        self.under_replicated += shuffle.under_replicated - (before.under_replicated if before else 0)
+        if shuffle.unsealed:
+            self.unsealed[shuffle.key] = None
+        else:
+            self.unsealed.pop(shuffle.key, None)
         self.shuffle_count += before is None
         below.shuffles[shuffle.key] = shuffle
         self.head_count -= len(below.heads)
@@ -131,9 +139,10 @@ class State:
 
     def drop_shuffle(self, key: ShuffleKey) -> None:
         """Remove a generation; that it existed is remembered."""
-        self.array_bytes -= self._own(key.instance).shuffles.pop(key).array_bytes
+        shuffle = self._own(key.instance).shuffles.pop(key)
+        self.array_bytes -= shuffle.array_bytes
         self.shuffle_count -= 1
-        self.newest.pop(key, None)
+        self._forget(shuffle)
 
     def drop_application(self, instance: bytes) -> int:
         """Remove an application with everything below it; return how many shuffle generations went."""
@@ -142,10 +151,15 @@ class State:
         self.array_bytes -= sum(shuffle.array_bytes for shuffle in below.shuffles.values())
         self.shuffle_count -= len(below.shuffles)
         self.head_count -= len(below.heads)
-        for key in below.shuffles:
-            self.newest.pop(key, None)
+        for shuffle in below.shuffles.values():
+            self._forget(shuffle)
         self.gone[instance] = self.time_ms
         return len(below.shuffles)
+
+    def _forget(self, shuffle: Shuffle) -> None:
+        self.under_replicated -= shuffle.under_replicated
+        self.unsealed.pop(shuffle.key, None)
+        self.newest.pop(shuffle.key, None)
 
     def put_upload(self, name: bytes, upload: Upload) -> None:
         """Add or replace the parts of an array."""
@@ -228,10 +242,10 @@ class State:
     def _check_indexes(self) -> Iterator[str]:
         tables = self.capture()
         again = State(tables)
-        for name in ("worker_by_uid", "worker_by_name", "worker_by_directory", "newest"):
+        for name in ("worker_by_uid", "worker_by_name", "worker_by_directory", "newest", "unsealed"):
             if getattr(again, name) != getattr(self, name):
                 yield f"the index {name} is not what the tables say"
-        for name in ("array_bytes", "upload_bytes", "shuffle_count", "head_count"):
+        for name in ("array_bytes", "upload_bytes", "shuffle_count", "head_count", "under_replicated"):
             if getattr(again, name) != getattr(self, name):
                 yield f"{name} is {getattr(self, name)}, the tables say {getattr(again, name)}"
 

@@ -18,17 +18,20 @@ from holdfast.master.core.records import Answer
 from holdfast.master.core.state import State, Tables
 from holdfast.master.machine import codec, snapshot
 
+#: What may have changed, for whoever waits: the key of a shuffle, an instance or b"" for all, the number of a worker.
+Subject = ShuffleKey | bytes | int
+
 
 class Machine:
     """The replicated state behind bytes; `state` is read only under Raft's state lock."""
 
     def __init__(
         self,
-        on_change: Callable[[tuple[ShuffleKey | bytes, ...]], None] | None = None,
+        on_change: Callable[[tuple[Subject, ...]], None] | None = None,
         on_events: Callable[[int, int, list[Happened]], None] | None = None,
     ) -> None:
-        """`on_change` hears the shuffle keys and instances whose readers may have something new to hear; `on_events`
-        the time, the place in the log, and what happened there, for people."""
+        """`on_change` hears the shuffles, instances and workers of which whoever waits may have something new to hear;
+        `on_events` the time, the place in the log, and what happened there, for people."""
         self.state = State()
         self._on_change = on_change
         self._on_events = on_events
@@ -42,7 +45,8 @@ class Machine:
                 [
                     subject
                     for each, answer in zip(entry.commands, answers, strict=True)
-                    if answer.ok and (subject := _subject(each.body)) is not None
+                    if answer.ok
+                    for subject in _subjects(each.body, answer)
                 ]
             )
             if changed:
@@ -77,12 +81,16 @@ class Machine:
         return snapshot.state_hash(self.state.capture())
 
 
-def _subject(body: cmd.Body) -> ShuffleKey | bytes | None:
-    """What a reader that waits would be woken by: the key of a shuffle, or an instance, or b"" for all."""
+def _subjects(body: cmd.Body, answer: Answer) -> tuple[Subject, ...]:
+    """What whoever waits is woken by."""
     if isinstance(body, cmd.Commit | cmd.Unregister):
-        return body.key
+        return (body.key,)
     if isinstance(body, cmd.Detach | cmd.Forget):
-        return body.instance
+        return (body.instance,)
     if isinstance(body, cmd.EndLeases):
-        return b""
-    return None
+        return (b"",)
+    if isinstance(body, cmd.SetWorkersAlive):
+        return tuple([ref.worker for ref in body.workers])
+    if isinstance(body, cmd.RegisterWorker):
+        return (answer.value,)
+    return ()

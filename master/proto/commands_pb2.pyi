@@ -17,7 +17,7 @@ class Entry(_message.Message):
     def __init__(self, version: _Optional[int] = ..., time_ms: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("client", "number", "drawn_index", "digest", "register_worker", "set_workers_alive", "register_application", "attach", "detach", "mark_leases", "end_leases", "register_shuffle", "commit", "unregister", "forget", "part", "revive", "move_epochs", "place_workers", "set_workers_draining")
+    __slots__ = ("client", "number", "drawn_index", "digest", "register_worker", "set_workers_alive", "register_application", "attach", "detach", "mark_leases", "end_leases", "register_shuffle", "commit", "unregister", "forget", "part", "revive", "move_epochs", "place_workers", "set_workers_draining", "add_copies")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DRAWN_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class Command(_message.Message):
     MOVE_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     PLACE_WORKERS_FIELD_NUMBER: _ClassVar[int]
     SET_WORKERS_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    ADD_COPIES_FIELD_NUMBER: _ClassVar[int]
     client: bytes
     number: int
     drawn_index: int
@@ -58,7 +59,8 @@ class Command(_message.Message):
     move_epochs: MoveEpochs
     place_workers: PlaceWorkers
     set_workers_draining: SetWorkersDraining
-    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., drawn_index: _Optional[int] = ..., digest: _Optional[bytes] = ..., register_worker: _Optional[_Union[RegisterWorker, _Mapping]] = ..., set_workers_alive: _Optional[_Union[SetWorkersAlive, _Mapping]] = ..., register_application: _Optional[_Union[RegisterApplication, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., detach: _Optional[_Union[Detach, _Mapping]] = ..., mark_leases: _Optional[_Union[MarkLeases, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., register_shuffle: _Optional[_Union[RegisterShuffle, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., unregister: _Optional[_Union[Unregister, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., revive: _Optional[_Union[Revive, _Mapping]] = ..., move_epochs: _Optional[_Union[MoveEpochs, _Mapping]] = ..., place_workers: _Optional[_Union[PlaceWorkers, _Mapping]] = ..., set_workers_draining: _Optional[_Union[SetWorkersDraining, _Mapping]] = ...) -> None: ...
+    add_copies: AddCopies
+    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., drawn_index: _Optional[int] = ..., digest: _Optional[bytes] = ..., register_worker: _Optional[_Union[RegisterWorker, _Mapping]] = ..., set_workers_alive: _Optional[_Union[SetWorkersAlive, _Mapping]] = ..., register_application: _Optional[_Union[RegisterApplication, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., detach: _Optional[_Union[Detach, _Mapping]] = ..., mark_leases: _Optional[_Union[MarkLeases, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., register_shuffle: _Optional[_Union[RegisterShuffle, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., unregister: _Optional[_Union[Unregister, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., revive: _Optional[_Union[Revive, _Mapping]] = ..., move_epochs: _Optional[_Union[MoveEpochs, _Mapping]] = ..., place_workers: _Optional[_Union[PlaceWorkers, _Mapping]] = ..., set_workers_draining: _Optional[_Union[SetWorkersDraining, _Mapping]] = ..., add_copies: _Optional[_Union[AddCopies, _Mapping]] = ...) -> None: ...
 
 class ShuffleKey(_message.Message):
     __slots__ = ("instance", "shuffle", "generation")
@@ -241,7 +243,7 @@ class MoveEpochs(_message.Message):
     def __init__(self, revives: _Optional[_Iterable[_Union[Revive, _Mapping]]] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("key", "winners", "upload", "winners_digest", "maps", "partitions", "data_bytes", "manifest", "manifest_bytes", "epochs", "lost")
+    __slots__ = ("key", "winners", "upload", "winners_digest", "maps", "partitions", "data_bytes", "manifest", "manifest_bytes", "epochs", "lost", "under_replicated", "unsealed")
     KEY_FIELD_NUMBER: _ClassVar[int]
     WINNERS_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +255,8 @@ class Commit(_message.Message):
     MANIFEST_BYTES_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
+    UNSEALED_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     winners: bytes
     upload: bytes
@@ -264,7 +268,29 @@ class Commit(_message.Message):
     manifest_bytes: int
     epochs: int
     lost: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., winners: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., winners_digest: _Optional[bytes] = ..., maps: _Optional[int] = ..., partitions: _Optional[int] = ..., data_bytes: _Optional[int] = ..., manifest: _Optional[bytes] = ..., manifest_bytes: _Optional[int] = ..., epochs: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
+    under_replicated: int
+    unsealed: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., winners: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., winners_digest: _Optional[bytes] = ..., maps: _Optional[int] = ..., partitions: _Optional[int] = ..., data_bytes: _Optional[int] = ..., manifest: _Optional[bytes] = ..., manifest_bytes: _Optional[int] = ..., epochs: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ...) -> None: ...
+
+class AddCopies(_message.Message):
+    __slots__ = ("key", "manifest_version", "manifest", "upload", "data_bytes", "lost", "under_replicated", "unsealed")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_FIELD_NUMBER: _ClassVar[int]
+    DATA_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
+    UNSEALED_FIELD_NUMBER: _ClassVar[int]
+    key: ShuffleKey
+    manifest_version: int
+    manifest: bytes
+    upload: bytes
+    data_bytes: int
+    lost: int
+    under_replicated: int
+    unsealed: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., manifest_version: _Optional[int] = ..., manifest: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ...) -> None: ...
 
 class Unregister(_message.Message):
     __slots__ = ("key",)
@@ -401,7 +427,7 @@ class Application(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., created_ms: _Optional[int] = ..., serial: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
 
 class Shuffle(_message.Message):
-    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "created_ms", "winners_digest", "data_bytes", "committed_ms", "created_index", "lost")
+    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "created_ms", "winners_digest", "data_bytes", "committed_ms", "created_index", "lost", "under_replicated", "unsealed", "manifest_version")
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -415,6 +441,9 @@ class Shuffle(_message.Message):
     COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
     CREATED_INDEX_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
+    UNSEALED_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_VERSION_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     kind: int
     partitions: int
@@ -428,7 +457,10 @@ class Shuffle(_message.Message):
     committed_ms: int
     created_index: int
     lost: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., created_ms: _Optional[int] = ..., winners_digest: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., committed_ms: _Optional[int] = ..., created_index: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
+    under_replicated: int
+    unsealed: int
+    manifest_version: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., created_ms: _Optional[int] = ..., winners_digest: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., committed_ms: _Optional[int] = ..., created_index: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ..., manifest_version: _Optional[int] = ...) -> None: ...
 
 class Head(_message.Message):
     __slots__ = ("instance", "shuffle", "generation", "shuffles")

@@ -97,6 +97,9 @@ class Admin:
             clock_ms=self._leader.now_ms(),
             settings=self._agreed(),
             versions=self._versions,
+            under_replicated=sum(
+                shuffle.under_replicated for below in tables.below.values() for shuffle in below.shuffles.values()
+            ),
         )
 
     async def list_workers(self, request: pb.ListWorkersRequest) -> pb.ListWorkersReply:
@@ -258,6 +261,8 @@ class Admin:
             epochs=shuffle.partitions + moves if shuffle.kind == KIND_REDUCE else 0,
             moves=moves,
             lost=shuffle.lost,
+            under_replicated=shuffle.under_replicated,
+            copies_wanted=shuffle.copies_wanted,
             sealing=progress.asked if progress is not None else 0,
             sealed=progress.sealed if progress is not None else 0,
             application_bytes=held.size_bytes,

@@ -102,6 +102,8 @@ class Leader:
         #: grows whenever workers were lost or are back
         self.lives_changed = 0
         self.serving = False
+        #: Raft's term of the latest leadership of this master
+        self.term = 0
         #: set while this master does not lead
         self.followed = asyncio.Event()
         self.followed.set()
@@ -140,6 +142,7 @@ class Leader:
         else:
             self.events.tell(Kind.FOLLOWS, name, f"master {name} does not lead any more")
         if leads:
+            self.term = term
             self.followed.clear()
             self.liveness.lead(self.now_ns())
             self.reports.clear()
@@ -250,9 +253,9 @@ class Leader:
         self.require()
         return self.node.local(lambda machine: read(machine.state))
 
-    def require(self) -> None:
-        """Raise NotLeaderError unless this master serves as leader."""
-        if not self.serving:
+    def require(self, term: int = 0) -> None:
+        """Raise NotLeaderError unless this master serves as leader, in just that term if one is given."""
+        if not self.serving or term not in (0, self.term):
             raise NotLeaderError(leader=self.http_of(self.node.status().leader))
 
     async def find(self, read: Callable[[State], T | None]) -> T | None:

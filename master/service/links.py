@@ -1,8 +1,9 @@
 """The leader's data connections to workers, for seals.
 
 Rules: one connection a worker, opened when it is first needed, closed when this master stops leading; the least used
-ones are closed beyond a bound. Who answers must be the start of the worker that the state names: at the same address
-another worker may listen, or a later start that has not registered yet. Runs in the event loop. Called by sealing.py.
+ones are closed beyond a bound. A connection on which many answers came for nobody any more is closed, too: it has room
+for so many. Who answers must be the start of the worker that the state names: at the same address
+another worker may listen, or a later start that has not registered yet. Runs in the event loop. Called by asking.py.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from holdfast.common.security.shown import Shown
 from holdfast.master.core.records import Worker
 
 LINKS_MAX = 1_024
-_CONNECT_S = 2.0
+#: Seals without an answer on one connection, and how many of them nobody may wait for any more.
+INFLIGHT_MAX = 1_024
+ABANDONED_MAX = 256
 
 
 class Links:
@@ -34,12 +37,18 @@ class Links:
         self._shown = shown
         self._pool = BufferPool(FRAME_BODY_BYTES_MAX)  # answers have no bodies, so it stays empty
         self._links: OrderedDict[int, FrameClient] = OrderedDict()
+        #: by worker, seals on its connection that nobody waits for any more
+        self._abandoned: dict[int, int] = {}
         self._turns: dict[int, asyncio.Lock] = {}
 
     async def seal(self, worker: Worker, seal: Seal) -> SealAnswer:
         """Return the answer of this start of the worker. Raises RetryError if it cannot be asked."""
         link = await self._link(worker, seal.raft_index)
-        reply = await link.request(FrameType.SEAL, seal.encode())
+        try:
+            reply = await link.request(FrameType.SEAL, seal.encode())
+        except asyncio.CancelledError:
+            self._abandon(worker.id, link)
+            raise
         return SealAnswer.decode(reply.meta)
 
     def close(self) -> None:
@@ -47,6 +56,15 @@ class Links:
         for link in self._links.values():
             link.abort()
         self._links.clear()
+        self._abandoned.clear()
+
+    def _abandon(self, worker: int, link: FrameClient) -> None:
+        """Nobody waits for a seal any more; the worker may answer it still, or never."""
+        if self._links.get(worker) is not link:
+            return
+        self._abandoned[worker] = self._abandoned.get(worker, 0) + 1
+        if self._abandoned[worker] >= ABANDONED_MAX:
+            link.abort()
 
     async def _link(self, worker: Worker, index: RaftIndex) -> FrameClient:
         async with self._turns.setdefault(worker.id, asyncio.Lock()):
@@ -56,9 +74,12 @@ class Links:
                     del self._links[worker.id]
                     link.abort()
                 link = self._links[worker.id] = await self._connect(worker, index)
+                self._abandoned.pop(worker.id, None)
             self._links.move_to_end(worker.id)
             if len(self._links) > LINKS_MAX:
-                self._links.popitem(last=False)[1].abort()
+                oldest, link_of_oldest = self._links.popitem(last=False)
+                self._abandoned.pop(oldest, None)
+                link_of_oldest.abort()
             return link
 
     async def _connect(self, worker: Worker, index: RaftIndex) -> FrameClient:
@@ -66,7 +87,7 @@ class Links:
         hello = Hello(role=Role.MASTER, raft_index=index, cluster_id=self._cluster_id)
         try:
             link = await FrameClient.connect(
-                host.strip("[]"), int(port), hello, self._pool, timeout_seconds=_CONNECT_S, shown=self._shown
+                host.strip("[]"), int(port), hello, self._pool, inflight_max=INFLIGHT_MAX, shown=self._shown
             )
         except ValueError as error:
             raise ProtocolError(f'worker "{worker.name}" has no data address: {worker.data_address}') from error

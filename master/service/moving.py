@@ -25,7 +25,6 @@ from functools import partial
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import NO_WORKER, ShuffleKey
-from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.common.net.tasks import background
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.bounds import MOVES_PER_COMMAND_MAX
@@ -33,10 +32,11 @@ from holdfast.master.core.drains import held
 from holdfast.master.core.epochs import restarted
 from holdfast.master.core.moves import Move, pack_moves
 from holdfast.master.core.records import KIND_REDUCE, Shuffle, Worker
-from holdfast.master.core.seals import PlacedEpoch, left_behind
+from holdfast.master.core.seals import PlacedEpoch
 from holdfast.master.core.state import State
 from holdfast.master.placement.members import NotEnoughError
 from holdfast.master.placement.replace import Moving
+from holdfast.master.service.early import EarlySeals
 from holdfast.master.service.fleet import Fleet, Replacing
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.locations import Locations, off_loop
@@ -56,16 +56,13 @@ class MoveCounts:
 class Mover:
     """Moves what has to move while this master leads."""
 
-    def __init__(self, leader: Leader, fleet: Fleet, locations: Locations, sealing: Sealing) -> None:
+    def __init__(self, leader: Leader, fleet: Fleet, locations: Locations, sealing: Sealing, early: EarlySeals) -> None:
         self._leader = leader
         self._fleet = fleet
         self._locations = locations
         self._sealing = sealing
-        self._tasks: list[asyncio.Task[None]] = []
-        #: set when what could be moved was moved: what started workers left may be sealed
-        self._moved = asyncio.Event()
-        #: by worker the start, as a place in the log, up to which all was handed on to be sealed
-        self._sealed: dict[int, int] = {}
+        self._early = early
+        self._task: asyncio.Task[None] | None = None
         #: shuffles of which nothing was placed on these draining workers, as their record was
         self._clear: dict[ShuffleKey, tuple[Shuffle, frozenset[int]]] = {}
         #: shuffles that cannot move without breaking what placement enforces
@@ -74,15 +71,13 @@ class Mover:
         leader.listeners.append(self._led)
 
     def _led(self, leads: bool) -> None:
-        for task in self._tasks:
-            task.cancel()
-        self._tasks.clear()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
         if leads:
-            self._sealed.clear()
             self._clear = {}
             self._leader.workers_changed.set()
-            for work in (self._run(), self._run_seals()):
-                self._tasks.append(background(work, self._leader.fail))
+            self._task = background(self._run(), self._leader.fail)
 
     async def _run(self) -> None:
         while True:
@@ -90,34 +85,13 @@ class Mover:
             self._leader.workers_changed.clear()
             try:
                 done = await self._move()
+                self._early.seal_left()
             except HoldfastError as error:
                 log.warning("epochs were not moved", extra={"status": error.status.name, "why": str(error)})
                 done = False
-            self._moved.set()
             if not done:
                 await asyncio.sleep(self._leader.config.lease.tick.seconds)
                 self._leader.workers_changed.set()
-
-    async def _run_seals(self) -> None:
-        while True:
-            await self._moved.wait()
-            self._moved.clear()
-            try:
-                await self._seal_left()
-            except HoldfastError as error:
-                log.info("not all was sealed early", extra={"status": error.status.name, "why": str(error)})
-
-    async def _seal_left(self) -> None:
-        """Have everything sealed that workers held before their latest start, once for each start."""
-        workers = self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive])
-        fresh = {each.id: each for each in workers if self._sealed.get(each.id) != each.started_index}
-        last_start = max((each.started_index for each in fresh.values()), default=0)
-        for shuffle in self._leader.peek(lambda state: _open_since(state, last_start)) if fresh else ():
-            left = await self._locations.with_epochs(shuffle, lambda epochs: left_behind(epochs, fresh))
-            for number, epochs in left.items():
-                for at in range(0, len(epochs), SEAL_EPOCHS_MAX):
-                    await self._sealing.seal_left(shuffle.key, number, epochs[at : at + SEAL_EPOCHS_MAX])
-        self._sealed |= {each.id: each.started_index for each in fresh.values()}
 
     async def _move(self) -> bool:
         """Move everything that has to; return whether nothing is left that could be moved later."""

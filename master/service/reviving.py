@@ -30,6 +30,7 @@ from holdfast.master.core.state import State
 from holdfast.master.placement.assign import Place
 from holdfast.master.placement.members import NotEnoughError
 from holdfast.master.placement.replace import Moving
+from holdfast.master.service.early import EarlySeals
 from holdfast.master.service.fleet import Fleet
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.locations import Locations, off_loop
@@ -56,11 +57,12 @@ class ReviveCounts:
 class Reviver:
     """Answers revives on the leader."""
 
-    def __init__(self, leader: Leader, fleet: Fleet, locations: Locations, sealing: Sealing) -> None:
+    def __init__(self, leader: Leader, fleet: Fleet, locations: Locations, sealing: Sealing, early: EarlySeals) -> None:
         self._leader = leader
         self._fleet = fleet
         self._locations = locations
         self._sealing = sealing
+        self._early = early
         self._turns: WeakValueDictionary[ShuffleKey, asyncio.Lock] = WeakValueDictionary()
         self.counts = ReviveCounts()
 
@@ -128,7 +130,9 @@ class Reviver:
 
     async def _make(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch], unusable: frozenset[int]) -> str:
         """Have the next epoch of each made; return which limits were met where no worker has room, else ""."""
-        places_now = await self._where(key, failed)
+        failed, places_now = await self._where(key, failed)
+        if not failed:
+            return ""
         blamed = [_to_blame(each, at) for each, at in zip(failed, places_now, strict=True)]
         self._count_errors(failed, places_now, blamed)
         rows = [
@@ -155,7 +159,7 @@ class Reviver:
         self._fleet.placed()
         split = [at for each, at in zip(failed, places_now, strict=True) if each.status in _SPLIT]
         if split:
-            self._sealing.seal_early(key, split)
+            self._early.seal(key, split)
         return room
 
     async def _places(self, key: ShuffleKey, rows: Sequence[Moving]) -> list[Place]:
@@ -190,8 +194,13 @@ class Reviver:
             raise RetryError("no worker is alive; waiting for one")
         return room
 
-    async def _where(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]) -> list[PlacedEpoch]:
-        """Return where the failed epochs, each the newest of its partition, are."""
+    async def _where(
+        self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]
+    ) -> tuple[list[pb.FailedEpoch], list[PlacedEpoch]]:
+        """Return the failed epochs that are the newest of their partition still, and where they are.
+
+        The others were moved while this waited: their newest epoch is elsewhere, and its workers did nothing wrong.
+        """
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
         if shuffle is None:
             raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
@@ -205,7 +214,8 @@ class Reviver:
 
         partitions = [each.partition for each in failed]
         moved = self._leader.peek(lambda state: state.moved(key, partitions))
-        return [where(each, at) for each, at in zip(failed, moved, strict=True)]
+        pairs = [(each, at) for each, at in zip(failed, moved, strict=True) if each.epoch == _epoch(at)]
+        return [each for each, _ in pairs], [where(each, at) for each, at in pairs]
 
 
 def _epoch(moved: Moved | None) -> int:

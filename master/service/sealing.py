@@ -6,12 +6,14 @@ Rules
   repeat their answers.
 * Revives of a generation that is being committed wait for its end. An epoch that was made all the same is found by
   apply, which refuses the commit; then that epoch is sealed, too.
-* A worker that cannot be asked is tried again until `worker.return_grace` is over, counted from the first failed try,
-  or from its last heartbeat if it is lost. One that answers that it is busy or its disk full has the data and is waited
-  for five times as long; then the commit fails with NO_ROOM and nothing is said, so it can be asked for again. Where
-  the other copy is known neither is waited for, nor one that lives and does not answer within seconds.
-* Epochs that were hard-split are sealed early, one worker after another in the background, and so is what workers had
-  open that have started again (moving.py); what fails there is only sealed later.
+* How long a worker is waited for is decided by core/patience.py. A second copy is waited for `worker.copy_grace`: its
+  worker may only have been started again. An only copy is waited for `worker.return_grace` while its worker cannot be
+  reached; five times as long while it answers that it is busy or its disk full. Then the commit fails with NO_ROOM and
+  nothing is said, so it can be asked for again.
+* A copy that was not sealed in time stands in the manifest as UNAVAILABLE, and is sealed when its worker is back
+  (late.py).
+* A commit ends when its shuffle is dropped. Commits are bounded in all, for each application and for each worker that
+  they wait for, so that neither a worker that answers nothing nor one application stops the others.
 
 Runs in the event loop. Called by shuffles.py, reviving.py and moving.py.
 """
@@ -21,8 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from holdfast.common.errors import (
@@ -35,40 +36,37 @@ from holdfast.common.errors import (
     RetryError,
     Status,
 )
-from holdfast.common.ids import RaftIndex, ShuffleKey
+from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import COMMAND_PART_BYTES, SEAL_EPOCHS_MAX
-from holdfast.common.net.tasks import awaited, background
+from holdfast.common.net.tasks import awaited
 from holdfast.common.reduce_layouts import ReduceManifest
-from holdfast.common.reduce_messages import Seal, SealAnswer, SealFlag
+from holdfast.common.reduce_messages import SealFlag
 from holdfast.master.core import commands as cmd
+from holdfast.master.core.bounds import WORKERS_MAX
+from holdfast.master.core.patience import BUSY_GRACES, Patience
 from holdfast.master.core.records import Shuffle, Worker
-from holdfast.master.core.seals import PlacedEpoch, Seals
+from holdfast.master.core.seals import Seals, tally
+from holdfast.master.core.slots import Slots
+from holdfast.master.service.asking import Asker
 from holdfast.master.service.leader import Leader
-from holdfast.master.service.links import Links
 from holdfast.master.service.locations import Locations, off_loop
+from holdfast.master.service.scopes import Scope
 from holdfast.master.service.uploads import submit_with_parts, upload_name
 from holdfast.master.service.winners import Seen
 
 log = logging.getLogger(__name__)
 
-#: Commits under way at once.
+#: Commits under way at once, in all, of one application, and of those that wait for one worker.
 COMMITS_MAX = 1_024
-#: Calls that wait for a commit: half of those that a master has under way, so that heartbeats always get in.
+COMMITS_EACH_MAX = 256
+COMMITS_AT_WORKER_MAX = 512
+#: Calls that wait for a commit, in all and of one application: half of those that a master has under way, so that
+#: heartbeats always get in.
 WAITING_MAX = 1_024
-#: Seals of hard-split epochs that wait; beyond it the commit seals them.
-EARLY_MAX = 65_536
+WAITING_EACH_MAX = 256
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
-#: While a worker seals, how often its record is looked at.
-_LOOK_S = 0.25
-#: What a worker says that has the data and cannot seal it now: it is asked again for so many times the grace.
-_PATIENCE = frozenset({Status.DISK_FULL, Status.BUSY})
-_PATIENCE_GRACES = 5
-#: A worker that was lost before it was asked must answer within this.
-_LOST_S = 3.0
-#: One that lives and does not answer for so long is waited for only where there is no other copy.
-_SLOW_S = 5.0
-#: An early seal that is not answered for so long is left to the commit: others wait behind it.
-_EARLY_S = 60.0
+#: What a worker says that has the data and cannot seal it now.
+_BUSY = frozenset({Status.DISK_FULL, Status.BUSY})
 
 
 @dataclass(slots=True)
@@ -79,7 +77,7 @@ class SealCounts:
     commit_seconds: float = 0.0
     given_up: int = 0
     lost_epochs: int = 0
-    early: int = 0
+    under_replicated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ class _Round:
 
     shuffle: Shuffle
     seals: Seals
-    away: set[int] = field(default_factory=set)
+    patience: dict[int, Patience] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -110,30 +108,26 @@ class Progress:
 class _Word:
     """What is said of the epochs, worked out in a thread where they are many."""
 
-    def __init__(self, partitions: int, seals: Seals) -> None:
+    def __init__(self, partitions: int, copies: int, seals: Seals) -> None:
         results = tuple(seals.results())
-        self.epochs = len(results)
-        self.lost = sum(each.lost for each in results)
-        size = sum(max(each.primary.size_bytes, each.replica.size_bytes) for each in results)
-        self.data_bytes = min(size, (1 << 64) - 1)
+        self.tally = tally(results, copies)
         self.manifest = ReduceManifest(partitions, results).encode()
 
 
 class Sealing:
     """Drives commits on the leader."""
 
-    def __init__(self, leader: Leader, locations: Locations) -> None:
+    def __init__(self, leader: Leader, locations: Locations, asker: Asker) -> None:
         self._leader = leader
         self._locations = locations
-        self._links = Links(leader.config.cluster.id, leader.security)
+        self._asker = asker
         self._commits: dict[ShuffleKey, _Commit] = {}
         #: of those, what is being sealed
         self._sealing: dict[ShuffleKey, Seals] = {}
-        self._waiting = 0
-        self._early: deque[tuple[ShuffleKey, int, tuple[tuple[int, int], ...]]] = deque()
-        #: epochs that were asked for early; the oldest are forgotten, and may be asked for again
-        self._asked_early: dict[tuple[ShuffleKey, int, int], None] = {}
-        self._early_task: asyncio.Task[None] | None = None
+        #: commits and calls that wait for them, by application; commits that wait for a worker, by worker
+        self._running = Slots(COMMITS_MAX, COMMITS_EACH_MAX)
+        self._waiting = Slots(WAITING_MAX, WAITING_EACH_MAX)
+        self._at_worker = Slots(COMMITS_MAX * WORKERS_MAX, COMMITS_AT_WORKER_MAX)
         self.counts = SealCounts()
         leader.listeners.append(self._led)
 
@@ -142,11 +136,6 @@ class Sealing:
             return
         for commit in self._commits.values():
             commit.task.cancel()
-        if self._early_task is not None:
-            self._early_task.cancel()
-        self._early.clear()
-        self._asked_early.clear()
-        self._links.close()
 
     def begun(self, key: ShuffleKey) -> bool:
         """Whether this generation is being committed."""
@@ -164,7 +153,7 @@ class Sealing:
         """Return when no commit of this generation is under way any more. Raises RetryError (BUSY) after `seconds`."""
         commit = self._commits.get(key)
         if commit is not None:
-            await self._wait(commit, seconds)
+            await self._wait(key, commit, seconds)
             if not commit.task.done():
                 raise RetryError(f"{key} is being committed; ask again", status=Status.BUSY)
 
@@ -175,33 +164,31 @@ class Sealing:
         """
         key = shuffle.key
         while (running := self._commits.get(key)) is not None and running.digest != seen.digest:
-            await self._wait(running)
+            await self._wait(key, running)
         if running is None:
             running = self._begin(shuffle, winners, seen)
-        await self._wait(running)
+        await self._wait(key, running)
         if running.task.cancelled():
             raise NotLeaderError(leader=self._leader.http_of(self._leader.node.status().leader))
         running.task.result()
 
-    async def _wait(self, commit: _Commit, seconds: float | None = None) -> None:
-        """Return when a commit ended, or after `seconds`. Raises RetryError (BUSY) past the bound of those who wait."""
-        if self._waiting >= WAITING_MAX:
-            raise RetryError(f"{WAITING_MAX} calls wait for commits; try again", status=Status.BUSY)
-        self._waiting += 1
+    async def _wait(self, key: ShuffleKey, commit: _Commit, seconds: float | None = None) -> None:
+        """Return when a commit ended, or after `seconds`. Raises RetryError (BUSY) where too many wait."""
+        _take(self._waiting, key.instance, "calls wait for commits")
         try:
             await asyncio.wait((commit.task,), timeout=seconds)
         finally:
-            self._waiting -= 1
+            self._waiting.give_back(key.instance)
 
     def _begin(self, shuffle: Shuffle, winners: bytes, seen: Seen) -> _Commit:
         key = shuffle.key
-        if len(self._commits) >= COMMITS_MAX:
-            raise RetryError(f"{COMMITS_MAX} commits are under way; try again", status=Status.BUSY)
         self._leader.require()
-        task = awaited(self._run(shuffle, winners, seen))
+        _take(self._running, key.instance, "commits are under way")
+        task = awaited(Scope(key).wait(self._leader, self._run(shuffle, winners, seen)))
         commit = self._commits[key] = _Commit(seen.digest, task)
 
         def end(task: asyncio.Task[None]) -> None:
+            self._running.give_back(key.instance)
             if self._commits.get(key) is commit:
                 del self._commits[key]
                 self._sealing.pop(key, None)
@@ -219,7 +206,8 @@ class Sealing:
             await self._locations.with_epochs(shuffle, seals.add)
             self._sealing[key] = seals
             await self._collect(_Round(shuffle, seals))
-            word = await off_loop(len(seals), lambda: _Word(seen.partitions, seals))
+            copies = shuffle.copies_wanted
+            word = await off_loop(len(seals), lambda: _Word(seen.partitions, copies, seals))  # noqa: B023
             if await self._say(key, winners, seen, word) != Status.BUSY:
                 self._done(key, word, time.perf_counter() - started)
                 return
@@ -227,15 +215,17 @@ class Sealing:
             await asyncio.sleep(_PAUSE_MIN_S)
             record = await self._leader.confirmed(lambda state: state.shuffle(key))
             if record is None:
-                raise _dropped(key)
+                raise GiveUpError(f"{key} was dropped meanwhile", status=Status.UNKNOWN_GENERATION)
             shuffle = record
 
     def _done(self, key: ShuffleKey, word: _Word, took: float) -> None:
         self.counts.commits += 1
         self.counts.commit_seconds += took
-        self.counts.lost_epochs += word.lost
-        told = {"shuffle": str(key), "epochs": word.epochs, "lost": word.lost, "seconds": round(took, 4)}
-        log.info("committed", extra=told)
+        said = word.tally
+        self.counts.lost_epochs += said.lost
+        self.counts.under_replicated += said.under_replicated
+        told = {"shuffle": str(key), "epochs": said.epochs, "lost": said.lost, "seconds": round(took, 4)}
+        log.info("committed", extra=told | {"under_replicated": said.under_replicated})
 
     async def _say(self, key: ShuffleKey, winners: bytes, seen: Seen, word: _Word) -> int:
         """Propose the final word; return OK or BUSY. Raises any other refusal."""
@@ -250,11 +240,13 @@ class Sealing:
                 winners_digest=seen.digest,
                 maps=seen.maps,
                 partitions=seen.partitions,
-                data_bytes=word.data_bytes,
+                data_bytes=word.tally.data_bytes,
                 manifest=b"" if upload else manifest,
                 manifest_bytes=len(manifest),
-                epochs=word.epochs,
-                lost=word.lost,
+                epochs=word.tally.epochs,
+                lost=word.tally.lost,
+                under_replicated=word.tally.under_replicated,
+                unsealed=word.tally.unsealed,
             )
         )
         if upload:
@@ -267,13 +259,22 @@ class Sealing:
 
     async def _collect(self, asked: _Round) -> None:
         """Ask all workers at once until enough of them answered or were given up."""
-        tasks = [awaited(self._ask(asked, worker)) for worker in asked.seals.unanswered]
-        for task in tasks:
-            task.add_done_callback(lambda _: asked.changed.set())
+        workers = asked.seals.unanswered
+        for number in workers:
+            if self._at_worker.full_for(number):
+                name = self._asker.worker(asked.shuffle.key, number).name
+                text = f'{COMMITS_AT_WORKER_MAX} commits wait for worker "{name}"; try again'
+                raise RetryError(text, status=Status.BUSY)
+        tasks = [self._begin_asking(asked, number) for number in workers]
         try:
-            while not asked.seals.enough(asked.away):
+            while True:
+                left, seconds = self._left(asked)
+                if asked.seals.enough(left):
+                    return
                 asked.changed.clear()
-                await asked.changed.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await asked.changed.wait()
                 for task in tasks:
                     if task.done():
                         task.result()
@@ -282,28 +283,50 @@ class Sealing:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _begin_asking(self, asked: _Round, number: int) -> asyncio.Task[None]:
+        self._at_worker.take(number)
+        section = self._leader.config.worker
+        asked.patience[number] = Patience(section.copy_grace.ns, section.return_grace.ns)
+        task = awaited(self._ask(asked, number))
+
+        def end(_: object) -> None:
+            self._at_worker.give_back(number)
+            asked.changed.set()
+
+        task.add_done_callback(end)
+        return task
+
+    def _left(self, asked: _Round) -> tuple[set[int], float | None]:
+        """Return the workers that are not waited for any more where there are other copies, and the seconds until the
+        next one is not; None if there is no other."""
+        now, left, seconds = self._leader.now_ns(), set[int](), []
+        for number in asked.seals.unanswered:
+            at = asked.patience[number].left_at(self._silence(asked.shuffle.key, number, now), now)
+            if at <= now:
+                left.add(number)
+            else:
+                seconds.append((at - now) / 1e9)
+        return left, min(seconds, default=None)
+
+    def _silence(self, key: ShuffleKey, number: int, now: int) -> int:
+        worker = self._asker.worker(key, number)
+        return self._leader.liveness.worker_silence(now, number, worker.incarnation)
+
     async def _ask(self, asked: _Round, number: int) -> None:
         """Ask one worker, part by part, until it has answered everything or is given up. Raises NoRoomError if it has
         data that it could not seal for very long."""
-        key, seals = asked.shuffle.key, asked.seals
-        pause, failed_at, full_at = _PAUSE_MIN_S, 0, 0
-
-        def slow() -> None:
-            asked.away.add(number)
-            asked.changed.set()
-
+        key, seals, patience = asked.shuffle.key, asked.seals, asked.patience[number]
+        pause = _PAUSE_MIN_S
         while missing := seals.missing(number, SEAL_EPOCHS_MAX):
-            worker = self._worker(key, number)
+            worker = self._asker.worker(key, number)
+            patience.asks(self._leader.now_ns())
             try:
-                answer = await self._seal(worker, self._request(key, missing, SealFlag.FINAL), slow)
+                answer = await self._asker.ask(worker, key, missing, SealFlag.FINAL)
                 seals.answered(number, worker, asked.shuffle.ack, answer.epochs)
                 if seals.missing(number, len(missing)) == missing:
                     raise ProtocolError(f'worker "{worker.name}" answered a seal with other epochs')
             except HoldfastError as error:
-                asked.away.add(number)
-                now = self._leader.now_ns()
-                failed_at, full_at = (0, full_at or now) if error.status in _PATIENCE else (failed_at or now, 0)
-                if self._is_spent(asked, worker, full_at, error) or (failed_at and self._is_gone(worker, failed_at)):
+                if self._is_given_up(asked, worker, error):
                     log.warning("sealed without a worker", extra={"worker": worker.name, "why": str(error)})
                     self.counts.given_up += 1
                     seals.give_up(number)
@@ -312,103 +335,36 @@ class Sealing:
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, _PAUSE_MAX_S)
             else:
-                failed_at = full_at = 0
-                asked.away.discard(number)
+                patience.answered()
 
-    def _request(self, key: ShuffleKey, epochs: Sequence[tuple[int, int]], flags: int) -> Seal:
-        return Seal(shuffle=key, flags=flags, raft_index=RaftIndex(self._leader.index()), epochs=list(epochs))
-
-    def _worker(self, key: ShuffleKey, number: int) -> Worker:
-        """Return the worker's record as it is now. Raises GiveUpError if the shuffle was dropped."""
-        found = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))
-        if found[0] is None:
-            raise _dropped(key)
-        if found[1] is None:
-            raise HoldfastError(f"{key} has epochs on worker {number}, which never registered")
-        return found[1]
-
-    async def _seal(self, worker: Worker, seal: Seal, slow: Callable[[], None] = lambda: None) -> SealAnswer:
-        """Ask once; fails as soon as the worker is lost or has started again. Calls `slow` while it takes long."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        task = awaited(self._links.seal(worker, seal))
-        try:
-            while not (await asyncio.wait((task,), timeout=_LOOK_S))[0]:
-                now = self._leader.peek(lambda state: state.workers[worker.id])
-                lost = not now.alive and (worker.alive or loop.time() - started > _LOST_S)
-                if lost or now.incarnation != worker.incarnation:
-                    raise RetryError(f'worker "{worker.name}" was lost, or has started again, while it was asked')
-                if loop.time() - started > _SLOW_S:
-                    slow()
-            return task.result()
-        finally:
-            task.cancel()
-
-    def _is_gone(self, worker: Worker, failed_at: int) -> bool:
-        grace, now = self._leader.config.worker.return_grace.ns, self._leader.now_ns()
-        if now - failed_at >= grace:
+    def _is_given_up(self, asked: _Round, worker: Worker, error: HoldfastError) -> bool:
+        """Whether a worker that gave no answer is waited for no more. Raises NoRoomError if it is needed."""
+        patience, now = asked.patience[worker.id], self._leader.now_ns()
+        if error.status in _BUSY:
+            patience.was_busy(now)
+        else:
+            patience.failed(now)
+        silence = None if worker.alive else self._silence(asked.shuffle.key, worker.id, now)
+        if patience.gone(silence, now):
             return True
-        return not worker.alive and self._leader.liveness.worker_silence(now, worker.id, worker.incarnation) >= grace
-
-    def _is_spent(self, asked: _Round, worker: Worker, full_at: int, error: HoldfastError) -> bool:
-        """Whether a worker that could not seal for long can be done without. Raises NoRoomError if it cannot."""
-        bound = self._leader.config.worker.return_grace.ns * _PATIENCE_GRACES
-        if not full_at or self._leader.now_ns() - full_at < bound:
+        if not patience.spent(now):
             return False
         if asked.seals.covered(worker.id):
             return True
         raise NoRoomError(
             f'{asked.shuffle.key} is not committed: worker "{worker.name}" has data of it that it could not seal for '
-            f"{bound // 10**9} s ({error}). Nothing is lost: make room there, and commit again."
+            f"{BUSY_GRACES * patience.return_grace_ns // 10**9} s ({error}). Nothing is lost: make room there, and "
+            "commit again."
         )
 
-    # Early seals.
 
-    def seal_early(self, key: ShuffleKey, epochs: Sequence[PlacedEpoch]) -> None:
-        """Have epochs sealed that nobody writes to any more. Clients may name the same ones again and again."""
-        fresh = [each for each in epochs if (key, each.partition, each.epoch) not in self._asked_early]
-        for worker in sorted({worker for each in fresh for worker in (each.primary, each.replica)}):
-            asked = tuple((each.partition, each.epoch) for each in fresh if worker in (each.primary, each.replica))
-            if len(self._early) < EARLY_MAX:
-                self._early.append((key, worker, asked[:SEAL_EPOCHS_MAX]))
-        for each in fresh:
-            self._asked_early[key, each.partition, each.epoch] = None
-        while len(self._asked_early) > EARLY_MAX:
-            del self._asked_early[next(iter(self._asked_early))]
-        if self._early and (self._early_task is None or self._early_task.done()):
-            self._early_task = background(self._run_early(), self._leader.fail)
-
-    async def _run_early(self) -> None:
-        while self._early:
-            key, worker, epochs = self._early.popleft()
-            if not await self.seal_left(key, worker, epochs):
-                for partition, epoch in epochs:
-                    self._asked_early.pop((key, partition, epoch), None)
-
-    async def seal_left(self, key: ShuffleKey, number: int, epochs: Sequence[tuple[int, int]]) -> bool:
-        """Have a worker seal at most SEAL_EPOCHS_MAX epochs that nobody writes to any more, and wait for it.
-
-        What goes wrong is only logged, and the answer False: the commit seals them, too.
-        """
-        try:
-            async with asyncio.timeout(_EARLY_S):
-                return await self._seal_one_early(key, number, epochs)
-        except (HoldfastError, TimeoutError) as error:
-            why = str(error) or "no answer"
-            log.info("not sealed early", extra={"shuffle": str(key), "worker": number, "why": why})
-            return False
-
-    async def _seal_one_early(self, key: ShuffleKey, number: int, epochs: Sequence[tuple[int, int]]) -> bool:
-        shuffle, worker = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))
-        if shuffle is None or shuffle.committed_ms or self.begun(key) or worker is None or not worker.alive:
-            return False
-        await self._seal(worker, self._request(key, epochs, 0))
-        self.counts.early += len(epochs)
-        return True
-
-
-def _dropped(key: ShuffleKey) -> GiveUpError:
-    return GiveUpError(f"{key} was dropped while it was committed", status=Status.UNKNOWN_GENERATION)
+def _take(slots: Slots, instance: bytes, what: str) -> None:
+    """Take a place for an application. Raises RetryError (BUSY) if there is none."""
+    if slots.full():
+        raise RetryError(f"{slots.most} {what}; try again", status=Status.BUSY)
+    if slots.full_for(instance):
+        raise RetryError(f"{slots.most_each} {what} for this application; try again", status=Status.BUSY)
+    slots.take(instance)
 
 
 def _is_committed(shuffle: Shuffle, seen: Seen) -> bool:

@@ -170,7 +170,8 @@ class Shuffles:
             await self._sealing.commit(shuffle, request.winners_array, seen)
         else:
             await self._commit_maps(request, shuffle, seen)
-        return pb.CommitReply(raft_index=self._leader.index())
+        final = self._leader.peek(lambda state: state.shuffle(key)) or shuffle
+        return pb.CommitReply(raft_index=self._leader.index(), lost=final.lost, under_replicated=final.under_replicated)
 
     async def get_manifest(self, request: pb.GetManifestRequest) -> pb.GetManifestReply:
         """Return the manifest of a committed generation, waiting for the commit at most `wait_ms`."""

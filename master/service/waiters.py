@@ -1,56 +1,79 @@
-"""Long polls that wait for a shuffle to change: woken by applied commands, sent away when leadership is lost.
+"""Who waits for what the log does to shuffles and workers: woken by applied commands, and when leadership is lost.
 
-Rules: bounded in number; a waiter is woken to look again, in the order they came, never told what happened. Runs in
-the event loop.
+Rules: long polls are bounded in number; a waiter is woken to look again, in the order they came, never told what
+happened. Runs in the event loop. Used by long polls (`wait`) and by scopes.py (`watch`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 
 from holdfast.common.errors import RetryError, Status
 from holdfast.common.ids import ShuffleKey
+from holdfast.master.machine.machine import Subject
 
 WAITERS_MAX = 8_192
 
 
 class Waiters:
-    """Futures by the key they wait for."""
+    """Callbacks by what they wait for: (instance, shuffle), since what happens to one generation may concern another,
+    or the number of a worker."""
 
     def __init__(self) -> None:
-        #: by instance and shuffle: what happens to one generation may concern another
-        self._waiting: dict[tuple[bytes, int], dict[asyncio.Future[None], None]] = {}
+        self._waiting: dict[Hashable, dict[object, Callable[[], None]]] = {}
+        #: long polls
         self.count = 0
+        #: all who wait
+        self.watching = 0
 
     async def wait(self, key: ShuffleKey, seconds: float) -> None:
         """Return when the shuffle may have changed or after `seconds`. Raises RetryError (BUSY) past the bound."""
         if self.count >= WAITERS_MAX:
             raise RetryError(f"{WAITERS_MAX} calls are waiting on this master; try again", status=Status.BUSY)
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        place = (key.instance, key.shuffle)
-        self._waiting.setdefault(place, {})[woken] = None
         self.count += 1
         try:
-            await asyncio.wait((woken,), timeout=seconds)
+            with self.watch((key,), lambda: None if woken.done() else woken.set_result(None)):
+                await asyncio.wait((woken,), timeout=seconds)
         finally:
             self.count -= 1
-            waiting = self._waiting[place]
-            del waiting[woken]
-            if not waiting:
-                del self._waiting[place]
 
-    def wake(self, changed: Iterable[ShuffleKey | bytes]) -> None:
-        """Wake who waits for a shuffle: by a key of it, by its instance, or by b"" for all."""
+    @contextmanager
+    def watch(self, subjects: Iterable[ShuffleKey | int], changed: Callable[[], None]) -> Iterator[None]:
+        """Have `changed` called, inside, whenever one of these shuffles or workers may have changed, or this master
+        leads no more."""
+        me = object()
+        places: list[Hashable] = [_place(each) for each in subjects]
+        for place in places:
+            self._waiting.setdefault(place, {})[me] = changed
+        self.watching += 1
+        try:
+            yield
+        finally:
+            self.watching -= 1
+            for place in places:
+                waiting = self._waiting[place]
+                del waiting[me]
+                if not waiting:
+                    del self._waiting[place]
+
+    def wake(self, changed: Iterable[Subject]) -> None:
+        """Wake who waits: for a shuffle by a key of it, by its instance, or by b"" for all; for a worker by its number,
+        or by b""."""
         for subject in changed:
-            if isinstance(subject, ShuffleKey):
-                self._wake((subject.instance, subject.shuffle))
+            if isinstance(subject, ShuffleKey | int):
+                self._wake(_place(subject))
                 continue
             for place in list(self._waiting):
-                if not subject or subject == place[0]:
+                if not subject or (isinstance(place, tuple) and subject == place[0]):
                     self._wake(place)
 
-    def _wake(self, place: tuple[bytes, int]) -> None:
-        for woken in self._waiting.get(place, ()):
-            if not woken.done():
-                woken.set_result(None)
+    def _wake(self, place: Hashable) -> None:
+        for changed in list(self._waiting.get(place, {}).values()):
+            changed()
+
+
+def _place(subject: ShuffleKey | int) -> Hashable:
+    return subject if isinstance(subject, int) else (subject.instance, subject.shuffle)

@@ -112,6 +112,10 @@ def _problems(picture: Picture) -> list[Problem]:
             found.append(Problem("no worker is alive: applications fall back to Spark's own shuffle, or fail"))
     if picture.counts.lost:
         found.append(Problem(f"{counted(picture.counts.lost, 'shuffle')} committed without all data"))
+    if picture.counts.under_replicated:
+        shuffles = counted(picture.counts.under_replicated, "shuffle")
+        told = f"{shuffles} committed with fewer copies than asked for: one more worker lost may take data with it"
+        found.append(Problem(told, False))
     if picture.silent:
         silent = counted(picture.silent, "application")
         found.append(Problem(f"{silent} silent: every lease is over, and after the grace all data of it goes", False))

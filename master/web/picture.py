@@ -130,6 +130,7 @@ class ShuffleRow:
     epochs: int
     moves: int
     lost: int
+    under_replicated: int
     size: int
     held: int
     created_ms: int
@@ -146,6 +147,7 @@ class ShuffleCounts:
     open: int = 0
     committed: int = 0
     lost: int = 0
+    under_replicated: int = 0
     size: int = 0
 
 

@@ -76,6 +76,9 @@ def _state(row: ShuffleRow) -> Markup:
     if row.committed_ms and row.lost:
         lost = counted(row.lost, "epoch")
         return join(pill("data lost", "bad"), line(1.0, "committed", "bad"), tag("span", f"{lost} lost", class_="of"))
+    if row.committed_ms and row.under_replicated:
+        fewer = f"{counted(row.under_replicated, 'epoch')} with fewer copies than asked for"
+        return join(pill("committed", "warn"), line(1.0, "committed", "warn"), tag("span", fewer, class_="of"))
     if row.committed_ms:
         return join(pill("committed", "good"), line(1.0, "committed", "good"))
     if row.sealing is not None:

@@ -163,11 +163,14 @@ class ReduceDriver(Driver):
         request = pb.ReviveRequest(key=self.key(1), failed=failed, unusable_workers=unusable, holder=self.holder)
         return list((await (client or self.client).call("Shuffles/Revive", request)).locations)
 
-    async def end(self, partitions: int = 8, attempt: int = 5, client: ControlClient | None = None) -> None:
+    async def end(
+        self, partitions: int = 8, attempt: int = 5, client: ControlClient | None = None, shuffle: int = 1
+    ) -> pb.CommitReply:
         """Commit with one winning map."""
         array = ReduceWinners(partitions, (AttemptId(attempt),)).encode()
-        request = pb.CommitRequest(key=self.key(1), winners_array=array, holder=self.holder)
-        await (client or self.client).call("Shuffles/Commit", request, deadline_s=60)
+        request = pb.CommitRequest(key=self.key(shuffle), winners_array=array, holder=self.holder)
+        reply: pb.CommitReply = await (client or self.client).call("Shuffles/Commit", request, deadline_s=60)
+        return reply
 
     async def told(self, offers: bool = False, wait_ms: int = 0) -> tuple[EpochResult, ...]:
         """The committed epochs, as a reader hears of them."""

@@ -39,8 +39,8 @@ def test_worker_that_stays_away_is_recorded_as_lost(own: LocalCluster):
 
 
 def test_second_copy_is_not_waited_for(own: LocalCluster):
-    """With the other copy sealed a worker that is away costs no grace (30 s here); one that failed costs nothing
-    either."""
+    """With the other copy sealed a worker that is away costs `copy_grace` (5 s) and not the grace of an only copy (30 s
+    here); one that failed costs nothing."""
 
     async def story():
         async with world(own, 3) as (driver, peers):

@@ -18,8 +18,11 @@ from holdfast.master.machine.codec import join_entry
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import Applied, NotLeader, OutcomeUnknown
 from holdfast.master.service.admin import Admin
+from holdfast.master.service.asking import Asker
+from holdfast.master.service.early import EarlySeals
 from holdfast.master.service.explaining import Explainer
 from holdfast.master.service.fleet import Fleet
+from holdfast.master.service.late import LateCopies
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.locations import Locations
 from holdfast.master.service.masters import Masters
@@ -127,9 +130,12 @@ class SimMaster:
         self.leader = Leader(self._config, node, self._failed)  # type: ignore[arg-type]
         fleet = Fleet(self.leader)
         masters, registry, locations = Masters(self._config), Registry(self.leader, fleet), Locations()
-        self.sealing = Sealing(self.leader, locations)
-        reviver = Reviver(self.leader, fleet, locations, self.sealing)
-        self.mover = Mover(self.leader, fleet, locations, self.sealing)
+        asker = Asker(self.leader)
+        self.sealing = Sealing(self.leader, locations, asker)
+        early = EarlySeals(self.leader, locations, asker, self.sealing.begun)
+        self.late = LateCopies(self.leader, locations, asker)
+        reviver = Reviver(self.leader, fleet, locations, self.sealing, early)
+        self.mover = Mover(self.leader, fleet, locations, self.sealing, early)
         shuffles = Shuffles(self.leader, masters, registry, fleet, locations, self.sealing, reviver)
         explainer = Explainer(self.leader, fleet, locations)
         admin = Admin(self.leader, masters, registry, fleet, explainer, self.sealing, lambda: self._config)
@@ -141,7 +147,7 @@ class SimMaster:
 
     def changed(self, subjects: Any) -> None:
         """See main.Server: readers that wait look again."""
-        if self.leader.waiters.count:
+        if self.leader.waiters.watching:
             self.cluster.loop.call_soon(self.leader.waiters.wake, subjects)
 
     def lead(self, leads: bool) -> None:

@@ -258,7 +258,8 @@ class Dialer:
         hello: Hello,
         pool: object = None,
         *,
-        timeout_seconds: float = 2.0,
+        timeout_seconds: float = 5.0,
+        inflight_max: int = 64,
         shown: None = None,
     ) -> Link:
         """Connect to a host. Raises RetryError if it cannot be reached."""

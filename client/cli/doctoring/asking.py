@@ -207,6 +207,7 @@ async def _master(client: ControlClient, address: str, raft: str, partly: bool) 
         dfs_url=status.dfs_url,
         clock=_clock(sent, got, status.clock_ms),
         faults=tuple(status.faults),
+        under_replicated=status.under_replicated,
         silent=await _silent(ports),
     )
 

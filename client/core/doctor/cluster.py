@@ -10,6 +10,7 @@ from holdfast.client.core.doctor.findings import Finding, advice, problem
 from holdfast.common.agreement import settings_digests
 from holdfast.common.config import Config, require_master, require_worker
 from holdfast.common.errors import ConfigError
+from holdfast.common.sizes import counted
 from holdfast.common.worker_states import AWAY, LOST
 
 #: What leases, tokens and certificates bear, and what already makes logs hard to compare.
@@ -187,6 +188,7 @@ def check_workers(cluster: Cluster, config: Config | None) -> Iterator[Finding]:
         yield from _clock(f"worker {each.name}", each.clock)
         yield from _faults(f"worker {each.name}", each.faults)
     yield from _stores(cluster)
+    yield from _copies(cluster)
     if config is not None and config.worker.name and config.worker.directories:
         yield from _twin(config, cluster.workers)
 
@@ -199,6 +201,14 @@ def _twin(config: Config, workers: Sequence[WorkerFact]) -> Iterator[Finding]:
         if each.name == section.name and each.state not in AWAY and not (own_port and own_host):
             what = f"{section.name} is the name of a worker that lives at {each.data_address}"
             yield problem("worker-twice", "worker.name", what, "give each worker a name of its own")
+
+
+def _copies(cluster: Cluster) -> Iterator[Finding]:
+    for each in cluster.masters:
+        if each.leads and each.under_replicated:
+            what = f"{counted(each.under_replicated, 'epoch')} of committed shuffles with fewer copies than asked for"
+            remedy = "start lost workers, which then seal what is missing, or add hosts; `holdfast shuffles` says where"
+            yield problem("under-replicated", "all shuffles", what, remedy)
 
 
 def _stores(cluster: Cluster) -> Iterator[Finding]:

@@ -176,6 +176,8 @@ class MasterFact:
     dfs_url: str = ""
     clock: Clock | None = None
     faults: tuple[str, ...] = ()
+    #: epochs of committed shuffles with fewer copies than were asked for
+    under_replicated: int = 0
     #: nobody asked for it, another master named it
     only_named: bool = False
     #: other ports of it that cannot be reached: what they are, and why

@@ -80,6 +80,7 @@ CODES: dict[str, dict[str, str]] = {
         "worker-silent": "a worker that is alive for the masters cannot be reached from here",
         "worker-twice": "another worker that lives has this one's name",
         "dfs-differs": "workers and masters have different DFS stores",
+        "under-replicated": "committed data has fewer copies than were asked for",
     },
     "versions": {
         "version-differs": "a server runs another Holdfast",

@@ -184,6 +184,14 @@ def test_the_keys_of_the_plug_in_are_those_of_its_source():
     assert set(read) | {"fetch.region"} == set(KEYS)
 
 
+def test_copies_that_are_missing_are_a_problem_of_the_leader():
+    """Only who leads says how many epochs have fewer copies than asked for; `under-replicated` tells it once."""
+    masters = tuple(replace(each, under_replicated=7) for each in MASTERS)
+    (found,) = check_workers(Cluster(masters=masters, workers=(WORKER,)), None)
+    assert (found.code, found.level) == ("under-replicated", "problem")
+    assert "7 epochs" in found.what
+
+
 def test_settings_of_spark_are_read_as_spark_reads_them():
     """Keys and values may be parted by blanks, = or :, comments and empty lines are nothing, the last one counts."""
     text = "# a comment\n\nspark.a  1\nspark.b=2\nspark.c: 3 4\nspark.a\t5\nspark.d\n"

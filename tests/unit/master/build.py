@@ -85,6 +85,12 @@ def commit_reduce(epochs: int, of: ShuffleKey | None = None, **changed: Any):
     return commit(of, **{"manifest": b"manifest", "epochs": epochs, **changed})
 
 
+def add_copies(version: int = 0, of: ShuffleKey | None = None, **changed: Any):
+    """A manifest with late copies for that version."""
+    fields: dict = {"key": of or key(), "manifest_version": version, "manifest": b"with late", "upload": b""}
+    return cmd.AddCopies(**{**fields, "data_bytes": 20, "lost": 0, "under_replicated": 0, "unsealed": 0, **changed})
+
+
 def commit(of: ShuffleKey | None = None, digest: bytes = b"winners", **changed: object):
     fields: dict = {"key": of or key(), "winners": b"array", "upload": b"", "winners_digest": digest}
     return cmd.Commit(**{**fields, "maps": 2, "partitions": 4, "data_bytes": 10, **changed})

@@ -15,6 +15,7 @@ from tests.unit.master.build import (
     I1,
     I2,
     Log,
+    add_copies,
     application,
     commit,
     commit_reduce,
@@ -230,3 +231,25 @@ def test_segments_stay_few_and_in_order(sizes: list[int]):
     assert list(unpack_moved(segments)) == made
     assert moved_count(segments) == len(made)
     assert len(segments) <= len(made).bit_length()
+
+
+def test_late_copies_replace_just_the_manifest_that_they_were_added_to():
+    """One command for each version: made twice, late, or from an older manifest it changes nothing. What has copies
+    that nobody sealed is known from the state, also after it was dropped."""
+    log = opened(reduce(key(1)))
+    assert log.do(add_copies()).status == S.CONFLICT, "it is not committed"
+    assert log.do(commit_reduce(4, under_replicated=3, unsealed=4)).ok
+    assert (log.state.under_replicated, list(log.state.unsealed)) == (3, [key(1)])
+    assert log.do(add_copies(0, under_replicated=1, unsealed=2)).ok
+    assert log.do(add_copies(0)).status == S.CONFLICT
+    found = log.state.shuffle(key(1))
+    assert found is not None
+    assert (found.manifest, found.manifest_version, found.data_bytes) == (b"with late", 1, 20)
+    assert (log.state.under_replicated, list(log.state.unsealed)) == (1, [key(1)])
+    assert log.do(add_copies(1, manifest=b"")).status == S.BAD_REQUEST
+    assert log.do(add_copies(1, manifest=b"", upload=b"u")).status == S.BUSY
+    assert log.do(add_copies(1, under_replicated=1)).ok
+    assert (log.state.under_replicated, list(log.state.unsealed)) == (1, [])
+    assert log.do(cmd.Unregister(key(1))).ok
+    assert log.state.under_replicated == 0
+    assert log.do(add_copies(2)).status == S.UNKNOWN_GENERATION

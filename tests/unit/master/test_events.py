@@ -9,7 +9,19 @@ from holdfast.master.core.conditions import Conditions, Peers, Spot
 from holdfast.master.core.events import REPEAT_MS, Happened, Kind, Level, Ring, level_of
 from holdfast.master.machine.codec import encode_entry
 from holdfast.master.machine.machine import Machine
-from tests.unit.master.build import H1, I1, I2, application, commit, commit_reduce, key, reduce, shuffle, worker
+from tests.unit.master.build import (
+    H1,
+    I1,
+    I2,
+    add_copies,
+    application,
+    commit,
+    commit_reduce,
+    key,
+    reduce,
+    shuffle,
+    worker,
+)
 
 
 class Told:
@@ -58,8 +70,15 @@ def test_life_of_a_shuffle_is_told() -> None:
     assert told.do(commit()) == [(Kind.SHUFFLE_COMMITTED, "nightly/1")]
     assert told.do(commit()) == [], "said again"
     assert told.do(commit(digest=b"other")) == [], "refused"
-    assert told.do(commit_reduce(4, key(2), lost=2)) == [(Kind.SHUFFLE_LOST_DATA, "nightly/2")]
-    assert "without 2 epochs" in told.all[-1][2].text
+    assert told.do(commit_reduce(4, key(2), lost=2, under_replicated=1, unsealed=3)) == [
+        (Kind.SHUFFLE_LOST_DATA, "nightly/2"),
+        (Kind.SHUFFLE_UNDER_REPLICATED, "nightly/2"),
+    ]
+    assert told.do(add_copies(0, key(2), lost=1)) == [(Kind.SHUFFLE_COPIES_ADDED, "nightly/2")]
+    assert told.do(add_copies(0, key(2))) == [], "of a manifest that was replaced"
+    parts = ("without 2 epochs", "1 epoch of shuffle nightly/2", "left: 1 epoch lost")
+    for each, part in zip(told.all[-3:], parts, strict=True):
+        assert part in each[2].text
     assert told.do(cmd.Unregister(key(1))) == [(Kind.SHUFFLE_DROPPED, "nightly/1")]
     assert told.do(cmd.Forget(I1, "", True, 2)) == [(Kind.SHUFFLE_DROPPED, "nightly/2")]
     lease = (cmd.LeaseRef(I1, H1),)

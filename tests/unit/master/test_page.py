@@ -130,6 +130,7 @@ def shuffle(**changed: Any) -> ShuffleRow:
         "epochs": 203,
         "moves": 3,
         "lost": 0,
+        "under_replicated": 0,
         "size": 33 * MIB,
         "held": 0,
         "created_ms": 9_000_000,
@@ -154,7 +155,7 @@ def picture(known: list[Worker], reports: Mapping[int, Report], view: View | Non
     fields: dict[str, Any] = {
         "shuffles": (shuffle(),),
         "shuffle_cut": Cut.of(1, 1),
-        "counts": ShuffleCounts(0, 1, 0, 1),
+        "counts": ShuffleCounts(0, 1, 0, 0, 1),
     }
     return Picture(**{**fields, "view": view, "own": own(), "events": (event,), "fleet": fleet, **changed})
 
@@ -225,7 +226,7 @@ def test_problems_are_told_first() -> None:
     reports = {9: beat(9, problem="EIO", state="critical")}
     away = (MasterRow("m3", "c:1", False, False, False, None, "refused"),)
     found = read(
-        picture([*lost, gone, known[8]], reports, own=own(masters=away), counts=ShuffleCounts(1, 2, 3, 4), silent=2)
+        picture([*lost, gone, known[8]], reports, own=own(masters=away), counts=ShuffleCounts(1, 2, 3, 4, 5), silent=2)
     ).text
     for told in (
         "7 workers lost: w1, w2, w3, w4, w5 and 2 more",
@@ -286,6 +287,7 @@ def test_an_empty_cluster_says_what_to_do() -> None:
         ({"committed_ms": 0, "sealing": (150, 400), "waits_for": ("w3",)}, "150 of 400 copies sealed waits for w3"),
         ({"lost": 2}, "data lost"),
         ({"lost": 2}, "2 epochs lost"),
+        ({"under_replicated": 3}, "3 epochs with fewer copies than asked for"),
         ({"copies": 1}, "1 copy of 2"),
         ({"generation": 4}, "/ 7 generation 4"),
         ({"maps": 0}, "not said yet"),

@@ -10,7 +10,7 @@ from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import SealedEpoch
 from holdfast.master.core import seals as core_seals
 from holdfast.master.core.records import Worker
-from holdfast.master.core.seals import PlacedEpoch, Seals, left_behind, may_have_lost
+from holdfast.master.core.seals import PlacedEpoch, Seals, left_behind, may_have_lost, tally, unsealed, with_late
 from tests.unit.master.build import Log, worker
 
 S = Status
@@ -157,3 +157,48 @@ def test_what_a_start_left_is_what_was_placed_before_it():
     ]
     assert left_behind(epochs, {1: log.state.workers[1]}) == {1: [(0, 0), (1, 0)]}
     assert left_behind(epochs, dict(log.state.workers)) == {1: [(0, 0), (1, 0)]}
+
+
+def test_what_was_not_said_at_the_commit_may_be_said_later():
+    """A late answer takes the place of silence and of nothing else: a copy that was sealed, failed or was lost stays
+    what it was. The size is the late copy's own, so readers read the longer copy first."""
+    seals = Seals(EPOCHS)
+    say(seals, 1, sealed(0, 0))
+    say(seals, 2, sealed(1, 0, S.FAILED_COPY))
+    known = tuple(seals.results())
+    assert tally(known, 2) == (3, 2, 1, 3, 10)
+    assert unsealed(known) == {2: {(0, 0)}, 3: {(0, 1), (1, 0)}}
+    late = Seals(EPOCHS)
+    late.answered(2, workers()[2], Ack.WRITTEN, [sealed(0, 0)._replace(size_bytes=7), sealed(1, 0)])
+    late.answered(1, workers()[1], Ack.WRITTEN, [sealed(0, 0, S.DATA_LOST)])
+    results = with_late(known, late)
+    first, _, second = results
+    assert [(copy.worker, copy.status, copy.size_bytes) for copy in (first.primary, first.replica)] == [
+        (1, S.OK, 10),
+        (2, S.OK, 7),
+    ]
+    assert second.primary.status == S.FAILED_COPY
+    assert tally(results, 2) == (3, 2, 0, 2, 10)
+    late.answered(3, workers()[3], Ack.WRITTEN, [sealed(0, 1), sealed(1, 0)])
+    assert tally(with_late(known, late), 2) == (3, 0, 2, 0, 30), "two epochs have one copy, for good"
+
+
+def test_a_late_start_is_believed_as_at_the_commit():
+    """A worker that has started since and does not know an epoch says nothing of use: its copy is lost."""
+    placed = [PlacedEpoch(0, 0, 1, NO_WORKER, 1)]
+    known = tuple(Seals(placed).results())
+    late = Seals(placed)
+    late.answered(1, workers()[1], Ack.MEMORY, [sealed(0, 0, S.UNKNOWN_FILE)])
+    (result,) = with_late(known, late)
+    assert (result.primary.status, result.lost) == (S.DATA_LOST, True)
+
+
+def test_an_epoch_that_was_never_written_to_lacks_no_copy():
+    """Under-replicated is what has batches and fewer copies than asked for, for whatever reason."""
+    for replica, status, found in ((2, S.OK, 0), (2, S.UNKNOWN_FILE, 0), (2, S.FAILED_COPY, 1), (NO_WORKER, None, 1)):
+        seals = Seals([PlacedEpoch(0, 0, 1, replica, 100)])
+        say(seals, 1, sealed(0, 0))
+        if status is not None:
+            say(seals, 2, sealed(0, 0, status))
+        assert tally(tuple(seals.results()), 2).under_replicated == found
+        assert tally(tuple(seals.results()), 1).under_replicated == 0

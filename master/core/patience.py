@@ -1,0 +1,65 @@
+"""How long a commit waits for one worker: for its copies alone, and where there are others.
+
+Rules
+* A worker whose copies exist elsewhere, too, is waited for `copy_grace` from when it was asked, or until it has been
+  silent for as long: it may only have been started again.
+* One that cannot be reached, or fails, is gone after `return_grace` in which it showed no sign of life; saying that it
+  is busy or full is one.
+* One that says again and again that it is busy or full has the data. It is asked for five times `return_grace`, counted
+  from the first time, whatever came in between; only an answer ends the count.
+
+Pure; times are monotonic nanoseconds. Used by master/service/sealing.py, one for each worker of a commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: A worker that is busy or full is asked for so many times the return grace.
+BUSY_GRACES = 5
+
+
+@dataclass(slots=True)
+class Patience:
+    """What one worker said to one commit, and when. 0: it did not."""
+
+    copy_grace_ns: int
+    return_grace_ns: int
+    #: since when it is asked without an answer
+    asked: int = 0
+    #: since when it fails, or cannot be reached
+    failing: int = 0
+    #: since when it says that it is busy or full
+    busy: int = 0
+
+    def asks(self, now: int) -> None:
+        """It is asked, for the first time or again."""
+        self.asked = self.asked or now
+
+    def answered(self) -> None:
+        """It sealed what it was asked for."""
+        self.asked = self.failing = self.busy = 0
+
+    def failed(self, now: int) -> None:
+        """It could not be reached, or failed."""
+        self.failing = self.failing or now
+
+    def was_busy(self, now: int) -> None:
+        """It has the data, and cannot seal it now."""
+        self.failing, self.busy = 0, self.busy or now
+
+    def left_at(self, silence: int, now: int) -> int:
+        """Return from when on it is not waited for where there are other copies; `silence` is how long it sent no
+        heartbeat."""
+        in_time = (self.asked or now) + self.copy_grace_ns
+        return min(in_time, now - silence + self.copy_grace_ns) if self.failing else in_time
+
+    def gone(self, silence: int | None, now: int) -> bool:
+        """Whether it is not waited for at all any more; `silence` is None of one that the masters call alive."""
+        if not self.failing:
+            return False
+        return max(now - self.failing, silence or 0) >= self.return_grace_ns
+
+    def spent(self, now: int) -> bool:
+        """Whether it has been busy or full for too long."""
+        return self.busy > 0 and now - self.busy >= BUSY_GRACES * self.return_grace_ns

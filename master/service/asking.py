@@ -1,0 +1,75 @@
+"""Asks workers to seal: the one way from the leader to them, for commits, early seals and late copies.
+
+Rules: an answer is that of the start of the worker that was asked. A wait for it ends with the shuffle, that start of
+the worker, and the leadership (scopes.py). What nobody waits for at this moment runs in the lane of its worker
+(lanes.py), and what a worker does not answer there for long is left to the next time. Runs in the event loop. Used by
+sealing.py, early.py and late.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from holdfast.common.errors import GiveUpError, HoldfastError, RetryError, Status
+from holdfast.common.ids import RaftIndex, ShuffleKey
+from holdfast.common.reduce_messages import Seal, SealAnswer
+from holdfast.master.core.records import Worker
+from holdfast.master.service.lanes import Lanes
+from holdfast.master.service.leader import Leader
+from holdfast.master.service.links import Links
+from holdfast.master.service.scopes import Scope
+
+#: A worker that was lost before it was asked must answer within this.
+_LOST_S = 3.0
+#: A seal in the background that is not answered for so long is left: others of its worker wait behind it.
+BACKGROUND_S = 60.0
+
+
+class Asker:
+    """Connections to the workers, and a lane for each."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+        self._links = Links(leader.config.cluster.id, leader.security)
+        self.lanes = Lanes(leader.fail)
+        leader.listeners.append(self._led)
+
+    def _led(self, leads: bool) -> None:
+        if not leads:
+            self.lanes.clear()
+            self._links.close()
+
+    def worker(self, key: ShuffleKey, number: int) -> Worker:
+        """Return the worker's record as it is now. Raises GiveUpError if the shuffle was dropped."""
+        found = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))
+        if found[0] is None:
+            raise GiveUpError(f"{key} was dropped meanwhile", status=Status.UNKNOWN_GENERATION)
+        if found[1] is None:
+            raise HoldfastError(f"{key} has epochs on worker {number}, which never registered")
+        return found[1]
+
+    async def ask(self, worker: Worker, key: ShuffleKey, epochs: Sequence[tuple[int, int]], flags: int) -> SealAnswer:
+        """Have this start of a worker seal epochs, and return what it says of them.
+
+        Raises RetryError if it cannot be asked, was lost or has started again; GiveUpError if the shuffle is dropped;
+        and what the worker refuses it with.
+        """
+        index = RaftIndex(self._leader.index())
+        seal = Seal(shuffle=key, flags=flags, raft_index=index, epochs=list(epochs))
+        try:
+            async with asyncio.timeout(None if worker.alive else _LOST_S):
+                return await Scope(key, worker).wait(self._leader, self._links.seal(worker, seal))
+        except TimeoutError:
+            raise RetryError(f'worker "{worker.name}" is lost, and does not answer') from None
+
+    async def ask_in_background(
+        self, worker: Worker, key: ShuffleKey, epochs: Sequence[tuple[int, int]], flags: int
+    ) -> SealAnswer:
+        """As `ask`, for at most BACKGROUND_S; RetryError (BUSY) beyond that."""
+        try:
+            async with asyncio.timeout(BACKGROUND_S):
+                return await self.ask(worker, key, epochs, flags)
+        except TimeoutError:
+            text = f'worker "{worker.name}" did not answer a seal within {BACKGROUND_S:.0f} s'
+            raise RetryError(text, status=Status.BUSY) from None

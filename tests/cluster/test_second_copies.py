@@ -1,0 +1,155 @@
+"""Second copies of REDUCE partitions whose worker is away at the commit: it is waited for a while, and what it missed
+is sealed when it is back. Real processes; socket peers where a worker must answer what a test wants.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.client import Session
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.common.errors import DataLostError, HoldfastError, Status
+from holdfast.common.messages import Ack
+from holdfast.common.net.control import ControlClient
+from holdfast.common.reduce_layouts import EpochResult
+from tests.cluster.masters import CALM, agree, leader_of, run
+from tests.cluster.reduce_peers import ReduceDriver, metric, push_one_each, world
+from tests.support.waiting import wait_until, wait_until_async
+
+COMMAND = [sys.executable, "-m", "holdfast.client.cli.main"]
+#: A machine under load may take its time to start a worker.
+PATIENT = {"worker": {"copy_grace": "30s"}}
+#: Commits do not wait for second copies at all.
+AT_ONCE = {"worker": {"copy_grace": "0s"}}
+UNDER_REPLICATED = "holdfast_master_under_replicated_epochs"
+
+
+def copies(told: tuple[EpochResult, ...]) -> list[int]:
+    """How many copies of each first epoch can be read."""
+    return [len(each.copies) for each in told if each.epoch == 0]
+
+
+def cli(cluster: LocalCluster, *words: str, status: int = 0) -> Any:
+    """What a command says with --json."""
+    command = [*COMMAND, *words, "--masters", cluster.endpoints, "--json"]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert done.returncode == status, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def page(cluster: LocalCluster) -> str:
+    with urllib.request.urlopen(f"http://{leader_of(cluster).address}/", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def test_a06_a_worker_started_again_at_the_commit_keeps_its_copy(tmp_path: Path):
+    """Two copies; one worker is killed just before the commit and started at once. The commit waits for it, and both
+    copies of every epoch stand in the manifest."""
+
+    async def story(cluster: LocalCluster) -> None:
+        async with ControlClient(cluster.endpoints) as client:
+            driver = ReduceDriver(client)
+            await driver.register()
+            placed, reply = await driver.open(partitions=6, copies=2)
+            await push_one_each(driver, placed, reply, Ack.WRITTEN)
+            cluster.workers[0].kill()
+            commit = asyncio.create_task(driver.end(partitions=6))
+            await asyncio.to_thread(cluster.workers[0].start)
+            answer = await commit
+            assert copies(await driver.told()) == [2] * 6
+            assert (answer.lost, answer.under_replicated) == (0, 0)
+
+    with local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=PATIENT) as cluster:
+        run(story(cluster))
+
+
+def test_a06_a_copy_that_missed_the_commit_is_sealed_when_its_worker_is_back(tmp_path: Path):
+    """Two copies; one worker is away for longer than the commit waits. The commit's answer, the metric, an event, the
+    page, `shuffles`, `status` and the doctor say how many epochs have one copy. The worker comes back and seals; all
+    of these say that it is well, and with the other worker gone every record is read from the late copies, also by a
+    process that had read the older manifest."""
+    records = {(partition, map_id): bytes([partition, map_id]) * 500 for partition in range(4) for map_id in range(3)}
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=AT_ONCE) as cluster,
+        Session(cluster.endpoints, app="late") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(partitions=4, maps=3, copies=2)
+        statuses = []
+        for map_id in range(3):
+            writer = shuffle.writer(map_id)
+            for partition in range(4):
+                writer.write(partition, records[partition, map_id])
+            statuses.append(writer.close())
+        away, other = cluster.workers
+        away.kill()
+        shuffle.commit(statuses)
+        assert metric(cluster, UNDER_REPLICATED) == 4
+        (listed,) = cli(cluster, "shuffles")["shuffles"]
+        assert (listed["under_replicated"], listed["lost"], listed["copies_wanted"]) == (4, 0, 2)
+        assert "1 shuffle committed with fewer copies than asked for" in page(cluster)
+        assert "under-replicated" in {each["code"] for each in cli(cluster, "doctor", status=1)["findings"]}
+        assert "shuffle_under_replicated" in {each["kind"] for each in cli(cluster, "events")["events"]}
+        away.start()
+        wait_until(lambda: metric(cluster, UNDER_REPLICATED) == 0, "the late copies")
+        assert metric(cluster, "holdfast_master_late_copies") == 4
+        assert cli(cluster, "shuffles")["shuffles"][0]["under_replicated"] == 0
+        assert cli(cluster, "status")["under_replicated"] == 0
+        assert "fewer copies" not in page(cluster)
+        other.kill()
+        with pytest.raises(DataLostError):  # this process read the manifest before, and asks for it anew now
+            list(shuffle.reader(range(4), return_grace=0.1))
+        found = {(each.partition, each.map): bytes(each.payload) for each in shuffle.reader(range(4))}
+        assert found == records
+
+
+@pytest.mark.parametrize("own", [{**CALM, "worker": {"copy_grace": "0s"}}], indirect=True)
+def test_a06_the_next_leader_has_late_copies_sealed(own: LocalCluster):
+    """What is missing is read from the state: the leader dies while the worker that is back refuses, the next one asks
+    again, and what the other worker said at the commit stays as it was."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            await driver.open(copies=2)
+            await peers[0].stop()
+            answer = await driver.end()
+            assert (answer.lost, answer.under_replicated) == (0, 8)
+            peers[0].refusals = [HoldfastError("not now", status=Status.BUSY)] * 10
+            await peers[0].start(driver.client)
+            await wait_until_async(lambda: peers[0].seals, "the first leader's seal")
+            seals = len(peers[1].seals)
+            old = leader_of(own)
+            old.kill()
+            peers[0].refusals = []
+            await wait_until_async(lambda: metric(own, UNDER_REPLICATED) == 0, "the next leader's")
+            assert copies(await driver.told()) == [2] * 8
+            assert len(peers[1].seals) == seals, "it had said all"
+            old.start()
+            await agree(driver.client)
+
+    run(story())
+
+
+@pytest.mark.parametrize("own", [{**CALM, "worker": {"return_grace": "300ms"}}], indirect=True)
+def test_a06_what_is_back_after_the_grace_is_not_lost(own: LocalCluster):
+    """One copy: its worker is away for longer than the return grace, and the epochs are LOST. When it is back with
+    every batch they are found again; an epoch that it cannot vouch for stays lost."""
+
+    async def story():
+        async with world(own, 1) as (driver, [peer]):
+            await driver.open(partitions=4)
+            await peer.stop()
+            assert (await driver.end(partitions=4)).lost == 4
+            peer.statuses = {(3, 0): Status.DATA_LOST}
+            await peer.start(driver.client)
+
+            await wait_until_async(lambda: metric(own, "holdfast_master_late_copies") == 3, "the late seal")
+            assert (await driver.info()).lost == 1
+            assert [each.lost for each in await driver.told()] == [False] * 3 + [True]
+
+    run(story())
