@@ -131,7 +131,7 @@ class Application:
         if self._kept and self._chance.random() < 0.4:
             self._again(self._chance.choice(self._kept).read, "again")
         while len(self._kept) > _KEPT_MAX:
-            self._forget(self._kept.pop(self._chance.randrange(len(self._kept))))
+            self._again(partial(self._forget, self._kept.pop(self._chance.randrange(len(self._kept)))))
 
     def _shuffle(self, number: int) -> None:
         for generation in range(3):
@@ -143,7 +143,7 @@ class Application:
                 if self._chance.random() < 0.6:
                     self._kept.append(one)
                 else:
-                    self._forget(one)
+                    self._again(partial(self._forget, one))
                 return
             if self._stop.is_set():
                 return
@@ -203,6 +203,52 @@ def live_long(client: Client) -> None:
         client.end.wait()
 
 
+def take_over(client: Client) -> None:
+    """Be the driver of the application of the client before this one, which was killed: read what it has committed."""
+    name, _, number = client.who.partition(".")
+    chance = client.chance("successor")
+    if number == "0" or chance.random() < 0.4:
+        return
+    before = f"{name}.{int(number) - 1}"
+    app = f"{before}-long"
+    instances = instances_of(client.directory / f"{before}.history")
+    if app not in instances:
+        return
+    with client.session(app, instances[app]) as session:
+        client.history.say(say="takes over", app=app, of=before)
+        while not client.quiet.wait(chance.uniform(0.5, 3.0)):
+            if committed := _of_app(client, app):
+                _try(client.quiet, partial(read_attached, client, session, chance.choice(committed), "successor"))
+        for line in _of_app(client, app):
+            _try(client.quiet, partial(read_attached, client, session, line, "final"))
+        client.history.say(say="has read all of", app=app)
+        client.end.wait()
+
+
+def _of_app(client: Client, app: str) -> list[Line]:
+    return [line for line in committed_of(client.directory) if line["app"] == app]
+
+
+def _try(stop: threading.Event, work: Callable[[], object]) -> None:
+    """What the history has, the loop goes on from."""
+    try:
+        work()
+    except (HoldfastError, GaveUpError):
+        stop.wait(_PAUSE_SECONDS)
+
+
+def instances_of(path: Path) -> dict[str, str]:
+    """The applications that a client has registered."""
+    found: dict[str, str] = {}
+    begun: dict[int, Line] = {}
+    for line in lines_of(path):
+        if line.get("op") == "open" and not line["attach"]:
+            begun[line["n"]] = line
+        elif line.get("outcome") == "ok" and line["n"] in begun:
+            found[begun[line["n"]]["app"]] = line["instance"]
+    return found
+
+
 def live_short(client: Client) -> None:
     """Applications that are dropped: in the middle of a write, of a commit, or of a read; one after the other."""
     chance = client.chance("short")
@@ -242,8 +288,8 @@ def committed_of(directory: Path) -> list[Line]:
     """What the histories say was committed and not forgotten or dropped since, with the application's instance; only
     a hint for those who read while it goes on."""
     found: dict[tuple[str, int, int], Line] = {}
-    instances: dict[str, str] = {}
     for path in sorted(directory.glob("*.history")):
+        instances = instances_of(path)
         begun: dict[int, Line] = {}
         for line in lines_of(path):
             if "op" in line:
@@ -252,14 +298,14 @@ def committed_of(directory: Path) -> list[Line]:
                     found.pop((line["app"], line["shuffle"], line["generation"]), None)
                 if line["op"] == "drop":
                     found = {key: each for key, each in found.items() if key[0] != line["app"]}
-            elif line.get("outcome") == "ok" and (began := begun.get(line["n"])):
-                if began["op"] == "open" and not began["attach"]:
-                    instances[began["app"]] = line["instance"]
-                if began["op"] == "manifest" and began["app"] in instances:
-                    key = began["app"], began["shuffle"], began["generation"]
-                    for before in range(key[2]):  # a commit of a newer generation drops the older ones
-                        found.pop((*key[:2], before), None)
-                    found[key] = {**began, "instance": instances[began["app"]]}
+            elif line.get("outcome") == "ok" and line["n"] in begun:
+                began = begun[line["n"]]
+                if began["op"] != "manifest" or began["app"] not in instances:
+                    continue
+                key = began["app"], began["shuffle"], began["generation"]
+                for before in range(key[2]):  # a commit of a newer generation drops the older ones
+                    found.pop((*key[:2], before), None)
+                found[key] = {**began, "instance": instances[began["app"]]}
     return list(found.values())
 
 
@@ -267,12 +313,18 @@ def read_as_guest(client: Client, line: Line, when: str) -> None:
     """Attach, read all of it, and detach. Raises what a reader is told."""
     place = Place(client.seed, line["app"], line["shuffle"], line["generation"])
     with client.session(place.app, line["instance"]) as session:
-        shape = shape_of(place)
-        names = {"app": place.app, "shuffle": place.shuffle, "generation": place.generation}
-        with client.history.operation("find", **names, when=when):
-            find = session.open_reduce_shuffle if shape.reduce else session.open_shuffle
-            shuffle: AnyShuffle = find(place.shuffle, place.generation)
-        read_and_judge(client.history, shuffle, place, when, list(range(shape.partitions)))
+        read_attached(client, session, line, when)
+
+
+def read_attached(client: Client, session: Session, line: Line, when: str) -> None:
+    """Read all of what another process has committed. Raises what a reader is told."""
+    place = Place(client.seed, line["app"], line["shuffle"], line["generation"])
+    shape = shape_of(place)
+    names = {"app": place.app, "shuffle": place.shuffle, "generation": place.generation}
+    with client.history.operation("find", **names, when=when):
+        find = session.open_reduce_shuffle if shape.reduce else session.open_shuffle
+        shuffle: AnyShuffle = find(place.shuffle, place.generation)
+    read_and_judge(client.history, shuffle, place, when, list(range(shape.partitions)))
 
 
 def _guarded(client: Client, what: str, work: Callable[..., object], *values: object) -> None:
@@ -304,7 +356,7 @@ def main(arguments: list[str]) -> None:
     client.history.say(say="begins", pid=os.getpid())
     threads = [
         threading.Thread(target=_guarded, args=(client, work.__name__, work, client), daemon=True)
-        for work in (live_long, live_short, visit)
+        for work in (live_long, live_short, visit, take_over)
     ]
     watching = threading.Thread(target=client.watch, daemon=True)
     for thread in (watching, *threads):

@@ -115,6 +115,8 @@ class Verdict:
             elif op.line["op"] == "open" and op.who in ended and not op.line["attach"]:
                 found.setdefault(op.line["app"], ended[op.who])
         for line in self._lines:
+            if line.get("say") == "takes over":
+                found[line["app"]] = ended.get(line["who"], _NEVER)
             if line.get("say") == "dropping":
                 found[line["app"]] = min(found.get(line["app"], _NEVER), line["t"])
         yield from found.items()
@@ -147,7 +149,7 @@ class Verdict:
                     self._wrong(f"{line['who']}: hangs: {line['operation']}\n{line['stacks']}")
                 case "bug":
                     self._wrong(f"{line['who']}: a thread ended with {line['text']}")
-                case "ends" if line["thread"] in ("live_long", "live_short", "visit"):
+                case "ends" if line["thread"] in ("live_long", "long", "live_short", "visit", "take_over"):
                     self._wrong(f"{line['who']}: {line['thread']} ended: {line['error']}: {line['text']}")
                 case "gave up":
                     gone = self._gone.get(line["app"], _NEVER)

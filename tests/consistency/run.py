@@ -188,7 +188,7 @@ class Run:
             late = [client.name for client in self._clients if not self._has_read(client)]
             self._report.problems.append(f"{late} have not read everything {_FINAL_SECONDS_MAX:.0f} s after the faults")
         self._report.problems += [f"{each.name} has ended" for each in self._clients if not each.running]
-        living = {f"{client.name}-long" for client in self._clients}
+        living = {app for client in self._clients for app in self._living(client)}
         for line in committed_of(self._report.directory):
             if line["app"] in living:
                 try:
@@ -204,8 +204,16 @@ class Run:
 
     def _has_read(self, client: ClientProcess) -> bool:
         threading.Event().wait(0.1)
-        lines = lines_of(self._report.directory / f"{client.name}.history")
-        return any(line.get("say") == "has read all" for line in lines)
+        said = [line.get("say") for line in self._lines_of(client)]
+        return "has read all" in said and ("takes over" not in said or "has read all of" in said)
+
+    def _living(self, client: ClientProcess) -> Iterator[str]:
+        """The applications that a client has: its own, and one that it took over."""
+        yield f"{client.name}-long"
+        yield from (line["app"] for line in self._lines_of(client) if line.get("say") == "takes over")
+
+    def _lines_of(self, client: ClientProcess) -> list[Line]:
+        return lines_of(self._report.directory / f"{client.name}.history")
 
     def _all_gone(self) -> None:
         """Applications end; their bytes go, and what servers hold becomes little."""
