@@ -279,7 +279,7 @@ class Fetch(Generic[K]):
         """The masters cannot be reached: go on trying the workers for as long as one may be gone."""
         if self.over:
             return []
-        if all(self._is_out_of_reach(worker, now_ns, self._grace_ns) for worker in self._waiting):
+        if self._waiting and all(self._is_out_of_reach(worker, now_ns, self._grace_ns) for worker in self._waiting):
             return self._stop(error)
         self._waiting.clear()
         return self._continue()

@@ -237,7 +237,11 @@ class Transport:
         except ValueError as error:
             self._note(peer, f"{host} is no name that a certificate could have: {error}")
             return
-        sock = socket.socket(place[0], socket.SOCK_STREAM)
+        try:
+            sock = socket.socket(place[0], socket.SOCK_STREAM)
+        except OSError as error:  # no descriptors are left, for now
+            self._note(peer, f"cannot be called: {error}")
+            return
         sock.setblocking(False)
         try:
             sock.connect((place[1], port))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
+import resource
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +107,30 @@ def recorder(transport: Transport) -> Recorder:
     handler = transport._handler
     assert isinstance(handler, Recorder)
     return handler
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process may open nothing more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a36_a_master_without_descriptors_goes_on(pair: Pair) -> None:
+    """A peer that is to be called while this host has no descriptors left is called later: the error left the Raft
+    thread, and with it the master ended, and so did all others on such a host."""
+    listens, connects = two(pair)
+    "127.0.0.1".encode("idna")  # TLS asks for this codec, whose module is a file
+    with no_descriptors():
+        connects.poll(0)
+        assert "Too many open files" in connects.errors["m1"]
+    pair.run(lambda: connects.is_connected("m1") and listens.is_connected("m2"))
 
 
 def test_messages_pass_in_order(pair: Pair) -> None:

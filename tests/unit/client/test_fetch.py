@@ -258,6 +258,22 @@ def test_silent_masters_do_not_stop_a_read() -> None:
     assert isinstance(failed, Failed)
 
 
+def test_a36_masters_that_are_silent_end_no_read_that_goes_on() -> None:
+    """Two workers were lost, so the masters are asked twice; the first answer says that both are alive, the second does
+    not come. Nobody waits for it: the streams that were opened again are read on."""
+    core: Fetch[MapId] = Fetch(
+        {MapId(0): Source((WorkerId(1),), "0"), MapId(1): Source((WorkerId(2),), "1")}, where="x"
+    )
+    core.started()
+    core.stream_failed(0, LOST, 0)
+    core.stream_failed(1, LOST, 0)
+    alive = {WorkerId(1): WorkerState.ALIVE, WorkerId(2): WorkerState.ALIVE}
+    assert core.workers_known(alive, 1) == [OpenStream(2, WorkerId(1), maps(0)), OpenStream(3, WorkerId(2), maps(1))]
+    assert core.masters_silent(LOST, 2) == []
+    core.file_complete(2, MapId(0))
+    assert core.file_complete(3, MapId(1))[-1] == Complete()
+
+
 def test_events_of_a_stream_that_is_over_change_nothing() -> None:
     """Late frames of a stream that failed neither complete nor fail a file."""
     core = fetch((1,))

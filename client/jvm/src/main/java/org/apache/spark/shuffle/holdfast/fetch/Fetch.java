@@ -229,7 +229,7 @@ final class Fetch {
         if (over) {
             return List.of();
         }
-        boolean hopeless = true;
+        boolean hopeless = !waiting.isEmpty();
         for (int worker : waiting) {
             hopeless &= isOutOfReach(worker, nowNs, graceNs);
         }

@@ -49,6 +49,7 @@ public final class FetchCoreMain {
         tell("three bad answers end a copy", FetchCoreMain::threeBadAnswers);
         tell("a refused stream of many files is halved", FetchCoreMain::halved);
         tell("an unknown answer, silent masters, a living worker out of reach", FetchCoreMain::endings);
+        tell("silent masters end no read that goes on", FetchCoreMain::silentMasters);
         tell("what a worker cannot read now is not lost", FetchCoreMain::cannotReadNow);
         tell("any order and any number of times", FetchCoreMain::anyOrder);
         tell("every missing batch is noticed", FetchCoreMain::everyMissingBatch);
@@ -264,6 +265,17 @@ public final class FetchCoreMain {
         Check.equal(core.mastersSilent(LOST, 5), List.of(open(1, 1, only)));
         core.streamFailed(1, LOST, 6);
         Check.equal(failure(core.mastersSilent(LOST, GRACE + 1)), LOST);
+    }
+
+    /** Two workers were lost, so the masters are asked twice; the second answer does not come, and nobody waits for it. */
+    private static void silentMasters() {
+        EpochFile[] files = {file(0, 1), file(1, 2)};
+        Fetch core = fetch(8, files);
+        core.started();
+        core.streamFailed(0, LOST, 0);
+        core.streamFailed(1, LOST, 0);
+        Check.equal(core.workersKnown(Set.of(1, 2), 1), List.of(open(2, 1, files[0]), open(3, 2, files[1])));
+        Check.equal(core.mastersSilent(LOST, 2), List.of());
     }
 
     /** Asked again for as long as a worker may be gone, then the read ends, but not as data lost; a second copy is read at once. */
