@@ -127,7 +127,7 @@ final class DriverShuffles implements AutoCloseable {
                 try {
                     runtime.masters().unregister(next);
                 } catch (HoldfastException error) {
-                    if (error.again()) {
+                    if (error.again() || !error.told()) {
                         LOG.warn("Shuffle {} could not be dropped yet: {}", next, error.getMessage());
                         leaveTheRest();
                         return;

@@ -67,27 +67,34 @@ final class TokenRenewal implements AutoCloseable {
         }
     }
 
+    /** Looks, and again later whatever came of it; with the last task there is no timer any more. */
     private void look() {
+        try {
+            renew();
+        } finally {
+            synchronized (this) {
+                if (timer != null) {
+                    timer.schedule(this::look, untilLookMs(), TimeUnit.MILLISECONDS);
+                }
+            }
+        }
+    }
+
+    private void renew() {
         Instance whose;
         synchronized (this) {
             whose = instance;
         }
-        if (masters.shown().untilHalfMs() <= 0) {
-            try {
+        try {
+            if (masters.shown().untilHalfMs() <= 0) {
                 masters.renew(whose);
-            } catch (HoldfastException error) {
-                if (Thread.currentThread().isInterrupted()) {
-                    return; // the last task has ended
-                }
+            }
+        } catch (HoldfastException error) {
+            if (!Thread.currentThread().isInterrupted()) { // else the last task has ended
                 LOG.warn("The token of application {} could not be renewed; trying again: {}", whose, error.getMessage());
-            } catch (RuntimeException mistake) {
-                LOG.error("The token of application {} could not be renewed; trying again", whose, mistake);
             }
-        }
-        synchronized (this) {
-            if (timer != null) {
-                timer.schedule(this::look, untilLookMs(), TimeUnit.MILLISECONDS);
-            }
+        } catch (RuntimeException | Error mistake) {
+            LOG.error("The token of application {} could not be renewed; trying again", whose, mistake);
         }
     }
 

@@ -11,7 +11,8 @@ import org.slf4j.LoggerFactory;
 
 /**
  * The driver's lease on its application instance: registered once, renewed by a daemon thread three times per lease, given back by
- * {@link #close}. Shuffles go when no lease is left on the instance.
+ * {@link #close}. Shuffles go when no lease is left on the instance, so the thread ends with {@link #close}, or when a master says APPLICATION_GONE, and for
+ * nothing else.
  */
 public final class ApplicationLease implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(ApplicationLease.class);
@@ -38,7 +39,7 @@ public final class ApplicationLease implements AutoCloseable {
     private final long leaseMs;
     private final Thread renewal;
     private volatile HoldfastException gone;
-    private boolean closed;
+    private volatile boolean closed;
 
     private ApplicationLease(Masters masters, Credential credential, Instance instance, byte[] holder, long leaseMs) {
         this.masters = masters;
@@ -146,27 +147,30 @@ public final class ApplicationLease implements AutoCloseable {
     }
 
     private void renew() {
-        while (true) {
+        while (!closed && gone == null) {
             try {
                 long third = Math.max(leaseMs, LEASE_MS_MIN) / RENEWALS;
                 Thread.sleep(Math.max(LEASE_MS_MIN / RENEWALS, Math.min(third, masters.shown().untilHalfMs())));
                 renewWithin((int) Math.min(third, Masters.DEADLINE_MS));
-            } catch (InterruptedException closing) {
-                return;
-            } catch (HoldfastException error) {
-                if (error.status() == Status.APPLICATION_GONE) {
-                    gone = error;
-                    LOG.error("Application {} is gone: {}", instance, error.getMessage());
-                    return;
-                }
-                if (Thread.currentThread().isInterrupted()) {
-                    return;
-                }
-                LOG.warn("The lease of application {} could not be renewed; trying again: {}", instance, error.getMessage());
-            } catch (RuntimeException mistake) {
-                // Without this thread all that is shuffled is dropped when the lease ends: no answer of anybody may end it.
-                LOG.error("The lease of application {} could not be renewed; trying again", instance, mistake);
+            } catch (Throwable error) {
+                // Without this thread all that is shuffled is dropped when the lease ends: neither anybody's answer nor a mistake of ours may end it.
+                failed(error);
             }
+        }
+    }
+
+    private void failed(Throwable error) {
+        try {
+            if (error instanceof HoldfastException said && said.told() && Status.endsLease(said.status())) {
+                gone = said;
+                LOG.error("Application {} is gone: {}", instance, error.getMessage());
+            } else if (error instanceof HoldfastException && !closed) {
+                LOG.warn("The lease of application {} could not be renewed; trying again: {}", instance, error.getMessage());
+            } else if (!closed) {
+                LOG.error("The lease of application {} could not be renewed; trying again", instance, error);
+            }
+        } catch (RuntimeException | Error unsaid) {
+            return; // a log that cannot be written is no reason to end either
         }
     }
 

@@ -19,6 +19,8 @@ final class Connections {
     private static final int SELECTORS_MAX = 8;
 
     private final Shown shown;
+    /** Which cluster the masters have to be of; empty until one has answered. */
+    private volatile String cluster = "";
     private final Map<String, Deque<Connection>> idle = new HashMap<>();
     private final Deque<Selector> spare = new ArrayDeque<>();
     private final Set<Selector> used = new HashSet<>();
@@ -31,6 +33,19 @@ final class Connections {
     /** What is shown on each of them. */
     Shown shown() {
         return shown;
+    }
+
+    /** Id of the cluster that answered first, "" before: the answers of all others are none. */
+    String cluster() {
+        return cluster;
+    }
+
+    /** Takes note of whose answer it was; returns whether it is the cluster that answered first. */
+    synchronized boolean isOf(String answering) {
+        if (cluster.isEmpty()) {
+            cluster = answering;
+        }
+        return cluster.equals(answering);
     }
 
     /** A selector for one round of exchanges; UNAVAILABLE once this is closed. */

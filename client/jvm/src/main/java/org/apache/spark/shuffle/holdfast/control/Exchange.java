@@ -3,6 +3,7 @@ package org.apache.spark.shuffle.holdfast.control;
 import java.io.IOException;
 import java.net.ConnectException;
 import java.net.InetSocketAddress;
+import java.net.URLDecoder;
 import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
@@ -20,7 +21,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 /**
  * One try at one master: an HTTP/1.1 POST with a JSON body over a connection of its own for as long as it lasts. Never blocks;
  * {@link Round} calls {@link #go} when the connection is ready. Whatever goes wrong is an outcome: the master's own refusal by its
- * status number, what says nothing about the call (refused, reset) UNAVAILABLE, an answer that no master gives BAD_FRAME.
+ * status number, which was told, and UNAVAILABLE for what says nothing about the call: refused, reset, or answered as no master of this
+ * cluster does (docs/control_plane.md), whatever its HTTP status is.
  */
 final class Exchange {
     /** A refusal of a master that does not lead; {@code leader} is the HTTP address of the one that does, or "". */
@@ -29,7 +31,7 @@ final class Exchange {
         final String leader;
 
         NotLeader(String message, String leader) {
-            super(Status.NOT_LEADER, message);
+            super(Status.NOT_LEADER, message, null, true);
             this.leader = leader;
         }
     }
@@ -43,6 +45,16 @@ final class Exchange {
         }
     }
 
+    /** Something answered, and not as a master of this cluster does: the leader is to be looked for elsewhere, and here later. */
+    static final class NotMaster extends HoldfastException {
+        private static final long serialVersionUID = 1L;
+
+        NotMaster(String message) {
+            super(Status.UNAVAILABLE, message);
+        }
+    }
+
+    private static final int HTTP_OK = 200;
     private static final int HEAD_BYTES_MAX = 16 * Limits.KIB;
     private static final int BODY_BYTES_MAX = Limits.CONTROL_MESSAGE_BYTES_MAX / 3 * 4 + 64 * Limits.KIB;
     /** The first byte of what a server says that wants TLS and is not spoken to in it. */
@@ -50,6 +62,7 @@ final class Exchange {
     private static final byte[] HEAD_END = {'\r', '\n', '\r', '\n'};
 
     final String address;
+    private final Connections connections;
     private final Connection connection;
     private final ByteBuffer out;
     private byte[] in = new byte[4 * Limits.KIB];
@@ -62,8 +75,10 @@ final class Exchange {
     private HoldfastException failure;
 
     /** Begin on a connection that is kept, or null for a new one. */
-    Exchange(String address, Connection kept, String path, byte[] body, Selector selector, Shown shown) {
+    Exchange(String address, Connection kept, String path, byte[] body, Selector selector, Connections connections) {
         this.address = address;
+        this.connections = connections;
+        Shown shown = connections.shown();
         byte[] head = ("POST " + path + " HTTP/1.1\r\nHost: " + address
                 + (shown.secure() ? "\r\nAuthorization: Bearer " + shown.token() : "")
                 + "\r\nContent-Type: application/json\r\nContent-Length: " + body.length + "\r\n\r\n")
@@ -107,14 +122,31 @@ final class Exchange {
         if (failure != null) {
             throw failure;
         }
-        if (httpStatus == 200) {
+        String named = cluster();
+        if (named == null) {
+            throw noMaster(httpStatus == HTTP_OK ? "it names no cluster" : message());
+        }
+        if (!connections.cluster().isEmpty() && !connections.cluster().equals(named)) {
+            throw new NotMaster(address + ": is a master of another cluster, " + named);
+        }
+        if (httpStatus == HTTP_OK) {
             try {
                 return JsonObject.decode(in, bodyStart, bodyEnd - bodyStart);
             } catch (HoldfastException error) {
-                throw error.at(address + ": answers, but is no master");
+                throw noMaster(error.getMessage());
             }
         }
         throw refusal(message());
+    }
+
+    /** The cluster that the answer names, null if none: then no master gave it. */
+    private String cluster() {
+        try {
+            String named = URLDecoder.decode(headers.getOrDefault("holdfast-cluster", ""), StandardCharsets.UTF_8);
+            return named.isEmpty() ? null : named;
+        } catch (IllegalArgumentException garbage) {
+            return null;
+        }
     }
 
     /** End it: the connection, if another call may go over it, and else null. */
@@ -221,7 +253,7 @@ final class Exchange {
         if (status == Status.NOT_LEADER) {
             return new NotLeader(message, headers.getOrDefault("holdfast-leader", ""));
         }
-        return new HoldfastException(status, message.isEmpty() ? Status.name(status) : message);
+        return HoldfastException.told(status, message.isEmpty() ? Status.name(status) : message);
     }
 
     /** The message of a Connect error body; the body itself where it is none. */
@@ -239,7 +271,7 @@ final class Exchange {
     }
 
     private HoldfastException noMaster(String why) {
-        return new HoldfastException(Status.BAD_FRAME,
+        return new NotMaster(
                 address + ": answers, but is no master: " + why.substring(0, Math.min(why.length(), 200)));
     }
 

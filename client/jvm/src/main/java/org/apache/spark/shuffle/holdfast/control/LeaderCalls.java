@@ -18,6 +18,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  *
  * <ul>
  *   <li>A command keeps its call number over all its tries, so that it is applied once.
+ *   <li>Only a status that a master of the cluster answered with ends a call before its deadline; whatever else answers where the leader was
+ *       means that the leader is to be looked for.
  *   <li>A try ends when the master answers, when its connection fails, or when another master says that it leads by now, which is
  *       asked while an answer is awaited; so neither a killed nor a paused leader is waited for.
  *   <li>While no leader is known all masters are asked, every 50 ms at first and slower later, until the deadline; callers at the same
@@ -51,7 +53,6 @@ final class LeaderCalls implements AutoCloseable {
     private final Map<String, HoldfastException> known = new LinkedHashMap<>();
     private final AtomicLong raftIndex = new AtomicLong();
     private volatile String leader = "";
-    private volatile String clusterId = "";
     private final Object numbersLock = new Object();
     private CallNumbers numbers;
 
@@ -77,7 +78,7 @@ final class LeaderCalls implements AutoCloseable {
     }
 
     String clusterId() {
-        return clusterId;
+        return connections.cluster();
     }
 
     long raftIndex() {
@@ -251,7 +252,7 @@ final class LeaderCalls implements AutoCloseable {
         synchronized (known) {
             return known.values().stream().allMatch(each -> Status.barred(each.status())
                     || (each.status() == Status.TOKEN_EXPIRED && connections.shown().isFixed())
-                    || (clusterId.isEmpty() && (each instanceof Exchange.UnknownHost || each.status() == Status.BAD_FRAME)));
+                    || (clusterId().isEmpty() && (each instanceof Exchange.UnknownHost || each instanceof Exchange.NotMaster)));
         }
     }
 
@@ -263,7 +264,7 @@ final class LeaderCalls implements AutoCloseable {
                 asked.add(round.begin(each, DISCOVER, EMPTY));
             }
             long now = System.nanoTime();
-            long patience = clusterId.isEmpty() && connections.shown().secure() ? FIRST_NS : PROBE_NS;
+            long patience = clusterId().isEmpty() && connections.shown().secure() ? FIRST_NS : PROBE_NS;
             long until = Math.min(now + patience, Math.max(end, now + 10 * MS));
             while (!asked.isEmpty()) {
                 for (Exchange each : List.copyOf(asked)) {
@@ -306,12 +307,9 @@ final class LeaderCalls implements AutoCloseable {
             return null;
         }
         String cluster = reply.text("clusterId");
-        synchronized (this) {
-            if (!clusterId.isEmpty() && !clusterId.equals(cluster)) {
-                learn(asked.address, unavailable(asked.address + ": is a master of another cluster, " + cluster));
-                return null;
-            }
-            clusterId = cluster;
+        if (!connections.isOf(cluster)) {
+            learn(asked.address, unavailable(asked.address + ": is a master of another cluster, " + cluster));
+            return null;
         }
         learn(asked.address, unavailable(asked.address + ": answers, but knows of no leader"));
         for (JsonObject master : reply.objects("masters")) {

@@ -23,7 +23,7 @@ final class Round implements AutoCloseable {
     }
 
     Exchange begin(String address, String method, byte[] body) {
-        Exchange begun = new Exchange(address, connections.take(address), "/holdfast.v1." + method, body, selector, connections.shown());
+        Exchange begun = new Exchange(address, connections.take(address), "/holdfast.v1." + method, body, selector, connections);
         open.add(begun);
         return begun;
     }

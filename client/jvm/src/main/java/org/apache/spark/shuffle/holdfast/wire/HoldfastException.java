@@ -6,20 +6,36 @@ import java.io.IOException;
 public class HoldfastException extends IOException {
     private static final long serialVersionUID = 1L;
     private final int status;
+    private final boolean told;
 
     public HoldfastException(int status, String message) {
-        super(message);
-        this.status = status;
+        this(status, message, null, false);
     }
 
     public HoldfastException(int status, String message, Throwable cause) {
+        this(status, message, cause, false);
+    }
+
+    /** @param told see {@link #told()} */
+    protected HoldfastException(int status, String message, Throwable cause, boolean told) {
         super(message, cause);
         this.status = status;
+        this.told = told;
+    }
+
+    /** What a master answered. */
+    public static HoldfastException told(int status, String message) {
+        return new HoldfastException(status, message, null, true);
     }
 
     /** A number of {@link Status}. */
     public final int status() {
         return status;
+    }
+
+    /** Whether a master answered with this status; false where this JVM came to it by itself. Only what was told ends what must go on. */
+    public final boolean told() {
+        return told;
     }
 
     /** Whether the same call may succeed later, unchanged. */
@@ -29,6 +45,6 @@ public class HoldfastException extends IOException {
 
     /** The same error seen from further out: status kept, {@code where} set before the message. */
     public final HoldfastException at(String where) {
-        return new HoldfastException(status, where + ": " + getMessage(), this);
+        return new HoldfastException(status, where + ": " + getMessage(), this, told);
     }
 }

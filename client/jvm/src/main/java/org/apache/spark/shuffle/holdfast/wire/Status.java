@@ -73,45 +73,99 @@ public final class Status {
 
     public static final int INTERNAL = 120;
 
-    private static final Map<Integer, String> NAMES = Map.ofEntries(
-            Map.entry(OK, "OK"), Map.entry(SOFT_SPLIT, "SOFT_SPLIT"), Map.entry(SLOW_DOWN, "SLOW_DOWN"),
-            Map.entry(HARD_SPLIT, "HARD_SPLIT"), Map.entry(STALE_INCARNATION, "STALE_INCARNATION"),
-            Map.entry(SEALED, "SEALED"), Map.entry(COMMITTED, "COMMITTED"), Map.entry(FAILED_COPY, "FAILED_COPY"),
-            Map.entry(REPLICA_FAILED, "REPLICA_FAILED"), Map.entry(UNKNOWN_STREAM, "UNKNOWN_STREAM"),
-            Map.entry(UNKNOWN_FILE, "UNKNOWN_FILE"), Map.entry(NOT_SEALED, "NOT_SEALED"),
-            Map.entry(APPLICATION_GONE, "APPLICATION_GONE"), Map.entry(UNKNOWN_SHUFFLE, "UNKNOWN_SHUFFLE"),
-            Map.entry(UNKNOWN_GENERATION, "UNKNOWN_GENERATION"), Map.entry(NOT_COMMITTED, "NOT_COMMITTED"),
-            Map.entry(NEED_WINNERS, "NEED_WINNERS"), Map.entry(CONFLICT, "CONFLICT"),
-            Map.entry(CALL_TOO_OLD, "CALL_TOO_OLD"), Map.entry(CALL_REUSED, "CALL_REUSED"),
-            Map.entry(GENERATION_CLOSED, "GENERATION_CLOSED"), Map.entry(NO_ROOM, "NO_ROOM"),
-            Map.entry(DISK_FULL, "DISK_FULL"), Map.entry(DISK_FAILED, "DISK_FAILED"), Map.entry(BUSY, "BUSY"),
-            Map.entry(QUOTA_EXCEEDED, "QUOTA_EXCEEDED"),
-            Map.entry(DATA_LOST, "DATA_LOST"), Map.entry(CORRUPT, "CORRUPT"), Map.entry(BAD_ORDER, "BAD_ORDER"),
-            Map.entry(BAD_FRAME, "BAD_FRAME"), Map.entry(BAD_VERSION, "BAD_VERSION"),
-            Map.entry(WRONG_CLUSTER, "WRONG_CLUSTER"), Map.entry(UNAUTHENTICATED, "UNAUTHENTICATED"),
-            Map.entry(TOO_LARGE, "TOO_LARGE"), Map.entry(BAD_REQUEST, "BAD_REQUEST"),
-            Map.entry(TOKEN_EXPIRED, "TOKEN_EXPIRED"), Map.entry(FORBIDDEN, "FORBIDDEN"),
-            Map.entry(NOT_LEADER, "NOT_LEADER"), Map.entry(UNAVAILABLE, "UNAVAILABLE"),
-            Map.entry(OUTCOME_UNKNOWN, "OUTCOME_UNKNOWN"), Map.entry(INCARNATION_TOO_LOW, "INCARNATION_TOO_LOW"),
-            Map.entry(UNKNOWN_WORKER, "UNKNOWN_WORKER"), Map.entry(WORKER_CONFLICT, "WORKER_CONFLICT"),
-            Map.entry(INTERNAL, "INTERNAL"));
+    /** What whoever is answered with a status does next. */
+    public enum Next {
+        /** It was accepted. */
+        DONE,
+        /** The same call may succeed later, unchanged. */
+        AGAIN,
+        /** Another place, epoch or stream will do. */
+        ELSEWHERE,
+        /** The same call will be refused again. */
+        FINAL
+    }
+
+    private record Meaning(String name, Next next, boolean endsLease) {
+        Meaning(String name, Next next) {
+            this(name, next, false);
+        }
+    }
+
+    /** The table of {@code common/errors.py}; tests/golden/statuses.txt has it for both languages. */
+    private static final Map<Integer, Meaning> MEANINGS = Map.ofEntries(
+            Map.entry(OK, new Meaning("OK", Next.DONE)),
+            Map.entry(SOFT_SPLIT, new Meaning("SOFT_SPLIT", Next.DONE)),
+            Map.entry(SLOW_DOWN, new Meaning("SLOW_DOWN", Next.DONE)),
+            Map.entry(HARD_SPLIT, new Meaning("HARD_SPLIT", Next.ELSEWHERE)),
+            Map.entry(STALE_INCARNATION, new Meaning("STALE_INCARNATION", Next.ELSEWHERE)),
+            Map.entry(SEALED, new Meaning("SEALED", Next.ELSEWHERE)),
+            Map.entry(COMMITTED, new Meaning("COMMITTED", Next.FINAL)),
+            Map.entry(FAILED_COPY, new Meaning("FAILED_COPY", Next.ELSEWHERE)),
+            Map.entry(REPLICA_FAILED, new Meaning("REPLICA_FAILED", Next.ELSEWHERE)),
+            Map.entry(UNKNOWN_STREAM, new Meaning("UNKNOWN_STREAM", Next.ELSEWHERE)),
+            Map.entry(UNKNOWN_FILE, new Meaning("UNKNOWN_FILE", Next.ELSEWHERE)),
+            Map.entry(NOT_SEALED, new Meaning("NOT_SEALED", Next.ELSEWHERE)),
+            Map.entry(APPLICATION_GONE, new Meaning("APPLICATION_GONE", Next.FINAL, true)),
+            Map.entry(UNKNOWN_SHUFFLE, new Meaning("UNKNOWN_SHUFFLE", Next.FINAL)),
+            Map.entry(UNKNOWN_GENERATION, new Meaning("UNKNOWN_GENERATION", Next.FINAL)),
+            Map.entry(NOT_COMMITTED, new Meaning("NOT_COMMITTED", Next.AGAIN)),
+            Map.entry(NEED_WINNERS, new Meaning("NEED_WINNERS", Next.FINAL)),
+            Map.entry(CONFLICT, new Meaning("CONFLICT", Next.FINAL)),
+            Map.entry(CALL_TOO_OLD, new Meaning("CALL_TOO_OLD", Next.FINAL)),
+            Map.entry(CALL_REUSED, new Meaning("CALL_REUSED", Next.FINAL)),
+            Map.entry(GENERATION_CLOSED, new Meaning("GENERATION_CLOSED", Next.FINAL)),
+            Map.entry(NO_ROOM, new Meaning("NO_ROOM", Next.FINAL)),
+            Map.entry(DISK_FULL, new Meaning("DISK_FULL", Next.ELSEWHERE)),
+            Map.entry(DISK_FAILED, new Meaning("DISK_FAILED", Next.ELSEWHERE)),
+            Map.entry(BUSY, new Meaning("BUSY", Next.AGAIN)),
+            Map.entry(QUOTA_EXCEEDED, new Meaning("QUOTA_EXCEEDED", Next.FINAL)),
+            Map.entry(DATA_LOST, new Meaning("DATA_LOST", Next.FINAL)),
+            Map.entry(CORRUPT, new Meaning("CORRUPT", Next.FINAL)),
+            Map.entry(BAD_ORDER, new Meaning("BAD_ORDER", Next.FINAL)),
+            Map.entry(BAD_FRAME, new Meaning("BAD_FRAME", Next.FINAL)),
+            Map.entry(BAD_VERSION, new Meaning("BAD_VERSION", Next.FINAL)),
+            Map.entry(WRONG_CLUSTER, new Meaning("WRONG_CLUSTER", Next.FINAL)),
+            Map.entry(UNAUTHENTICATED, new Meaning("UNAUTHENTICATED", Next.FINAL)),
+            Map.entry(TOO_LARGE, new Meaning("TOO_LARGE", Next.FINAL)),
+            Map.entry(BAD_REQUEST, new Meaning("BAD_REQUEST", Next.FINAL)),
+            Map.entry(TOKEN_EXPIRED, new Meaning("TOKEN_EXPIRED", Next.AGAIN)),
+            Map.entry(FORBIDDEN, new Meaning("FORBIDDEN", Next.FINAL)),
+            Map.entry(NOT_LEADER, new Meaning("NOT_LEADER", Next.AGAIN)),
+            Map.entry(UNAVAILABLE, new Meaning("UNAVAILABLE", Next.AGAIN)),
+            Map.entry(OUTCOME_UNKNOWN, new Meaning("OUTCOME_UNKNOWN", Next.AGAIN)),
+            Map.entry(INCARNATION_TOO_LOW, new Meaning("INCARNATION_TOO_LOW", Next.FINAL)),
+            Map.entry(UNKNOWN_WORKER, new Meaning("UNKNOWN_WORKER", Next.FINAL)),
+            Map.entry(WORKER_CONFLICT, new Meaning("WORKER_CONFLICT", Next.FINAL)),
+            Map.entry(INTERNAL, new Meaning("INTERNAL", Next.FINAL)));
 
     private Status() {}
 
     /** The name of a status, for messages to people. */
     public static String name(int status) {
-        return NAMES.getOrDefault(status, "unknown status " + status);
+        Meaning meaning = MEANINGS.get(status);
+        return meaning == null ? "unknown status " + status : meaning.name();
     }
 
     /** Whether this program knows the number. */
     public static boolean known(int status) {
-        return NAMES.containsKey(status);
+        return MEANINGS.containsKey(status);
+    }
+
+    /** What to do next; a number from the future is FINAL, as INTERNAL is. */
+    public static Next next(int status) {
+        Meaning meaning = MEANINGS.get(status);
+        return meaning == null ? Next.FINAL : meaning.next();
     }
 
     /** Whether the same call may succeed later, unchanged (a RetryError in Python). */
     public static boolean again(int status) {
-        return status == BUSY || status == NOT_COMMITTED || status == UNAVAILABLE || status == NOT_LEADER
-                || status == OUTCOME_UNKNOWN || status == TOKEN_EXPIRED;
+        return next(status) == Next.AGAIN;
+    }
+
+    /** Whether the renewal of a lease ends for it, where a master says it. */
+    public static boolean endsLease(int status) {
+        Meaning meaning = MEANINGS.get(status);
+        return meaning != null && meaning.endsLease();
     }
 
     /** Whether it is the token that was refused for good: no other try, worker or master changes that. */

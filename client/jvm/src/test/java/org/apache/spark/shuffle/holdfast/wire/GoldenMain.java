@@ -16,6 +16,7 @@ import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.stream.Collectors;
 import java.util.zip.CRC32C;
 import java.util.zip.Deflater;
 import java.util.zip.Inflater;
@@ -59,9 +60,23 @@ public final class GoldenMain {
         golden.winners();
         golden.manifest();
         constants("Status", Status.class);
+        statuses();
         constants("FrameType", FrameType.class);
         constants("Limits", Limits.class);
         constants("Ack", Ack.class);
+    }
+
+    /** The lines of statuses.txt, without the loops that no Java has. */
+    private static void statuses() throws ReflectiveOperationException {
+        Map<Integer, String> lines = new TreeMap<>();
+        for (Field each : Status.class.getFields()) {
+            if (each.getType() == int.class) {
+                int number = each.getInt(null);
+                String line = number + " " + Status.name(number) + " " + Status.next(number).name().toLowerCase(java.util.Locale.ROOT);
+                lines.put(number, line + (Status.endsLease(number) ? " lease" : ""));
+            }
+        }
+        print("statuses", "[" + lines.values().stream().map(each -> '"' + each + '"').collect(Collectors.joining(",")) + "]");
     }
 
     private byte[] bytes(String name) throws IOException {
