@@ -8,6 +8,7 @@ DIRECTORY/end. It may be stopped and killed at any moment: DIRECTORY/WHO.history
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import random
@@ -34,7 +35,8 @@ from tests.consistency.generation import (
     manifest_of,
     read_and_judge,
 )
-from tests.consistency.history import History, Line, lines_of
+from tests.consistency.history import History, Line
+from tests.consistency.others import Others
 
 #: Silence after which the masters drop an application: longer than any fault, short enough to see it happen.
 LEASE_SECONDS = 30.0
@@ -59,14 +61,15 @@ class Client:
         self.history = History(directory / f"{who}.history", who)
         self.quiet = threading.Event()
         self.end = threading.Event()
-        self._attempts = itertools.count(1)
+        own = hashlib.blake2b(who.encode(), digest_size=4).digest()
+        self._attempts = itertools.count((int.from_bytes(own) << 24) + 1)
 
     def chance(self, what: str) -> random.Random:
         """The generator of one thread."""
         return random.Random(f"{self.seed}/{self.who}/{what}")
 
     def next_attempt(self) -> int:
-        """A number that no other attempt of this process has, and so none of its applications."""
+        """A number that no other attempt has, of this process or of another."""
         return next(self._attempts)
 
     def watch(self) -> None:
@@ -149,7 +152,7 @@ class Application:
                 return
 
     def _again(self, work: Callable[..., object], *values: str) -> object:
-        """What the history has, the loop goes on from."""
+        """The same with an answer."""
         try:
             return work(*values)
         except (HoldfastError, GaveUpError):
@@ -210,23 +213,24 @@ def take_over(client: Client) -> None:
     if number == "0" or chance.random() < 0.4:
         return
     before = f"{name}.{int(number) - 1}"
-    app = f"{before}-long"
-    instances = instances_of(client.directory / f"{before}.history")
-    if app not in instances:
+    app, others = f"{before}-long", Others(client.directory)
+    others.look()
+    if app not in others.instances:
         return
-    with client.session(app, instances[app]) as session:
+
+    def committed() -> list[Line]:
+        others.look()
+        return [line for line in others.committed() if line["app"] == app]
+
+    with client.session(app, others.instances[app]) as session:
         client.history.say(say="takes over", app=app, of=before)
         while not client.quiet.wait(chance.uniform(0.5, 3.0)):
-            if committed := _of_app(client, app):
-                _try(client.quiet, partial(read_attached, client, session, chance.choice(committed), "successor"))
-        for line in _of_app(client, app):
+            if found := committed():
+                _try(client.quiet, partial(read_attached, client, session, chance.choice(found), "successor"))
+        for line in committed():
             _try(client.quiet, partial(read_attached, client, session, line, "final"))
         client.history.say(say="has read all of", app=app)
         client.end.wait()
-
-
-def _of_app(client: Client, app: str) -> list[Line]:
-    return [line for line in committed_of(client.directory) if line["app"] == app]
 
 
 def _try(stop: threading.Event, work: Callable[[], object]) -> None:
@@ -235,18 +239,6 @@ def _try(stop: threading.Event, work: Callable[[], object]) -> None:
         work()
     except (HoldfastError, GaveUpError):
         stop.wait(_PAUSE_SECONDS)
-
-
-def instances_of(path: Path) -> dict[str, str]:
-    """The applications that a client has registered."""
-    found: dict[str, str] = {}
-    begun: dict[int, Line] = {}
-    for line in lines_of(path):
-        if line.get("op") == "open" and not line["attach"]:
-            begun[line["n"]] = line
-        elif line.get("outcome") == "ok" and line["n"] in begun:
-            found[begun[line["n"]]["app"]] = line["instance"]
-    return found
 
 
 def live_short(client: Client) -> None:
@@ -274,39 +266,30 @@ def live_short(client: Client) -> None:
 
 def visit(client: Client) -> None:
     """Read what other processes have committed, through sessions that attach to their applications."""
-    chance = client.chance("guest")
+    chance, others = client.chance("guest"), Others(client.directory)
     while not client.quiet.wait(chance.uniform(0.5, 2.0)):
-        committed = [each for each in committed_of(client.directory) if each["who"] != client.who]
+        others.look()
+        committed = [each for each in others.committed() if each["who"] != client.who]
         if committed:
-            try:
-                read_as_guest(client, chance.choice(committed[-8:]), "guest")
-            except HoldfastError:
-                pass  # the history has it
+            _try(client.quiet, partial(read_as_guest, client, chance.choice(committed[-8:]), "guest"))
 
 
-def committed_of(directory: Path) -> list[Line]:
-    """What the histories say was committed and not forgotten or dropped since, with the application's instance; only
-    a hint for those who read while it goes on."""
-    found: dict[tuple[str, int, int], Line] = {}
-    for path in sorted(directory.glob("*.history")):
-        instances = instances_of(path)
-        begun: dict[int, Line] = {}
-        for line in lines_of(path):
-            if "op" in line:
-                begun[line["n"]] = line
-                if line["op"] == "forget":
-                    found.pop((line["app"], line["shuffle"], line["generation"]), None)
-                if line["op"] == "drop":
-                    found = {key: each for key, each in found.items() if key[0] != line["app"]}
-            elif line.get("outcome") == "ok" and line["n"] in begun:
-                began = begun[line["n"]]
-                if began["op"] != "manifest" or began["app"] not in instances:
-                    continue
-                key = began["app"], began["shuffle"], began["generation"]
-                for before in range(key[2]):  # a commit of a newer generation drops the older ones
-                    found.pop((*key[:2], before), None)
-                found[key] = {**began, "instance": instances[began["app"]]}
-    return list(found.values())
+def meddle(client: Client) -> None:
+    """Commit what other processes are about to commit, with a map of one's own: a rival driver."""
+    chance, others = client.chance("rival"), Others(client.directory)
+    while not client.quiet.wait(chance.uniform(0.1, 0.4)):
+        others.look()
+        offers = [line for line in others.offers if line["who"] != client.who and line["app"] in others.instances]
+        if offers and chance.random() < 0.3:
+            line = offers[-1]
+            _try(client.quiet, partial(_meddle_with, client, chance, line, others.instances[line["app"]]))
+
+
+def _meddle_with(client: Client, chance: random.Random, line: Line, instance: str) -> None:
+    place = Place(client.seed, line["app"], line["shuffle"], line["generation"])
+    with client.session(place.app, instance) as session:
+        one = Generation(client.history, session, place, chance, threading.Event(), client.next_attempt)
+        one.meddle(line["statuses"])
 
 
 def read_as_guest(client: Client, line: Line, when: str) -> None:
@@ -356,7 +339,7 @@ def main(arguments: list[str]) -> None:
     client.history.say(say="begins", pid=os.getpid())
     threads = [
         threading.Thread(target=_guarded, args=(client, work.__name__, work, client), daemon=True)
-        for work in (live_long, live_short, visit, take_over)
+        for work in (live_long, live_short, visit, meddle, take_over)
     ]
     watching = threading.Thread(target=client.watch, daemon=True)
     for thread in (watching, *threads):

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.client import MapShuffle, PushStatus, ReduceShuffle, Session
 from holdfast.client.status import MapStatus
-from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
+from holdfast.common.errors import ConflictError, HoldfastError, NoRoomError, RetryError
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.limits import MIB
 from holdfast.common.reduce_layouts import NO_ATTEMPT, CopyResult, EpochResult
@@ -179,15 +179,18 @@ class Generation:
         if self.chance.random() < 0.4:
             said += [self.chance.choice((first, others)) for _ in range(self.chance.choice((1, 2)))]
         self.chance.shuffle(said)
+        offered = [status.to_bytes().hex() for status in first]
+        self.history.say(say="offers", **self._names, statuses=offered)
+        if self.chance.random() < 0.15:  # time for another process to be first
+            self.stop.wait(self.chance.uniform(0.0, 3.0))
         committing = [pool.submit(self._commit_quietly, statuses) for statuses in said[1:]]
         if self.chance.random() < 0.1:
             self._zombies_go.set()
         failed = self._commit_quietly(said[0])
         outcomes = [failed, *(one.result() for one in committing)]
-        if all(outcomes):
-            assert failed is not None
+        if failed is not None and all(outcomes) and not isinstance(failed, ConflictError):
             raise failed
-        self._note_manifest()
+        self._note_manifest()  # also where another process was first
 
     def _commit_quietly(self, statuses: Sequence[Any]) -> Exception | None:
         attempts = [attempt_of(status) for status in statuses]
@@ -201,6 +204,17 @@ class Generation:
         """Have the history say who won, and where every epoch is."""
         with self.history.operation("manifest", **self._names) as one:
             one.ends("ok", **manifest_of(self.shuffle))
+
+    def meddle(self, offered: Sequence[str]) -> None:
+        """Of a generation of another process: write a map of it once more, and commit with that as the winner."""
+        self.shuffle = self._register()
+        map_id = self.chance.randrange(len(offered))
+        kind = MapStatus if isinstance(self.shuffle, MapShuffle) else PushStatus
+        statuses: list[Status] = [kind.from_bytes(bytes.fromhex(each)) for each in offered]
+        own = self._attempt(map_id, self.next_attempt(), threading.Event(), False)
+        if own is not None and self.chance.random() < 0.7:
+            statuses[map_id] = own
+        self._commit_quietly(statuses)
 
     # Reading.
 

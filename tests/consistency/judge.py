@@ -85,6 +85,8 @@ class Verdict:
         for op in self._ops:
             if op.key is not None:
                 self._of[op.key][op.line["op"]].append(op)
+        #: when this process had read everything that lived then
+        self._all_read = next((line["t"] for line in self._lines if line.get("say") == "all read"), None)
         self._gone = dict(self._when_gone())
         self._workers = {
             int(number): name
@@ -149,7 +151,7 @@ class Verdict:
                     self._wrong(f"{line['who']}: hangs: {line['operation']}\n{line['stacks']}")
                 case "bug":
                     self._wrong(f"{line['who']}: a thread ended with {line['text']}")
-                case "ends" if line["thread"] in ("live_long", "long", "live_short", "visit", "take_over"):
+                case "ends" if line["thread"] in ("live_long", "long", "live_short", "visit", "meddle", "take_over"):
                     self._wrong(f"{line['who']}: {line['thread']} ended: {line['error']}: {line['text']}")
                 case "gave up":
                     gone = self._gone.get(line["app"], _NEVER)
@@ -281,10 +283,9 @@ class Verdict:
 
     def _judge_end(self, key: Key, ops: dict[str, list[Op]]) -> None:
         """A committed generation of an application that lives to the end is read whole, by its own and by others."""
-        quiet = next((line["t"] for line in self._lines if line.get("say") == "all read"), None)
-        if quiet is None or not any(op.kind == "ok" for op in ops["manifest"]) or self._ends(key) < _NEVER:
+        if self._all_read is None or not any(op.kind == "ok" for op in ops["manifest"]) or self._ends(key) < _NEVER:
             return
-        if self._gone.get(key[0], _NEVER) <= quiet or any(epoch[2] for epoch in self._epochs(key)):
+        if self._gone.get(key[0], _NEVER) <= self._all_read or any(epoch[2] for epoch in self._epochs(key)):
             return
         self.counts["generations that live to the end"] += 1
         readers = {op.who for op in ops["read"] if op.line["when"] == "final" and op.kind == "exact"}

@@ -29,11 +29,12 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.limits import MIB
 from holdfast.common.net import process
 from tests.consistency import ground
-from tests.consistency.client import LEASE_SECONDS, OPERATION_SECONDS_MAX, Client, committed_of, read_as_guest
+from tests.consistency.client import LEASE_SECONDS, OPERATION_SECONDS_MAX, Client, read_as_guest
 from tests.consistency.faults import Hand
 from tests.consistency.generation import GRACE_SECONDS
 from tests.consistency.history import History, Line, lines_of
 from tests.consistency.judge import Verdict
+from tests.consistency.others import Others
 from tests.dev_tree import ROOT
 
 _MEMORY_MIB = 128
@@ -189,7 +190,9 @@ class Run:
             self._report.problems.append(f"{late} have not read everything {_FINAL_SECONDS_MAX:.0f} s after the faults")
         self._report.problems += [f"{each.name} has ended" for each in self._clients if not each.running]
         living = {app for client in self._clients for app in self._living(client)}
-        for line in committed_of(self._report.directory):
+        others = Others(self._report.directory)
+        others.look()
+        for line in others.committed():
             if line["app"] in living:
                 try:
                     read_as_guest(self._main, line, "final")
