@@ -27,7 +27,7 @@ Status = PushStatus | MapStatus
 AnyShuffle = ReduceShuffle | MapShuffle
 
 #: As worker.return_grace of the cluster.
-GRACE_SECONDS = 20.0
+GRACE_SECONDS = 30.0
 #: Attempts of a map that are refused before its generation is given up, as an engine does.
 ATTEMPTS_MAX = 8
 #: Tries of a commit or a registration that is told to try again.
