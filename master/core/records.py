@@ -42,13 +42,19 @@ class Directory:
     tier: str
     capacity_bytes: int
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is new after each boot of the machine: nothing that is SYNCED ever lies there."""
+        return self.tier == "MEMORY"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
     """A worker that ever registered, by its latest incarnation.
 
     Places in the log: `started_index` of this incarnation; `kept_index` of the first of the latest starts that all kept
-    every directory; `boot_index` of the first of those that were in this boot of the machine, too. `place` is where the
+    every directory but those of tier MEMORY, which are new after each boot; `boot_index` of the first of those that
+    kept these, too, and were in this boot of the machine. `place` is where the
     leader found it to be, /region/rack; `draining_ms` since when it takes nothing new, 0 if it does.
     """
 

@@ -90,9 +90,11 @@ def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
             draining_ms = known.draining_ms  # a new start drains no more
         if not place and body.host == known.host:
             place = known.place  # a leader that could not resolve it in time says nothing of where it is
-        if {each.id for each in known.directories} <= {each.id for each in body.directories}:
+        here = {each.id for each in body.directories}
+        gone = [each for each in known.directories if each.id not in here]
+        if all(each.in_memory for each in gone):
             kept = known.kept_index
-            if body.boot_id and body.boot_id == known.boot_id:
+            if not gone and body.boot_id and body.boot_id == known.boot_id:
                 boot = known.boot_index
     return Worker(
         id=number,

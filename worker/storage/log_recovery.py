@@ -2,9 +2,10 @@
 
 Rules: in the boot that wrote it a segment is whole up to the end that it noted before each acknowledgement; behind
 that only what was cut while it was written may be bad. Of a log that the index has a record of, every segment from the
-lowest noted one to the newest must be there. After another boot the notes mean nothing, since they may have come to
-the disk before what they speak of: then a record is bad only if whole ones stand behind it. Reads only. Called by
-opening.py and `verify`; reduce_recovery.py says which epochs are hurt.
+lowest noted one to the newest must be there. After another boot any part of what was not synced may be there or not:
+a segment is whole up to where its note says that it was synced, and behind that it ends with the first bad record,
+whatever stands behind. A file with the head of an earlier use was used again, and that never synced. Reads only. Called
+by opening.py and `verify`; reduce_recovery.py says which epochs are hurt.
 """
 
 from __future__ import annotations
@@ -144,32 +145,35 @@ def _find_gap(segments: list[Segment]) -> str:
 
 def scan_segment(path: Path, boot_id: bytes, boots: Mapping[int, bytes | None]) -> Segment:
     """Read a segment from its start: whole records, and what is bad in between. `boots` says in which boot an
-    incarnation wrote, where the head does not. Raises OSError."""
+    incarnation wrote, where the head does not; what it does not know was let go of. Raises OSError."""
     data = map_file(path)
     name = parse_segment(path.name)
     assert name is not None, "find_segments returns no other names"
     segment = Segment(path, *name)
     start = bytes(data[:RECORDS_AT])
+    here = boots.get(segment.incarnation, b"") in (None, boot_id)
     try:
         head = decode_segment_head(start[:SEGMENT_HEAD_BYTES])
-        if head.number and (head.incarnation, head.number) != name:
-            raise CorruptError("the head of the log segment is that of another one")
     except CorruptError as error:
-        here = boots.get(segment.incarnation) in (None, boot_id)
         if start[:SEGMENT_HEAD_BYTES].strip(b"\0") or (here and not _is_blank(path)):
             segment.bad.append(Bad(0, str(error)))
+        return segment
+    if head.number and (head.incarnation, head.number) != name:
+        if here:
+            segment.bad.append(Bad(0, "the head of the log segment is that of another one"))
         return segment
     segment.head = head
     if not head.number:
         return segment
     segment.note = decode_segment_note(start)
-    acknowledged = 0
-    if head.boot_id == boot_id:
-        if segment.note is None:
-            segment.bad.append(Bad(SEGMENT_HEAD_BYTES, "the note of the log segment is damaged"))
-        else:
-            acknowledged = segment.note.end
-    _scan_records(segment, data, head.number, acknowledged)
+    here = head.boot_id == boot_id
+    if here and segment.note is None:
+        segment.bad.append(Bad(SEGMENT_HEAD_BYTES, "the note of the log segment is damaged"))
+    whole = 0
+    if segment.note is not None:
+        whole = segment.note.end if here else segment.note.synced
+    # Without a note nobody knows how far it was synced: then what has whole records behind it is damage.
+    _scan_records(segment, data, head.number, whole, search=here or segment.note is None)
     return segment
 
 
@@ -189,8 +193,9 @@ def _is_blank(path: Path) -> bool:
     return True
 
 
-def _scan_records(segment: Segment, data: memoryview, number: int, acknowledged: int) -> None:
-    """Find the records; what is not whole before `acknowledged`, or before a whole one, is bad."""
+def _scan_records(segment: Segment, data: memoryview, number: int, acknowledged: int, *, search: bool) -> None:
+    """Find the records. What is not whole before `acknowledged` is bad; with `search`, so is what is not whole before a
+    whole one, else they end there."""
     at, behind = RECORDS_AT, -1
     while at < max(len(data), acknowledged):
         record = decode_record_head(data, at, number)
@@ -198,6 +203,8 @@ def _scan_records(segment: Segment, data: memoryview, number: int, acknowledged:
             segment.records.append((at, record))
             at += record.size_bytes
             continue
+        if at >= acknowledged and not search:
+            break
         if behind <= at:
             behind = _find_record(data, at + 1, number)
         past = max(behind, acknowledged if behind < 0 else 0)

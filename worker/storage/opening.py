@@ -30,7 +30,8 @@ from holdfast.worker.storage.prepare import Candidate, StoreSettings
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reconcile import Reconciler, put_aside
 from holdfast.worker.storage.recovery import DirectoryFacts, Opening, Part, decide_opening
-from holdfast.worker.storage.reduce_recovery import find_left
+from holdfast.worker.storage.reduce_records import FILE_HEAD_BYTES
+from holdfast.worker.storage.reduce_recovery import find_left, read_start
 
 #: A segment of the push log takes at most this part of a directory's capacity, so that the log, of which there are some
 #: segments, is a fraction of it; but never less than a frame and a little more.
@@ -183,6 +184,7 @@ def open_directory(
     index = Index(root / names.INDEX, disk, settings.index_bytes_max)
     if not found.index.identity:
         dfs.lost_index(root)
+        _record_logs(index, root, starts.boot_id)
         index.put(META_KEY, identity.encode())
     disk.sync_folder(root)
     reconciler = Reconciler(root, disk, index, found.data, found.index)
@@ -191,6 +193,7 @@ def open_directory(
     with index.reading() as reader:
         logs = reader.logs()
     segments = scan_log(root, starts.boot_id, logs)
+    _cut_unwritten(disk, found.starts, starts, tables.unsealed_epochs.values())
     left = find_left(segments, tables.unsealed_epochs)
     found.notes += [f"{segment.path}: {bad.why}" for segment in segments for bad in segment.bad]
     # A log that lost nobody knows what stays recorded: the next start in this boot knows no better.
@@ -225,6 +228,24 @@ def open_directory(
         limits=settings.health,
         average_ns=settings.average_ns,
     )
+
+
+def _record_logs(index: Index, root: Path, boot_id: bytes) -> None:
+    """An index is made anew: note the logs that are there, so that what it does not have was let go of."""
+    segments = scan_log(root, boot_id, {})
+    boots = {segment.incarnation: segment.head.boot_id for segment in segments if segment.head is not None}
+    for incarnation in {segment.incarnation for segment in segments}:
+        index.put_log(Incarnation(incarnation), boots.get(incarnation, boot_id))
+
+
+def _cut_unwritten(disk: Disk, before: Sequence[Starts], now: Starts, unsealed: Iterable[Path]) -> None:
+    """In the first start of a boot: a partition file may be there without its head, which was not synced then, and so
+    nothing behind it was. Later starts would take it for damage. Raises OSError."""
+    if any(each.boot_id == now.boot_id for each in before):
+        return
+    for path in unsealed:
+        if path.stat().st_size >= FILE_HEAD_BYTES and not read_start(path).strip(b"\0"):
+            disk.truncate(path, 0)
 
 
 def new_identity(cluster_id: str, worker_name: str, worker_uid: bytes) -> Identity:

@@ -9,6 +9,10 @@ newest segment of an incarnation stays as long as that record does. Called by re
 
 The order of steps, so that a kill between any two is no damage: a segment begins with its note; the first of an
 incarnation is recorded; the one before is marked closed. What is needed least is told before segments go.
+
+A power cut leaves any part of what was not synced. A segment that was never synced may be used again at once: nobody
+was promised anything of it. One that was has a note that says so, and what is written over it would look like damage:
+it is used again when its free head is on the disk.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,12 +72,15 @@ class Segment:
     batches: int = 0
     #: its name is on the disk
     noted: bool = False
-    #: bytes up to here were synced
+    #: bytes up to here were synced, and so much of them its note says
     synced: int = 0
+    told_synced: int = 0
     #: a sync failed: never tried again
     failed: bool = False
     #: what the file takes on the disk from an earlier use, or with a record that was not written whole
     taken_bytes: int = 0
+    #: the sync after which it may be used again; None if it needs none
+    freed: Future[None] | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -91,9 +99,11 @@ class PushLog:
         incarnation: Incarnation,
         boot_id: bytes,
         flushes: WindowMean,
+        pool: Executor,
         segment_bytes: int = SEGMENT_BYTES_MAX,
     ) -> None:
         self._disk = disk
+        self._pool = pool
         self._index = index
         self._root = root
         self.incarnation = incarnation
@@ -161,8 +171,16 @@ class PushLog:
         return position
 
     def _write_note(self, segment: Segment, end: int) -> None:
-        note = SegmentNote(end, segment.lowest, segment.closed).encode(segment.seed)
+        synced = segment.synced
+        note = SegmentNote(end, segment.lowest, segment.closed, synced).encode(segment.seed)
         self._disk.write(segment.handle.fd, note, SEGMENT_HEAD_BYTES)
+        segment.told_synced = synced
+
+    def tell_synced(self) -> None:
+        """Note how far segments are synced of which nobody writes; raises OSError."""
+        for segment in self.segments.values():
+            if segment.synced > segment.told_synced:
+                self._write_note(segment, segment.end)
 
     def _begin(self) -> Segment:
         number = self._next
@@ -171,7 +189,7 @@ class PushLog:
         mine = [old for old, segment in self.segments.items() if segment.incarnation == self.incarnation]
         lowest, seed = min(mine, default=number), crc32c(head)
         taken = 0
-        spare = self._spares[-1] if self._spares else None
+        spare = next(filter(_may_be_used, reversed(self._spares)), None)
         if spare is not None:  # it stays one, and its room is counted, until this has succeeded
             handle, mapped, taken = spare.handle, spare.map, spare.held_bytes
             self._disk.rename(spare.path, path)
@@ -182,7 +200,7 @@ class PushLog:
             handle = Handle(self._disk.create(path))
             os.ftruncate(handle.fd, SEGMENT_BYTES_MAX)  # a hole: takes no room, and lets the mapping be made once
             mapped = mmap.mmap(handle.fd, SEGMENT_BYTES_MAX, access=mmap.ACCESS_READ)
-        self._disk.write(handle.fd, head + SegmentNote(RECORDS_AT, lowest, False).encode(seed), 0)
+        self._disk.write(handle.fd, head + SegmentNote(RECORDS_AT, lowest, closed=False, synced=0).encode(seed), 0)
         if self._recorded != self.incarnation:
             with _as_os_error():
                 self._index.put_log(self.incarnation, self._boot_id)
@@ -214,14 +232,25 @@ class PushLog:
         """Let go of the segments before this one, which is there: nothing refers to them any more. Some are kept for
         reuse, which saves a page allocation and a page fault for every 4 KiB; raises OSError."""
         self._tell_lowest(number)
+        self._remove_failed_spares()
         for old in [old for old in self.segments if old < number]:
             segment = self.segments.pop(old)
             del self.views[old]  # the mapping goes with the last view of it
             if len(self._spares) < SPARES_MAX and not segment.failed:
                 self._disk.write(segment.handle.fd, SegmentHead(self.incarnation, 0, self._boot_id).encode(), 0)
+                if segment.synced:
+                    segment.freed = self._pool.submit(self._disk.sync_data, segment.handle.fd)
                 self._spares.append(segment)
             else:
                 self._disk.remove(segment.path)
+
+    def _remove_failed_spares(self) -> None:
+        """Let go of spares whose sync failed; raises what it said."""
+        for spare in list(self._spares):
+            if spare.freed is not None and spare.freed.done() and spare.freed.exception() is not None:
+                self._spares.remove(spare)
+                self._disk.remove(spare.path)
+                spare.freed.result()
 
     def _tell_lowest(self, number: int) -> None:
         """Note in the newest segment of each incarnation which ones stay; where none does, the record goes first."""
@@ -251,6 +280,11 @@ class PushLog:
     def newest(self) -> int:
         """The number of the newest segment; 0 if there is none yet."""
         return next(reversed(self.segments), 0)
+
+
+def _may_be_used(spare: Segment) -> bool:
+    """Whether a power cut that leaves any part of what is written next shows the segment as free, or as begun."""
+    return spare.freed is None or (spare.freed.done() and spare.freed.exception() is None)
 
 
 @contextmanager

@@ -77,6 +77,8 @@ class Reconciler:
         self._report = report
         self._tables = Tables()
         self._adopted: list[Iterable[tuple[bytes, bytes]]] = []
+        #: folders with their names, and those above
+        self._folders: set[Path] = set()
         self._cases: Counter[str] = Counter()
         #: sentences about what was not as it should be: NOTES_MAX files by name, the others counted
         self.notes: list[str] = []
@@ -160,7 +162,7 @@ class Reconciler:
         match decision:
             case Decision.ADOPT:
                 assert record is not None, "only a right footer is adopted"
-                self._adopt(record)
+                self._adopt(record, path.parent)
                 if isinstance(key, EpochKey):
                     self._tables.unsealed_epochs.pop(key, None)
                 return size
@@ -184,13 +186,17 @@ class Reconciler:
                 pass
         return recorded
 
-    def _adopt(self, record: FileRecord | DataRecord) -> None:
+    def _adopt(self, record: FileRecord | DataRecord, folder: Path) -> None:
+        self._folders.update((folder, *folder.relative_to(self._root).parents))
         self._adopted.append(file_items(record) if isinstance(record, FileRecord) else data_items(record))
         if len(self._adopted) >= _REBUILD_FILES:
             self._flush()
 
     def _flush(self) -> None:
         if self._adopted:
+            for folder in self._folders:  # who gave the files their names may have been killed before these were synced
+                self._disk.sync_folder(self._root / folder)
+            self._folders.clear()
             self._index.put_items([item for items in self._adopted for item in items])
             self._adopted = []
 

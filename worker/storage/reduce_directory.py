@@ -81,7 +81,7 @@ class ReduceDirectory:
         #: a log of an earlier start lost records of which nobody knows what epochs were in them: what is unknown here
         #: may have been there
         self.unnamed = unnamed
-        self.log = PushLog(disk, index, root, incarnation, boot_id, flushes, segment_bytes)
+        self.log = PushLog(disk, index, root, incarnation, boot_id, flushes, pool, segment_bytes)
         #: open and being sealed
         self.copies: dict[EpochKey, PartitionCopy] = {}
         self.sealing: dict[EpochKey, ReduceSealJob] = {}
@@ -209,6 +209,7 @@ class ReduceDirectory:
         try:
             if not any(copy.pending for copy in list(self.copies.values())):
                 self.log.rest()
+            self.log.tell_synced()
             self.release()
             if not self.log.size_bytes:
                 self.log.remove_spares()
@@ -260,7 +261,8 @@ class ReduceDirectory:
                 future.set_result(None)
 
     def _sync_round(self, wanted: Round) -> None:
-        folders = set()
+        folders: set[Path] = set()
+        unnamed = [segment for segment in wanted.segments if not segment.noted]
         for segment in wanted.segments:
             if segment.failed:
                 raise OSError(5, "an earlier sync failed")
@@ -272,21 +274,24 @@ class ReduceDirectory:
                 self._lose(segment, error)
                 raise
             segment.synced = max(segment.synced, end)
-            if not segment.noted:
-                folders |= {segment.path.parent, self.root}
-                segment.noted = True
+        if unnamed:
+            folders |= {unnamed[0].path.parent, self.root}
         for copy in wanted.copies:
             self._unsynced.discard(copy)
             try:
                 self._disk.sync_data(self._writers.open(copy.path_text).fd)
             except FileNotFoundError:
-                continue  # sealed, which synced it, or forgotten
+                if not copy.path.parent.exists():
+                    continue  # forgotten
+                # Sealed, which synced it, but not its new name yet.
             except OSError as error:
                 self.give_up(copy.key, error)
                 raise
             folders.add(copy.path.parent)
         if folders:
             self._folders.sync(folders)
+        for segment in unnamed:
+            segment.noted = True
 
     def _lose(self, segment: Segment, error: OSError) -> None:
         """What is in a segment that cannot be synced may be lost: give up every copy that needs it."""

@@ -48,8 +48,10 @@ _SEGMENT_HEAD = struct.Struct("<4sHHII16s")
 _SEGMENT_MAGIC = b"HFLG"
 SEGMENT_HEAD_BYTES = _SEGMENT_HEAD.size + 4
 _SEGMENT_VERSION = 2
-#: acknowledged end, lowest live segment u32, closed u8, zero 3; CRC of the head and all before
-_SEGMENT_NOTE = struct.Struct("<IIB3x")
+#: acknowledged end, lowest live segment u32, closed u8 and how far it was synced u24; CRC of the head and all before
+_SEGMENT_NOTE = struct.Struct("<III")
+#: The unit in which a note says how far its segment was synced: 64 MiB fit into 24 bits.
+_SYNCED_UNIT = 16
 SEGMENT_NOTE_BYTES = _SEGMENT_NOTE.size + 4
 #: Where the records of a segment begin: behind its head and its note.
 RECORDS_AT = SEGMENT_HEAD_BYTES + SEGMENT_NOTE_BYTES
@@ -60,6 +62,7 @@ RECORD_MAGIC = b"HFpushed"
 RECORD_BYTES = _RECORD.size + 4
 _CRC_BYTES = 4
 
+assert RECORD_BYTES >= _SYNCED_UNIT, "the last record that was synced begins before what is left of the rounded end"
 assert (EPOCH.size, CHUNK_ROW.size, FILE_HEAD_BYTES) == (44, 24, 64), "these are disk formats"
 
 
@@ -316,10 +319,12 @@ class SegmentNote(NamedTuple):
     lowest: int
     #: a later segment of this incarnation was begun
     closed: bool
+    #: records up to here were on the disk before this was written, rounded down: in every boot they are whole
+    synced: int
 
     def encode(self, seed: int) -> bytes:
         """16 bytes; `seed` is the checksum of the head, so that the note of another use of the file is none."""
-        body = _SEGMENT_NOTE.pack(*self)
+        body = _SEGMENT_NOTE.pack(self.end, self.lowest, self.closed | self.synced // _SYNCED_UNIT << 8)
         return body + crc32c(body, seed).to_bytes(_CRC_BYTES, "little")
 
 
@@ -330,8 +335,8 @@ def decode_segment_note(data: bytes) -> SegmentNote | None:
     seed = crc32c(data[:SEGMENT_HEAD_BYTES])
     if len(data) < RECORDS_AT or crc32c(body, seed) != int.from_bytes(crc, "little"):
         return None
-    end, lowest, closed = _SEGMENT_NOTE.unpack(body)
-    return SegmentNote(end, lowest, bool(closed))
+    end, lowest, rest = _SEGMENT_NOTE.unpack(body)
+    return SegmentNote(end, lowest, bool(rest & 0xFF), (rest >> 8) * _SYNCED_UNIT)
 
 
 class RecordHead(NamedTuple):

@@ -87,7 +87,7 @@ def _note(one: Left, path: Path) -> None:
     """Take in the head of an unsealed partition file."""
     one.path, one.file_bytes = path, path.stat().st_size
     try:
-        head = decode_file_head(_start(path))
+        head = decode_file_head(read_start(path))
     except CorruptError as error:
         if one.file_bytes >= FILE_HEAD_BYTES:
             one.damage = f"{path.name}: {error}"
@@ -101,7 +101,8 @@ def _note(one: Left, path: Path) -> None:
     one.writers.add(head.incarnation)
 
 
-def _start(path: Path) -> bytes:
+def read_start(path: Path) -> bytes:
+    """The head of a partition file, as far as it is there."""
     handle = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     return os.pread(handle.fd, FILE_HEAD_BYTES, 0)
 

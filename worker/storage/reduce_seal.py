@@ -1,7 +1,7 @@
 """Makes REDUCE epochs final: one pack file for what is small, a footer for what has a file, one transaction for all.
 
 The order, each step only after the one before it has succeeded: what is pending goes from the log into the file, or
-all small epochs together into one pack file; footers; data synced; files renamed from .open to .part; the folder
+all small epochs together into one pack file; footers; data synced; files renamed to their sealed names; the folder
 synced; one index transaction with data files, chunks and answers; the answer. Killed before the transaction the log
 and the files are still there, and a sealed name stands for itself by its footer. No sync is tried again on a file for
 which it failed. Runs in the sync threads of a directory. Called by reduce_directory.py.
@@ -26,6 +26,7 @@ from holdfast.common.reduce_messages import SealedEpoch
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.index import FINAL_SPACE, Index, data_items, epoch_items
+from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.partition import PACKED_BYTES_MAX, PartitionCopy
 from holdfast.worker.storage.push_log import SEGMENT_SHIFT, is_full
 from holdfast.worker.storage.records import encode_shuffle
@@ -113,6 +114,8 @@ class ReduceSealer:
     def _run(self, job: ReduceSealJob) -> None:
         for key in job.failed:
             self._give_up(job, key, None)
+        if job.left:  # what was synced of them may be in the log only, and no folder was
+            self._folders.make(self._folder(job))
         copies = [*job.copies, *[copy for left in job.left if (copy := self._recover(job, left)) is not None]]
         small: list[PartitionCopy] = []
         large: list[PartitionCopy] = []
@@ -280,13 +283,15 @@ class ReduceSealer:
         footer = encode_data_footer(DataRecord(key, 0, tuple(epochs)))
         record = DataRecord(key, at + len(footer), tuple(epochs))
         path = self._root / sealed_path(key)
-        self._disk.remove(path)
-        handle = Handle(self._disk.create(path))
+        new = path.with_name(path.name + MOVING_SUFFIX)  # the sealed name would be taken for its word after a power cut
+        self._disk.remove(new)
+        handle = Handle(self._disk.create(new))
         try:
             self._disk.write_parts(handle.fd, [*parts, footer], record.file_bytes, 0)
             self._sync(handle.fd)
+            self._disk.rename(new, path)
         except OSError:
-            self._disk.remove(path)
+            self._disk.remove(new)
             raise
         return record
 

@@ -58,11 +58,10 @@ class Folders:
         if folder in self._known or folder == self._root:
             return
         self.make(folder.parent)
-        made = self._disk.make_folder(folder)
+        self._disk.make_folder(folder)
         with self._lock:
             self._known.add(folder)
-            if made:
-                self._unsynced.add(folder.parent)
+            self._unsynced.add(folder.parent)  # who made it may have been killed before its name was synced
 
     def sync(self, folders: set[Path]) -> None:
         """Sync these folders, and those in which new folders were made; raises OSError."""

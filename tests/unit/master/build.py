@@ -37,6 +37,7 @@ def worker(
     directories: tuple[str, ...] = (),
     address: str = "",
     boot_id: str = "boot",
+    memory: str = "",
 ):
     ids = directories or (f"d{number}",)
     return cmd.RegisterWorker(
@@ -47,7 +48,9 @@ def worker(
         rack="",
         data_address=address or f"127.0.0.1:{7000 + number}",
         http_address="",
-        directories=tuple(Directory(sixteen(each), f"/{each}", "SSD", 0) for each in ids),
+        directories=tuple(
+            Directory(sixteen(each), f"/{each}", "MEMORY" if each == memory else "SSD", 0) for each in ids
+        ),
         boot_id=boot_id,
         version="1",
     )

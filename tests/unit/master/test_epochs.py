@@ -208,6 +208,20 @@ def test_what_a_restart_leaves(again, kept):
     assert all(vouches(restart, log.index + 1, ack) for ack in Ack), "what was placed later is its own"
 
 
+@pytest.mark.parametrize(("boot_id", "kept"), [("other", {Ack.SYNCED}), ("boot", {Ack.SYNCED})])
+def test_a39_a_new_memory_directory_costs_nothing_synced(boot_id: str, kept: set[Ack]) -> None:
+    """A directory in memory is another one after each boot, and never had anything SYNCED: an epoch that a worker does
+    not know was never acknowledged there at that level, and is not called lost."""
+    log = Log()
+    log.do(worker(1, directories=("d1", "m1"), memory="m1"))
+    log.do(application(I2))
+    placed = log.index
+    log.do(worker(1, incarnation=2, directories=("d1", "m2"), memory="m2", boot_id=boot_id))
+    assert {ack for ack in Ack if vouches(log.state.workers[1], placed, ack)} == kept
+    log.do(worker(1, incarnation=3, directories=("m2",), memory="m2", boot_id=boot_id))
+    assert not any(vouches(log.state.workers[1], placed, ack) for ack in Ack), "a disk that went is another matter"
+
+
 def test_worker_found_again_has_not_restarted():
     """Being lost and registering again with the same incarnation is no start."""
     log = Log()

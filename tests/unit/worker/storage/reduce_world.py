@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.common.batch import Batch, parse_batches
 from holdfast.common.checksum import partition_seed
 from holdfast.common.errors import HoldfastError, Status
-from holdfast.common.ids import PartitionId
+from holdfast.common.ids import PartitionId, ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
@@ -70,9 +70,11 @@ class World:
         segment_bytes: int = 64 * MIB,
         tiers: Sequence[str] = (),
         capacity_bytes: int = 0,
+        disk: Disk | None = None,
     ) -> None:
         self.root = root
         self.disk = FaultyDisk()
+        self._other_disk = disk
         tiers = tiers or ["SSD"] * directories
         self.settings = StoreSettings(
             cluster_id="c",
@@ -88,7 +90,7 @@ class World:
 
     def start(self) -> None:
         """Open the directories."""
-        self.store = prepare(self.settings, self.disk).open()
+        self.store = prepare(self.settings, self._other_disk or self.disk).open()
         self.core = Reduce(self.store.incarnation, rooms=[True] * len(self.settings.directories))
         self.core.closed_because = ""
 
@@ -123,12 +125,14 @@ class World:
             for future in self.store.reduce.sync(decision):
                 future.result(10)
 
-    def seal(self, epochs: Sequence[tuple[int, int]], *, final: bool = True) -> list[SealedEpoch]:
+    def seal(
+        self, epochs: Sequence[tuple[int, int]], *, final: bool = True, shuffle: ShuffleKey = SHUFFLE
+    ) -> list[SealedEpoch]:
         """Seal and wait."""
-        states = self.core.seal(SHUFFLE, final, epochs)
+        states = self.core.seal(shuffle, final, epochs)
         answers = []
         try:
-            for key, one in self.store.reduce.seal(SHUFFLE, final, epochs):
+            for key, one in self.store.reduce.seal(shuffle, final, epochs):
                 answers.append(one if isinstance(one, SealedEpoch) else one.result(10)[key])
         except HoldfastError:
             for state in states:
@@ -142,14 +146,14 @@ class World:
                 self.core.sealed(state)
         return answers
 
-    def read(self, partition: int, epoch: int = 0) -> list[Batch]:
+    def read(self, partition: int, epoch: int = 0, shuffle: ShuffleKey = SHUFFLE) -> list[Batch]:
         """Every batch of a sealed epoch, checked."""
-        place = self.store.reduce.chunks(SHUFFLE, partition, epoch)
+        place = self.store.reduce.chunks(shuffle, partition, epoch)
         data = self.file_of(place).read_bytes()
         found: list[Batch] = []
         for row in place.record.chunks:
             chunk = memoryview(data[row.offset : row.offset + row.length])
-            found += parse_batches(chunk, partition_seed(SHUFFLE, PartitionId(partition)))
+            found += parse_batches(chunk, partition_seed(shuffle, PartitionId(partition)))
         return found
 
     def file_of(self, place: SealedPlace) -> Path:

@@ -68,7 +68,7 @@ def reduce_golden() -> dict[str, bytes]:
         "storage_data_items": b"".join(key + protect(key, value) for key, value in data_items(packed)),
         "storage_data_footer": encode_data_footer(packed),
         "storage_file_head": FileHead(EPOCH, Ack.SYNCED, Incarnation(7), boot).encode(),
-        "storage_segment_head": segment + SegmentNote(0x01020304, 9, True).encode(crc32c(segment)),
+        "storage_segment_head": segment + SegmentNote(0x01020304, 9, True, 0x0102_0300).encode(crc32c(segment)),
         "storage_log_record": record.encode(),
     }
 

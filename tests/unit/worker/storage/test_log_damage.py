@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.errors import Status
+from holdfast.common.ids import Incarnation
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.messages import Ack
 from holdfast.worker.storage.log_recovery import find_all
@@ -19,9 +20,10 @@ from holdfast.worker.storage.reduce_records import (
     RECORD_MAGIC,
     RECORDS_AT,
     SEGMENT_HEAD_BYTES,
+    SegmentHead,
 )
 from holdfast.worker.storage.verify import Severity, verify_directory
-from tests.support.reduce_data import Writer
+from tests.support.reduce_data import Writer, shuffle_of
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
 EPOCHS = [(partition, 0) for partition in range(4)]
@@ -196,6 +198,85 @@ def test_after_a_reboot_the_note_means_nothing(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("holdfast.worker.storage.store._BOOT_ID", boot)
     world.start()
     assert statuses(world, EPOCHS) == [Status.OK] * 4
+
+
+@pytest.fixture
+def reboot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """What lets the next start be in another boot."""
+    path = tmp_path / "boot"
+
+    def reboot() -> None:
+        path.write_text("12345678-1234-1234-1234-123456789012\n")
+        monkeypatch.setattr("holdfast.worker.storage.store._BOOT_ID", path)
+
+    return reboot
+
+
+def synced_then_written(root: Path) -> World:
+    """Four epochs that are SYNCED, one batch each, then four batches of one that is WRITTEN."""
+    world = World(root)
+    writer, other = Writer(SHUFFLE), Writer(shuffle_of(2))
+    for partition, _ in EPOCHS:
+        assert world.push(writer, [writer.batch(partition, os.urandom(1_000))], Ack.SYNCED) == {}
+    for _ in range(4):
+        assert world.push(other, [other.batch(0, os.urandom(1_000))]) == {}
+    return world
+
+
+def test_a38_a_hole_in_what_was_not_synced_hurts_nothing_synced(tmp_path: Path, reboot: Callable[[], None]) -> None:
+    """The kernel writes in no order: of the records after the last sync the first may be missing and the others there.
+    After another boot the log ends at the hole, and every SYNCED epoch is whole; also when that start is killed."""
+    world = synced_then_written(tmp_path)
+    world.store.close()
+    (path,) = world.files("*.push")
+    data = bytearray(path.read_bytes())
+    first, second = records(bytes(data))[4:6]
+    data[first:second] = bytes(second - first)
+    path.write_bytes(data)
+    reboot()
+    for _ in range(2):
+        world.start()
+        assert statuses(world, EPOCHS) == [Status.OK] * 4
+        assert statuses(world, [NEVER]) == [Status.UNKNOWN_FILE]
+        world.store.close()
+
+
+@pytest.mark.parametrize("where", ["first", "last"])
+def test_a38_what_was_synced_and_is_bad_is_damage(tmp_path: Path, reboot: Callable[[], None], where: str) -> None:
+    """The note says up to where the segment was synced, also when nothing was pushed since: what is bad before that is
+    damage after every boot, of its epoch and no other."""
+    world = World(tmp_path)
+    writer = Writer(SHUFFLE)
+    for partition, _ in EPOCHS:
+        assert world.push(writer, [writer.batch(partition, os.urandom(1_000))], Ack.SYNCED) == {}
+    world.store.reduce.tick()
+    world.store.close()
+    (path,) = world.files("*.push")
+    data = bytearray(path.read_bytes())
+    data[records(bytes(data))[{"first": 0, "last": -1}[where]] + RECORD_BYTES + 200] ^= 4
+    path.write_bytes(data)
+    assert damage_told(world)
+    reboot()
+    world.start()
+    hurt = {"first": 0, "last": 3}[where]
+    assert statuses(world, EPOCHS) == [Status.DATA_LOST if n == hurt else Status.OK for n in range(4)]
+
+
+def test_a37_a_segment_that_was_used_before_is_no_damage(tmp_path: Path, reboot: Callable[[], None]) -> None:
+    """A segment that is used again has its new name on the disk before its new head: after a power cut it is what it
+    was, and nothing that was SYNCED in other segments is hurt."""
+    world = synced_then_written(tmp_path)
+    world.store.close()
+    (path,) = world.files("*.push")
+    incarnation, number = map(int, path.stem.split("-"))
+    again = path.with_name(f"{incarnation}-{number + 1}.push")
+    shutil.copyfile(path, again)
+    with again.open("r+b") as file:
+        file.write(SegmentHead(Incarnation(incarnation), number + 7, b"\0" * 16).encode())
+    reboot()
+    world.start()
+    assert statuses(world, EPOCHS) == [Status.OK] * 4
+    assert statuses(world, [NEVER]) == [Status.UNKNOWN_FILE]
 
 
 #: Memory that ends with a page behind which nothing may be read, and 200 searches in it, each one byte shorter.
