@@ -15,6 +15,7 @@ import logging
 import os
 import secrets
 import time
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ from holdfast.client.core.route import pause_ns
 from holdfast.client.fetch_options import FetchOptions
 from holdfast.client.reduce_shuffle import ReduceShuffle, workers_of
 from holdfast.client.runtime import runtime
-from holdfast.client.shuffle import MapShuffle, Ticket, explain, key_message
+from holdfast.client.shuffle import MapShuffle, Ticket, explain
 from holdfast.common.errors import (
     ApplicationGoneError,
     ConfigError,
@@ -34,10 +35,11 @@ from holdfast.common.errors import (
     NoRoomError,
     RetryError,
 )
-from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey
+from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, StateId
 from holdfast.common.layouts import MapAssignment
 from holdfast.common.limits import COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX, U32_MAX
 from holdfast.common.messages import Ack
+from holdfast.common.net.keys import key_message
 from holdfast.common.net.tasks import background
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Credentials
@@ -195,7 +197,7 @@ class Session:
                 "fewer copies than asked for: the cluster has not enough hosts",
                 extra={"asked": copies, "copies": reply.copies, "shuffle": str(key)},
             )
-        return key, reply
+        return replace(key, state=StateId(reply.state)), reply
 
     def _place(self, key: ShuffleKey, request: pb.RegisterShuffleRequest) -> pb.RegisterShuffleReply:
         """Register, and again after pauses while there is no room, up to the grace."""
@@ -225,7 +227,7 @@ class Session:
                 ("REDUCE", "open_reduce_shuffle") if reply.kind == pb.PARTITION_KIND_REDUCE else ("MAP", "open_shuffle")
             )
             raise ConflictError(f"shuffle {key} has {held} partitions; open it with Session.{method}")
-        return key, reply
+        return replace(key, state=StateId(reply.state)), reply
 
     def register_reduce_shuffle(
         self,

@@ -41,6 +41,7 @@ from holdfast.common.ids import AttemptId, Instance, MapId, PartitionId, Shuffle
 from holdfast.common.layouts import MapAssignment, MapWinners
 from holdfast.common.limits import KIB, LONG_POLL_MS_MAX
 from holdfast.common.messages import Ack
+from holdfast.common.net.keys import key_message
 from holdfast.common.net.tasks import awaited
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Credentials
@@ -240,11 +241,6 @@ async def _telling(call: Coroutine[Any, Any, Any], waiting: str) -> Any:
         return task.result()
     finally:
         task.cancel()
-
-
-def key_message(key: ShuffleKey) -> pb.ShuffleKey:
-    """Return the key as the control plane writes it."""
-    return pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation)
 
 
 def explain(error: HoldfastError, endpoints: str) -> str:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from holdfast.common.errors import ConfigError, ConflictError, ProtocolError
-from holdfast.common.ids import AttemptId, Generation, Instance, MapId, ShuffleId, ShuffleKey
+from holdfast.common.ids import AttemptId, Generation, Instance, MapId, ShuffleId, ShuffleKey, StateId
 from holdfast.common.layouts import MapWinner, MapWinners, bitmap_bytes
 from holdfast.common.limits import PARTITIONS_MAX
 from holdfast.common.reduce_layouts import ReduceWinners
 
-_HEAD = struct.Struct("<16sIII")
-_PUSHED = struct.Struct("<16sIIIQI")
+_HEAD = struct.Struct("<16sIIQI")
+_PUSHED = struct.Struct("<16sIIQIQI")
 #: Maps that an error names; there may be many.
 _NAMED_MAX = 10
 
@@ -34,9 +34,9 @@ class MapStatus:
     winner: MapWinner
 
     def to_bytes(self) -> bytes:
-        """The shuffle (instance, number, generation) and u32 map, then the winners array of just this map."""
+        """The shuffle (instance, number, generation, state) and u32 map, then the winners array of just this map."""
         key = self.shuffle
-        head = _HEAD.pack(key.instance, key.shuffle, key.generation, self.map)
+        head = _HEAD.pack(key.instance, key.shuffle, key.generation, key.state, self.map)
         return head + MapWinners(self.partitions, (self.winner,)).encode()
 
     @classmethod
@@ -47,8 +47,8 @@ class MapStatus:
         winners = MapWinners.decode(data[_HEAD.size :])
         if len(winners.maps) != 1:
             raise ProtocolError(f"a map status holds one map, not {len(winners.maps)}")
-        instance, shuffle, generation, map_id = _HEAD.unpack_from(data)
-        key = ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(generation))
+        instance, shuffle, generation, state, map_id = _HEAD.unpack_from(data)
+        key = ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(generation), StateId(state))
         return cls(key, MapId(map_id), winners.partitions, winners.maps[0])
 
 
@@ -74,21 +74,21 @@ class PushStatus:
         )
 
     def to_bytes(self) -> bytes:
-        """The shuffle (instance, number, generation), u32 map, u64 attempt, u32 partitions, then the bitmap."""
+        """The shuffle (instance, number, generation, state), u32 map, u64 attempt, u32 partitions, then the bitmap."""
         key = self.shuffle
-        head = _PUSHED.pack(key.instance, key.shuffle, key.generation, self.map, self.attempt, self.partitions)
-        return head + self.bitmap
+        numbers = (key.shuffle, key.generation, key.state, self.map, self.attempt, self.partitions)
+        return _PUSHED.pack(key.instance, *numbers) + self.bitmap
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PushStatus:
         """Undo to_bytes; raises ProtocolError."""
         if len(data) < _PUSHED.size:
             raise ProtocolError(f"a push status of {len(data)} bytes is too short")
-        instance, shuffle, generation, map_id, attempt, partitions = _PUSHED.unpack_from(data)
+        instance, shuffle, generation, state, map_id, attempt, partitions = _PUSHED.unpack_from(data)
         bitmap = data[_PUSHED.size :]
         if not 1 <= partitions <= PARTITIONS_MAX or len(bitmap) != bitmap_bytes(partitions):
             raise ProtocolError(f"a push status of {partitions} partitions with a bitmap of {len(bitmap)} bytes")
-        key = ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(generation))
+        key = ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(generation), StateId(state))
         return cls(key, MapId(map_id), AttemptId(attempt), partitions, bitmap)
 
 

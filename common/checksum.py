@@ -15,11 +15,11 @@ from holdfast.common.ids import PartitionId, ShuffleKey
 
 __all__ = ["SEED", "crc32c", "partition_seed"]
 
-#: instance 16s, shuffle u32, generation u32, partition u32: the bytes that seed a batch's CRC.
-SEED = struct.Struct("<16sIII")
+#: instance 16s, shuffle u32, generation u32, state u64, partition u32: the bytes that seed a batch's CRC.
+SEED = struct.Struct("<16sIIQI")
 
 
 @lru_cache(maxsize=65_536)
 def partition_seed(shuffle: ShuffleKey, partition: PartitionId) -> int:
     """Return the CRC state with which every batch of this partition starts (u32)."""
-    return crc32c(SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, partition))
+    return crc32c(SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, shuffle.state, partition))

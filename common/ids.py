@@ -29,10 +29,16 @@ BatchNo = NewType("BatchNo", int)
 WorkerId = NewType("WorkerId", int)
 #: A worker's count of its own starts (u32), synced before it registers; grows at every start.
 Incarnation = NewType("Incarnation", int)
+#: Id of a state of the masters (u64, random): drawn when a cluster is made, and anew after every restore of a backup.
+StateId = NewType("StateId", int)
 #: Position in the masters' replicated log (u64).
 RaftIndex = NewType("RaftIndex", int)
 
 INSTANCE_BYTES = 16
+#: Of a worker's uid, which its directories keep.
+UID_BYTES = 16
+#: Where nobody has said yet which state of the masters is meant: in a call, the one that answers.
+NO_STATE = StateId(0)
 #: The "partition" that seeds the CRC of batches in a broadcast region, which belong to every partition.
 BROADCAST_PARTITION = PartitionId(0xFFFF_FFFF)
 #: The "worker" in arrays where a second copy would stand and none is.
@@ -41,11 +47,16 @@ NO_WORKER = WorkerId(0xFFFF_FFFF)
 
 @dataclass(frozen=True, slots=True, order=True)
 class ShuffleKey:
-    """One generation of one shuffle of one application instance."""
+    """One generation of one shuffle of one application instance, as one state of the masters registered it.
+
+    Engines choose the number of a shuffle and masters that of a generation; after a restore both may be given to other
+    data. With the id of the state they name one thing only (docs/adr/0030-state-ids.md).
+    """
 
     instance: Instance
     shuffle: ShuffleId
     generation: Generation
+    state: StateId = NO_STATE
 
     def __post_init__(self) -> None:
         if len(self.instance) != INSTANCE_BYTES:
@@ -53,6 +64,16 @@ class ShuffleKey:
 
     def __str__(self) -> str:
         return f"{self.instance.hex()[:8]}/{self.shuffle}.{self.generation}"
+
+    @property
+    def number(self) -> tuple[ShuffleId, Generation]:
+        """What it is called within its application, in whatever state."""
+        return self.shuffle, self.generation
+
+    @property
+    def any_state(self) -> ShuffleKey:
+        """The key by which those ask who do not know the state."""
+        return ShuffleKey(self.instance, self.shuffle, self.generation)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,14 +12,14 @@ from enum import IntEnum
 from typing import Self, cast
 
 from holdfast.common.errors import ProtocolError
-from holdfast.common.ids import Incarnation, MapFileKey, PartitionId, RaftIndex, ShuffleKey, WorkerId
+from holdfast.common.ids import UID_BYTES, Incarnation, MapFileKey, PartitionId, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import FRAME_RUNS_MAX, NAME_BYTES_MAX, STREAM_FILES_MAX, TOKEN_BYTES_MAX
 from holdfast.common.meta import MAP_FILE, U32, MetaReader, pack_blob, pack_map_file, pack_shuffle, pack_text
 
 #: Where no index was seen yet.
 NO_INDEX = RaftIndex(0)
 #: The data-plane protocol that this code speaks; HELLO carries it.
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class Ack(IntEnum):
@@ -83,21 +83,26 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelloOk:
-    """Worker -> client: who answers. A later incarnation than expected means that the worker restarted."""
+    """Worker -> client: who answers. A later incarnation than expected means that the worker restarted.
+
+    Masters compare the uid too: after a restore two workers may hold one number for a moment.
+    """
 
     version: int = PROTOCOL_VERSION
     worker: WorkerId
     incarnation: Incarnation
+    uid: bytes = bytes(UID_BYTES)
 
     def encode(self) -> bytes:
-        return _HELLO_OK.pack(self.version, self.worker, self.incarnation)
+        return _HELLO_OK.pack(self.version, self.worker, self.incarnation) + self.uid
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
         reader = MetaReader(data, "HELLO answer")
         version, worker, incarnation = reader.unpack(_HELLO_OK)
+        uid = reader.take(UID_BYTES)
         reader.end()
-        return cls(version=version, worker=WorkerId(worker), incarnation=Incarnation(incarnation))
+        return cls(version=version, worker=WorkerId(worker), incarnation=Incarnation(incarnation), uid=uid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,12 +19,14 @@ from holdfast.common.ids import (
     MapId,
     ShuffleId,
     ShuffleKey,
+    StateId,
 )
 from holdfast.common.limits import NAME_BYTES_MAX
 
 _U16 = struct.Struct("<H")
 U32 = struct.Struct("<I")
-_TWO_U32 = struct.Struct("<II")
+#: shuffle, generation u32, state u64: what follows the instance in a shuffle key.
+_NUMBERS = struct.Struct("<IIQ")
 #: map u32, attempt u64, epoch u32: one file of MAP partitions below its shuffle key.
 MAP_FILE = struct.Struct("<IQI")
 
@@ -75,8 +77,8 @@ class MetaReader:
 
     def shuffle(self) -> ShuffleKey:
         instance = Instance(self.take(INSTANCE_BYTES))
-        shuffle, generation = self.unpack(_TWO_U32)
-        return ShuffleKey(instance, ShuffleId(shuffle), Generation(generation))
+        shuffle, generation, state = self.unpack(_NUMBERS)
+        return ShuffleKey(instance, ShuffleId(shuffle), Generation(generation), StateId(state))
 
     def map_file(self) -> MapFileKey:
         shuffle = self.shuffle()
@@ -101,8 +103,8 @@ def pack_blob(value: bytes, size_max: int) -> bytes:
 
 
 def pack_shuffle(key: ShuffleKey) -> bytes:
-    """Return instance 16 bytes, shuffle u32, generation u32."""
-    return key.instance + _TWO_U32.pack(key.shuffle, key.generation)
+    """Return instance 16 bytes, shuffle u32, generation u32, state u64."""
+    return key.instance + _NUMBERS.pack(key.shuffle, key.generation, key.state)
 
 
 def pack_map_file(key: MapFileKey) -> bytes:

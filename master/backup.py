@@ -4,7 +4,9 @@ Rules: a backup is a copy of one master's journal and snapshot that belong toget
 taken while the master runs or after its end; it has all that the master had on disk (a follower may lack what the
 leader acknowledged a moment ago). A restore only ever fills a directory that has nothing: it writes the same log
 under the name of this master, without the vote of the one that it came from. So all masters of a cluster restored
-from one file begin with one log, and whichever is elected has all of it. The file is a tar archive of `about.json`,
+from one file begin with one log, and whichever is elected has all of it. What the log went on to say after the backup
+is lost, and its numbers are given again: so a restore notes how far the backup goes, and the first leader behind that
+place gives the state another id (docs/adr/0030-state-ids.md). The file is a tar archive of `about.json`,
 `journal/data.mdb` and, where there is one, `snapshot`. Run as `python -m holdfast.master.backup backup|restore FILE
 --config FILE`.
 """
@@ -40,6 +42,8 @@ from holdfast.master.raft.snapshot import FileSnapshots, SnapshotId
 
 FORMAT = 1
 _ABOUT, _JOURNAL, _SNAPSHOT = "about.json", "journal/data.mdb", "snapshot"
+#: In a Raft directory that was filled from a backup: up to which place of the log it was, as decimal digits.
+RESTORED = "restored"
 #: A new snapshot comes after many thousand commands, so that the second try meets none.
 _TRIES = 5
 
@@ -89,6 +93,8 @@ def restore(file: Path, directory: Path, cluster_id: str, name: str) -> Document
             raise ConfigError(f"{file} is of cluster {about['cluster_id']}, and this is {cluster_id}")
         meta, entries, last = _checked(scratch, cluster_id, about["master"])
         directory.mkdir(mode=0o700, exist_ok=True)
+        (scratch / RESTORED).write_text(f"{about['index']}\n", "ascii")
+        _durably(scratch / RESTORED, directory / RESTORED)  # first: no master may start from the rest without it
         if last is not None:
             (directory / "snapshots").mkdir(mode=0o700)
             _durably(scratch / _SNAPSHOT, directory / "snapshots" / "snapshot")
@@ -99,6 +105,20 @@ def restore(file: Path, directory: Path, cluster_id: str, name: str) -> Document
             store.close()
         sync_directory(directory)
     return about
+
+
+def restored_index(directory: Path) -> int:
+    """Return up to which place of the log a Raft directory comes from a backup; 0 if it does not.
+
+    Raises ConfigError if the note of that cannot be read: numbers could be given twice.
+    """
+    note = directory / RESTORED
+    try:
+        return int(note.read_text("ascii"))
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{note} cannot be read ({error}): restore this master again") from error
 
 
 @contextlib.contextmanager

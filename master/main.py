@@ -32,6 +32,7 @@ from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.notify import Notifier
 from holdfast.common.net.tasks import background
 from holdfast.common.security.server import ServerSecurity, read_other_secret, read_secret
+from holdfast.master.backup import restored_index
 from holdfast.master.core.events import Happened
 from holdfast.master.http import MasterHttp
 from holdfast.master.machine.machine import Machine, Subject
@@ -145,7 +146,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         settings = _raft_settings(config, own, secrets, security)
         self._node = RaftNode(settings, Machine(self._changed, self._happened), on_leadership=self._led)
-        self._leader = Leader(config, self._node, self._failed, security)
+        self._leader = Leader(config, self._node, self._failed, security, restored_index(Path(config.master.directory)))
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
         self._notifier = Notifier()

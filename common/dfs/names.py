@@ -2,7 +2,7 @@
 
     <cluster id>/holdfast-store                      the marker: this is the store of that cluster; its id is in it
     <cluster id>/holdfast-store.<store id>           an id of the store, one of each worker that made it at once
-    <cluster id>/<instance hex>/<shuffle>-<generation>/<worker uid hex>/<file name>.<token>
+    <cluster id>/<instance hex>/<shuffle>-<generation>-<state hex>/<worker uid hex>/<file name>.<token>
 
 The token is drawn for each attempt to store a file, so no name is ever used twice: a request that was given up and
 arrives late (an upload that ends, a removal) can hurt nothing that came after it. A name that ends in .tmp is a file
@@ -16,21 +16,20 @@ import re
 from dataclasses import dataclass
 
 from holdfast.common.errors import ConfigError
-from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.ids import INSTANCE_BYTES, UID_BYTES, Generation, Instance, ShuffleId, ShuffleKey, StateId
 from holdfast.common.limits import U32_MAX
 
 MARKER = "holdfast-store"
 TEMPORARY_SUFFIX = ".tmp"
 #: Hex digits of a token: one name in 2^32 is drawn twice for the same file of the same worker.
 TOKEN_DIGITS = 8
-UID_BYTES = 16
 STORE_ID_BYTES = 16
 #: Of a marker that is read: more than any has.
 MARKER_BYTES_MAX = 1_024
 
 _CLUSTER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _INSTANCE = re.compile(rf"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
-_SHUFFLE = re.compile(r"(0|[1-9]\d{0,9})-(0|[1-9]\d{0,9})", re.ASCII)
+_SHUFFLE = re.compile(r"(0|[1-9]\d{0,9})-(0|[1-9]\d{0,9})-([0-9a-f]{16})", re.ASCII)
 _UID = re.compile(rf"[0-9a-f]{{{2 * UID_BYTES}}}")
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}")
 _STORE = re.compile(rb"^Store ([0-9a-f]{%d})$" % (2 * STORE_ID_BYTES), re.MULTILINE)
@@ -85,7 +84,7 @@ def instance_folder(cluster: str, instance: Instance) -> str:
 
 def shuffle_folder(cluster: str, key: ShuffleKey) -> str:
     """The folder with everything of one generation of a shuffle."""
-    return f"{instance_folder(cluster, key.instance)}/{key.shuffle}-{key.generation}"
+    return f"{instance_folder(cluster, key.instance)}/{key.shuffle}-{key.generation}-{key.state:016x}"
 
 
 def worker_folder(cluster: str, key: ShuffleKey, worker: bytes) -> str:
@@ -127,4 +126,4 @@ def parse_shuffle(instance: Instance, part: str) -> ShuffleKey | None:
     found = _SHUFFLE.fullmatch(part)
     if found is None or max(int(found[1]), int(found[2])) > U32_MAX:
         return None
-    return ShuffleKey(instance, ShuffleId(int(found[1])), Generation(int(found[2])))
+    return ShuffleKey(instance, ShuffleId(int(found[1])), Generation(int(found[2])), StateId(int(found[3], 16)))

@@ -27,14 +27,16 @@ class CallId(_message.Message):
     def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., raft_index: _Optional[int] = ...) -> None: ...
 
 class ShuffleKey(_message.Message):
-    __slots__ = ("instance", "shuffle", "generation")
+    __slots__ = ("instance", "shuffle", "generation", "state")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     shuffle: int
     generation: int
-    def __init__(self, instance: _Optional[bytes] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    state: int
+    def __init__(self, instance: _Optional[bytes] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[int] = ...) -> None: ...
 
 class MasterInfo(_message.Message):
     __slots__ = ("name", "http", "grpc", "leader", "reachable")
@@ -183,18 +185,20 @@ class RegisterShuffleRequest(_message.Message):
     def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., holder: _Optional[bytes] = ..., failed_before: _Optional[bool] = ..., to_write: _Optional[bool] = ...) -> None: ...
 
 class RegisterShuffleReply(_message.Message):
-    __slots__ = ("assignment_array", "workers", "raft_index", "copies", "generation")
+    __slots__ = ("assignment_array", "workers", "raft_index", "copies", "generation", "state")
     ASSIGNMENT_ARRAY_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
     COPIES_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     assignment_array: bytes
     workers: _containers.RepeatedCompositeFieldContainer[WorkerAddress]
     raft_index: int
     copies: int
     generation: int
-    def __init__(self, assignment_array: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ..., copies: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    state: int
+    def __init__(self, assignment_array: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ..., copies: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[int] = ...) -> None: ...
 
 class WorkerAddress(_message.Message):
     __slots__ = ("worker", "incarnation", "host", "address", "alive", "place", "draining")
@@ -297,20 +301,22 @@ class GetManifestRequest(_message.Message):
     def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., wait_ms: _Optional[int] = ..., holder: _Optional[bytes] = ..., offers_winners: _Optional[bool] = ...) -> None: ...
 
 class GetManifestReply(_message.Message):
-    __slots__ = ("kind", "partitions", "winners_array", "workers", "raft_index", "manifest_array")
+    __slots__ = ("kind", "partitions", "winners_array", "workers", "raft_index", "manifest_array", "state")
     KIND_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     WINNERS_ARRAY_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_ARRAY_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     kind: PartitionKind
     partitions: int
     winners_array: bytes
     workers: _containers.RepeatedCompositeFieldContainer[WorkerAddress]
     raft_index: int
     manifest_array: bytes
-    def __init__(self, kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., winners_array: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ..., manifest_array: _Optional[bytes] = ...) -> None: ...
+    state: int
+    def __init__(self, kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., winners_array: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ..., manifest_array: _Optional[bytes] = ..., state: _Optional[int] = ...) -> None: ...
 
 class UnregisterShuffleRequest(_message.Message):
     __slots__ = ("call", "key", "holder")
@@ -435,21 +441,23 @@ class RegisterWorkerRequest(_message.Message):
     def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., raft_index: _Optional[int] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
 
 class RegisterWorkerReply(_message.Message):
-    __slots__ = ("worker", "incarnation", "cluster_id", "raft_index", "heartbeat_ms")
+    __slots__ = ("worker", "incarnation", "cluster_id", "raft_index", "heartbeat_ms", "state")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     cluster_id: str
     raft_index: int
     heartbeat_ms: int
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
+    state: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., state: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "directories", "memory_bytes", "files", "counters", "leaving", "emptying", "applications", "dfs")
+    __slots__ = ("worker", "incarnation", "directories", "memory_bytes", "files", "counters", "leaving", "emptying", "uid", "state", "applications", "dfs")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -465,6 +473,8 @@ class HeartbeatRequest(_message.Message):
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     EMPTYING_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     DFS_FIELD_NUMBER: _ClassVar[int]
     worker: int
@@ -475,9 +485,11 @@ class HeartbeatRequest(_message.Message):
     counters: _containers.ScalarMap[str, int]
     leaving: bool
     emptying: Emptying
+    uid: bytes
+    state: int
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationHeld]
     dfs: Dfs
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., leaving: _Optional[bool] = ..., emptying: _Optional[_Union[Emptying, _Mapping]] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., leaving: _Optional[bool] = ..., emptying: _Optional[_Union[Emptying, _Mapping]] = ..., uid: _Optional[bytes] = ..., state: _Optional[int] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("reregister", "raft_index", "draining", "clear")
@@ -500,26 +512,32 @@ class Emptying(_message.Message):
     def __init__(self, writing: _Optional[int] = ..., shuffles: _Optional[int] = ...) -> None: ...
 
 class CheckShufflesRequest(_message.Message):
-    __slots__ = ("worker", "keys", "raft_index")
+    __slots__ = ("worker", "keys", "raft_index", "uid", "state")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     worker: int
     keys: _containers.RepeatedCompositeFieldContainer[ShuffleKey]
     raft_index: int
-    def __init__(self, worker: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., raft_index: _Optional[int] = ...) -> None: ...
+    uid: bytes
+    state: int
+    def __init__(self, worker: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., raft_index: _Optional[int] = ..., uid: _Optional[bytes] = ..., state: _Optional[int] = ...) -> None: ...
 
 class CheckShufflesReply(_message.Message):
-    __slots__ = ("dropped", "cluster_id", "raft_index", "unheard")
+    __slots__ = ("dropped", "cluster_id", "raft_index", "unheard", "state")
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
     UNHEARD_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     dropped: _containers.RepeatedCompositeFieldContainer[ShuffleKey]
     cluster_id: str
     raft_index: int
     unheard: _containers.RepeatedCompositeFieldContainer[ShuffleKey]
-    def __init__(self, dropped: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., unheard: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ...) -> None: ...
+    state: int
+    def __init__(self, dropped: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., unheard: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., state: _Optional[int] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()

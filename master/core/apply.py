@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.common.errors import Status
-from holdfast.common.ids import INSTANCE_BYTES, Generation, ShuffleId, ShuffleKey
+from holdfast.common.ids import INSTANCE_BYTES, NO_STATE, Generation, ShuffleId, ShuffleKey
 from holdfast.common.limits import COMMAND_PARTS_MAX, COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX
 from holdfast.master.core import bounds
 from holdfast.master.core import commands as cmd
@@ -53,6 +53,15 @@ def _gone(instance: bytes) -> Answer:
         Status.APPLICATION_GONE,
         f"application instance {instance.hex()[:8]} is unknown or its last lease ended; register a new instance",
     )
+
+
+def _begin_state(state: State, body: cmd.BeginState) -> Answer:
+    """Name the state; of two that ask at once the first one does."""
+    if body.state == NO_STATE:
+        return _refuse(Status.BAD_REQUEST, "0 names no state")
+    if body.after == state.state_index:
+        state.state_id, state.state_index = body.state, state.index
+    return Answer()
 
 
 def _register_application(state: State, body: cmd.RegisterApplication) -> Answer:
@@ -181,7 +190,7 @@ def _register_shuffle(state: State, body: cmd.RegisterShuffle) -> Answer:
         return refusal
     state.put_shuffle(
         Shuffle(
-            key=key,
+            key=replace(key, state=state.state_id),
             kind=body.kind,
             partitions=body.partitions,
             maps=body.maps,
@@ -218,7 +227,9 @@ def _generation_problem(state: State, body: cmd.RegisterShuffle) -> Answer | Non
     if key.generation != highest + 1:
         return _refuse(Status.GENERATION_CLOSED, f"the next generation of {key} is {highest + 1}")
     before = state.shuffle(ShuffleKey(key.instance, key.shuffle, Generation(highest)))
-    if before is not None and not before.committed_ms and not body.lost_before:
+    # What a restore forgot may hold the end of a generation that it found open: workers may take nothing more of it.
+    forgotten = before is not None and before.key.state != state.state_id
+    if before is not None and not before.committed_ms and not body.lost_before and not forgotten:
         return _refuse(Status.GENERATION_CLOSED, f"generation {highest} is open; push into it, or commit it first")
     return None
 
@@ -237,7 +248,7 @@ def _shuffle_bounds(state: State, body: cmd.RegisterShuffle) -> Answer | None:
     if body.kind not in (KIND_MAP, KIND_REDUCE):
         return _refuse(Status.BAD_REQUEST, f"partitions are of kind {KIND_MAP} or {KIND_REDUCE}, not {body.kind}")
     below = state.below[body.key.instance]
-    own, heads = len(below.shuffles), len(below.heads)
+    own, heads = len(below.shuffles), below.runs
     if own >= bounds.SHUFFLES_PER_APPLICATION_MAX or heads >= bounds.HEADS_PER_APPLICATION_MAX:
         return _refuse(
             Status.NO_ROOM,
@@ -380,6 +391,8 @@ def _unregister(state: State, body: cmd.Unregister) -> Answer:
     key = body.key
     if key.instance not in state.applications:
         return _gone(key.instance)
+    if key.state != NO_STATE and state.shuffle(key) is None and not state.dropped(key):
+        return Answer()  # of what a restore forgot; what has that number now is another one
     doomed = [each for each in state.generations(key.instance, key.shuffle) if each.generation <= key.generation]
     for each in doomed:
         state.drop_shuffle(each)
@@ -450,6 +463,7 @@ _APPLY: dict[type[Any], Callable[[State, Any], Answer]] = {
     cmd.SetWorkersAlive: set_workers_alive,
     cmd.PlaceWorkers: place_workers,
     cmd.SetWorkersDraining: set_workers_draining,
+    cmd.BeginState: _begin_state,
     cmd.RegisterApplication: _register_application,
     cmd.Attach: _attach,
     cmd.Detach: _detach,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.common.ids import ShuffleKey
+from holdfast.common.ids import ShuffleKey, StateId
 from holdfast.master.core.records import Directory
 
 
@@ -60,6 +60,14 @@ class PlaceWorkers:
     """Workers that were found to be elsewhere. Answer: value = how many changed."""
 
     workers: tuple[WorkerPlace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BeginState:
+    """The state is called `state` from here on, unless it got another name behind place `after` of the log."""
+
+    state: StateId
+    after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +238,7 @@ Body = (
     | SetWorkersAlive
     | PlaceWorkers
     | SetWorkersDraining
+    | BeginState
     | RegisterApplication
     | Attach
     | Detach

@@ -34,7 +34,7 @@ def revive(state: State, shuffle: Shuffle, body: cmd.Revive) -> Answer:
         return refusal
     if made:
         state.put_shuffle(replace(shuffle, moves=add_segment(shuffle.moves, made.values())))
-        state.newest.setdefault(body.key, {}).update(made)
+        state.newest.setdefault(shuffle.key, {}).update(made)
     return Answer(value=len(made))
 
 
@@ -50,7 +50,7 @@ def move_epochs(state: State, body: cmd.MoveEpochs) -> Answer:
 
 def _made(state: State, shuffle: Shuffle, body: cmd.Revive) -> dict[int, bytes]:
     """Return the packed epochs to be made by partition."""
-    newest = state.newest.get(body.key, {})
+    newest = state.newest.get(shuffle.key, {})
     made: dict[int, bytes] = {}
     for partition, failed, primary, replica, hint in unpack_moves(body.rows):
         last = newest.get(partition)

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     LEADS = "leads"
     FOLLOWS = "follows"
     STOOD_STILL = "stood_still"
+    RESTORED = "restored"
     MASTER_AWAY = "master_away"
     MASTER_BACK = "master_back"
     WORKER_REGISTERED = "worker_registered"
@@ -61,6 +62,7 @@ _WARNINGS = frozenset(
     {
         Kind.FOLLOWS,
         Kind.STOOD_STILL,
+        Kind.RESTORED,
         Kind.MASTER_AWAY,
         Kind.WORKER_RESTARTED,
         Kind.EPOCHS_MOVED,

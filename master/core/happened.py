@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from holdfast.common.ids import ShuffleId, ShuffleKey
+from holdfast.common.ids import NO_STATE, ShuffleId, ShuffleKey, StateId
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.events import Happened, Kind
@@ -33,6 +33,16 @@ def key_text(key: ShuffleKey, name: str) -> str:
     """A generation of a shuffle, for people."""
     again = f" generation {key.generation}" if key.generation else ""
     return f"{name}/{key.shuffle}{again}"
+
+
+def _state_before(state: State, _: cmd.BeginState) -> StateId:
+    return state.state_id
+
+
+def _began(state: State, _: cmd.BeginState, __: Answer, known: StateId) -> Iterator[Happened]:
+    if known not in (NO_STATE, state.state_id):
+        text = "the masters go on from a backup: what was registered after it is unknown to them, and workers keep it"
+        yield Happened(Kind.RESTORED, "masters", text)
 
 
 # Workers.
@@ -222,6 +232,7 @@ def _forgotten(
 
 
 _BEFORE: dict[type[Any], Callable[[State, Any], Any]] = {
+    cmd.BeginState: _state_before,
     cmd.RegisterWorker: _known_worker,
     cmd.SetWorkersAlive: _named_workers,
     cmd.SetWorkersDraining: _named_workers,
@@ -235,6 +246,7 @@ _BEFORE: dict[type[Any], Callable[[State, Any], Any]] = {
     cmd.Forget: _named,
 }
 _AFTER: dict[type[Any], Callable[[State, Any, Answer, Any], Iterable[Happened]]] = {
+    cmd.BeginState: _began,
     cmd.RegisterWorker: _registered,
     cmd.SetWorkersAlive: _alive,
     cmd.SetWorkersDraining: _draining,

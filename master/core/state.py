@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.ids import NO_STATE, Generation, Instance, ShuffleId, ShuffleKey, StateId
 from holdfast.master.core.answers import AnswerTable
 from holdfast.master.core.heads import Heads
 from holdfast.master.core.moves import MOVED, Moved, rows_of, unpack_moved
@@ -21,10 +21,25 @@ from holdfast.master.core.records import KIND_REDUCE, Application, Client, Shuff
 
 @dataclass(slots=True)
 class Below:
-    """What is below one application: its shuffles, and the highest generation ever opened of each."""
+    """What is below one application: its shuffles by what they are called in it, and the highest generation ever opened
+    of each, in every state of the masters there was: what a restore forgot is not among them."""
 
-    shuffles: dict[ShuffleKey, Shuffle] = field(default_factory=dict)
-    heads: Heads = field(default_factory=Heads)
+    shuffles: dict[tuple[ShuffleId, Generation], Shuffle] = field(default_factory=dict)
+    heads: dict[StateId, Heads] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> int:
+        """What its heads cost."""
+        return sum(map(len, self.heads.values()))
+
+    def head(self, shuffle: int) -> int | None:
+        """Return the highest generation ever opened of a shuffle, None if it never had one."""
+        found = [head for heads in self.heads.values() if (head := heads.get(shuffle)) is not None]
+        return max(found, default=None)
+
+    def copy(self) -> Below:
+        """Return a copy that later changes do not reach."""
+        return Below(self.shuffles.copy(), {state: heads.copy() for state, heads in self.heads.items()})
 
 
 @dataclass(slots=True)
@@ -34,6 +49,9 @@ class Tables:
     time_ms: int = 0
     #: Place in the log of the last command applied, and numbers given so far.
     index: int = 0
+    #: Which state this is (NO_STATE before it has a name), and the place in the log where it got that name.
+    state_id: StateId = NO_STATE
+    state_index: int = 0
     workers_made: int = 0
     applications_made: int = 0
     workers: dict[int, Worker] = field(default_factory=dict)
@@ -54,6 +72,8 @@ class State:
         tables = tables or Tables()
         self.time_ms = tables.time_ms
         self.index = tables.index
+        self.state_id = tables.state_id
+        self.state_index = tables.state_index
         self.workers_made = tables.workers_made
         self.applications_made = tables.applications_made
         self.workers = tables.workers
@@ -74,7 +94,7 @@ class State:
             directory.id: worker.id for worker in self.workers.values() for directory in worker.directories
         }
         self.shuffle_count = sum(len(below.shuffles) for below in self.below.values())
-        self.head_count = sum(len(below.heads) for below in self.below.values())
+        self.head_count = sum(below.runs for below in self.below.values())
         self.array_bytes = sum(shuffle.array_bytes for shuffle in self.every_shuffle())
         self.under_replicated = sum(shuffle.under_replicated for shuffle in self.every_shuffle())
         #: Committed generations with copies that no worker has said anything of.
@@ -89,6 +109,8 @@ class State:
         return Tables(
             time_ms=self.time_ms,
             index=self.index,
+            state_id=self.state_id,
+            state_index=self.state_index,
             workers_made=self.workers_made,
             applications_made=self.applications_made,
             workers=self.workers.copy(),
@@ -124,7 +146,7 @@ class State:
     def put_shuffle(self, shuffle: Shuffle) -> None:
         """Add or replace a generation of a shuffle of a living application."""
         below = self._own(shuffle.key.instance)
-        before = below.shuffles.get(shuffle.key)
+        before = below.shuffles.get(shuffle.key.number)
         self.array_bytes += shuffle.array_bytes - (before.array_bytes if before else 0)
         self.under_replicated += shuffle.under_replicated - (before.under_replicated if before else 0)
         if shuffle.unsealed:
@@ -132,14 +154,15 @@ class State:
         else:
             self.unsealed.pop(shuffle.key, None)
         self.shuffle_count += before is None
-        below.shuffles[shuffle.key] = shuffle
-        self.head_count -= len(below.heads)
-        below.heads.raise_to(shuffle.key.shuffle, shuffle.key.generation)
-        self.head_count += len(below.heads)
+        below.shuffles[shuffle.key.number] = shuffle
+        heads = below.heads.setdefault(shuffle.key.state, Heads())
+        self.head_count -= len(heads)
+        heads.raise_to(shuffle.key.shuffle, shuffle.key.generation)
+        self.head_count += len(heads)
 
     def drop_shuffle(self, key: ShuffleKey) -> None:
         """Remove a generation; that it existed is remembered."""
-        shuffle = self._own(key.instance).shuffles.pop(key)
+        shuffle = self._own(key.instance).shuffles.pop(key.number)
         self.array_bytes -= shuffle.array_bytes
         self.shuffle_count -= 1
         self._forget(shuffle)
@@ -150,7 +173,7 @@ class State:
         below = self.below.pop(instance)
         self.array_bytes -= sum(shuffle.array_bytes for shuffle in below.shuffles.values())
         self.shuffle_count -= len(below.shuffles)
-        self.head_count -= len(below.heads)
+        self.head_count -= below.runs
         for shuffle in below.shuffles.values():
             self._forget(shuffle)
         self.gone[instance] = self.time_ms
@@ -182,16 +205,18 @@ class State:
         """Return what is below an application, to be changed: a copy of it if the last picture shows it."""
         below = self.below[instance]
         if instance not in self._owned:
-            below = self.below[instance] = Below(below.shuffles.copy(), below.heads.copy())
+            below = self.below[instance] = below.copy()
             self._owned.add(instance)
         return below
 
     # Questions.
 
     def shuffle(self, key: ShuffleKey) -> Shuffle | None:
-        """Return the record of a generation."""
+        """Return the record of a generation; None if it is not there, or another state than the key's registered what
+        is called so. A key without a state means whichever did."""
         below = self.below.get(key.instance)
-        return below.shuffles.get(key) if below is not None else None
+        found = below.shuffles.get(key.number) if below is not None else None
+        return found if found is not None and key.state in (NO_STATE, found.key.state) else None
 
     def moved(self, key: ShuffleKey, partitions: Iterable[int]) -> list[Moved | None]:
         """Return the newest epoch of each partition, None of those that are in their first."""
@@ -202,15 +227,17 @@ class State:
     def head(self, instance: bytes, shuffle: int) -> int | None:
         """Return the highest generation ever opened of a shuffle of a living application."""
         below = self.below.get(instance)
-        return below.heads.get(shuffle) if below is not None else None
+        return below.head(shuffle) if below is not None else None
 
     def dropped(self, key: ShuffleKey) -> bool:
-        """Whether this state remembers that it dropped the generation; that it is not there proves nothing."""
+        """Whether this state, or one that it goes on from, remembers that it dropped the generation; that it is not
+        there proves nothing, and what a restore forgot was registered in no state that is known here."""
         below = self.below.get(key.instance)
         if below is None:
             return key.instance in self.gone
-        head = below.heads.get(key.shuffle)
-        return head is not None and key.generation <= head and key not in below.shuffles
+        heads = below.heads.get(key.state)
+        head = heads.get(key.shuffle) if heads is not None else None
+        return head is not None and key.generation <= head and self.shuffle(key) is None
 
     def every_shuffle(self) -> Iterator[Shuffle]:
         """Yield every record, application by application."""
@@ -223,10 +250,10 @@ class State:
         number = self.head(instance, shuffle)
         # Generations open one after another and are dropped from the lowest, so the living ones end at the highest.
         while number is not None and number >= 0:
-            key = ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(number))
-            if self.shuffle(key) is None:
+            record = self.shuffle(ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(number)))
+            if record is None:
                 break
-            found.append(key)
+            found.append(record.key)
             number -= 1
         return found[::-1]
 
@@ -264,11 +291,13 @@ class State:
         if self.below.keys() != self.applications.keys():
             yield "there are shuffles without an application, or the other way round"
         for instance, below in self.below.items():
-            yield from below.heads.check()
-            numbers = {key.shuffle for key in below.shuffles}
+            for heads in below.heads.values():
+                yield from heads.check()
+            numbers = {number for number, _ in below.shuffles}
             living = {key for number in numbers for key in self.generations(instance, number)}
-            for key, shuffle in below.shuffles.items():
-                if key != shuffle.key or key.instance != instance or key not in living:
+            for called, shuffle in below.shuffles.items():
+                key = shuffle.key
+                if called != key.number or key.instance != instance or key not in living:
                     yield f"shuffle {key} is in the wrong place, or not among the latest generations"
                 if bool(shuffle.committed_ms) != bool(shuffle.winners):
                     yield f"shuffle {key} is committed without winners, or has winners uncommitted"

@@ -15,7 +15,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from holdfast.master.core.heads import Run
+from holdfast.master.core.heads import Heads, Run
 from holdfast.master.core.moves import MOVED
 from holdfast.master.core.records import Application, Client, Shuffle, Upload, Worker
 from holdfast.master.core.state import Below, Tables
@@ -27,7 +27,7 @@ _U32 = struct.Struct("<I")
 _RECORD_BYTES_MAX = 16 << 20
 _ARRAY_BYTES_MAX = 1 << 30
 _PIECE_BYTES = 64 << 10
-_HEADER = ("time_ms", "index", "workers_made", "applications_made", "forgotten_index")
+_HEADER = ("time_ms", "index", "state_id", "state_index", "workers_made", "applications_made", "forgotten_index")
 
 
 class SnapshotError(Exception):
@@ -114,13 +114,14 @@ def _records(tables: Tables) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
 
 
 def _records_below(instance: bytes, below: Below) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
-    for key in sorted(below.shuffles, key=lambda key: (key.shuffle, key.generation)):
-        shuffle = below.shuffles[key]
+    for number in sorted(below.shuffles):
+        shuffle = below.shuffles[number]
         message = to_message(shuffle, without=("assignment", "winners", "manifest", "moves"))
         yield pb.Record(shuffle=message), (shuffle.assignment, shuffle.winners, shuffle.manifest, *shuffle.moves)
-    for run in below.heads:
-        head = pb.Head(instance=instance, shuffle=run.begin, generation=run.generation, shuffles=run.end - run.begin)
-        yield pb.Record(head=head), ()
+    for state in sorted(below.heads):
+        for begin, end, generation in below.heads[state]:
+            head = pb.Head(instance=instance, shuffle=begin, generation=generation, shuffles=end - begin, state=state)
+            yield pb.Record(head=head), ()
 
 
 def _load_header(tables: Tables, message: Any, _: list[bytes]) -> None:
@@ -143,12 +144,12 @@ def _load_shuffle(tables: Tables, message: Any, arrays: list[bytes]) -> None:
     shuffle = from_message(Shuffle, message, **arrays_of)
     if any(not each or len(each) % MOVED.size for each in moves):
         raise ValueError("its moves are cut")
-    _below(tables, shuffle.key.instance).shuffles[shuffle.key] = shuffle
+    _below(tables, shuffle.key.instance).shuffles[shuffle.key.number] = shuffle
 
 
 def _load_head(tables: Tables, message: Any, _: list[bytes]) -> None:
     run = Run(message.shuffle, message.shuffle + message.shuffles, message.generation)
-    _below(tables, message.instance).heads.append(run)
+    _below(tables, message.instance).heads.setdefault(message.state, Heads()).append(run)
 
 
 def _load_gone(tables: Tables, message: Any, _: list[bytes]) -> None:

@@ -17,7 +17,7 @@ class Entry(_message.Message):
     def __init__(self, version: _Optional[int] = ..., time_ms: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("client", "number", "drawn_index", "digest", "register_worker", "set_workers_alive", "register_application", "attach", "detach", "mark_leases", "end_leases", "register_shuffle", "commit", "unregister", "forget", "part", "revive", "move_epochs", "place_workers", "set_workers_draining", "add_copies")
+    __slots__ = ("client", "number", "drawn_index", "digest", "register_worker", "set_workers_alive", "register_application", "attach", "detach", "mark_leases", "end_leases", "register_shuffle", "commit", "unregister", "forget", "part", "revive", "move_epochs", "place_workers", "set_workers_draining", "add_copies", "begin_state")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DRAWN_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class Command(_message.Message):
     PLACE_WORKERS_FIELD_NUMBER: _ClassVar[int]
     SET_WORKERS_DRAINING_FIELD_NUMBER: _ClassVar[int]
     ADD_COPIES_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_STATE_FIELD_NUMBER: _ClassVar[int]
     client: bytes
     number: int
     drawn_index: int
@@ -60,17 +61,28 @@ class Command(_message.Message):
     place_workers: PlaceWorkers
     set_workers_draining: SetWorkersDraining
     add_copies: AddCopies
-    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., drawn_index: _Optional[int] = ..., digest: _Optional[bytes] = ..., register_worker: _Optional[_Union[RegisterWorker, _Mapping]] = ..., set_workers_alive: _Optional[_Union[SetWorkersAlive, _Mapping]] = ..., register_application: _Optional[_Union[RegisterApplication, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., detach: _Optional[_Union[Detach, _Mapping]] = ..., mark_leases: _Optional[_Union[MarkLeases, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., register_shuffle: _Optional[_Union[RegisterShuffle, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., unregister: _Optional[_Union[Unregister, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., revive: _Optional[_Union[Revive, _Mapping]] = ..., move_epochs: _Optional[_Union[MoveEpochs, _Mapping]] = ..., place_workers: _Optional[_Union[PlaceWorkers, _Mapping]] = ..., set_workers_draining: _Optional[_Union[SetWorkersDraining, _Mapping]] = ..., add_copies: _Optional[_Union[AddCopies, _Mapping]] = ...) -> None: ...
+    begin_state: BeginState
+    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., drawn_index: _Optional[int] = ..., digest: _Optional[bytes] = ..., register_worker: _Optional[_Union[RegisterWorker, _Mapping]] = ..., set_workers_alive: _Optional[_Union[SetWorkersAlive, _Mapping]] = ..., register_application: _Optional[_Union[RegisterApplication, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., detach: _Optional[_Union[Detach, _Mapping]] = ..., mark_leases: _Optional[_Union[MarkLeases, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., register_shuffle: _Optional[_Union[RegisterShuffle, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., unregister: _Optional[_Union[Unregister, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., revive: _Optional[_Union[Revive, _Mapping]] = ..., move_epochs: _Optional[_Union[MoveEpochs, _Mapping]] = ..., place_workers: _Optional[_Union[PlaceWorkers, _Mapping]] = ..., set_workers_draining: _Optional[_Union[SetWorkersDraining, _Mapping]] = ..., add_copies: _Optional[_Union[AddCopies, _Mapping]] = ..., begin_state: _Optional[_Union[BeginState, _Mapping]] = ...) -> None: ...
+
+class BeginState(_message.Message):
+    __slots__ = ("state", "after")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    state: int
+    after: int
+    def __init__(self, state: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
 
 class ShuffleKey(_message.Message):
-    __slots__ = ("instance", "shuffle", "generation")
+    __slots__ = ("instance", "shuffle", "generation", "state")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     shuffle: int
     generation: int
-    def __init__(self, instance: _Optional[bytes] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    state: int
+    def __init__(self, instance: _Optional[bytes] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[int] = ...) -> None: ...
 
 class Directory(_message.Message):
     __slots__ = ("id", "path", "tier", "capacity_bytes")
@@ -347,18 +359,22 @@ class Record(_message.Message):
     def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., worker: _Optional[_Union[Worker, _Mapping]] = ..., application: _Optional[_Union[Application, _Mapping]] = ..., shuffle: _Optional[_Union[Shuffle, _Mapping]] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., gone: _Optional[_Union[Gone, _Mapping]] = ..., upload: _Optional[_Union[Upload, _Mapping]] = ..., client: _Optional[_Union[Client, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., arrays: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Header(_message.Message):
-    __slots__ = ("time_ms", "index", "workers_made", "applications_made", "forgotten_index")
+    __slots__ = ("time_ms", "index", "workers_made", "applications_made", "forgotten_index", "state_id", "state_index")
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     WORKERS_MADE_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_MADE_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_INDEX_FIELD_NUMBER: _ClassVar[int]
+    STATE_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_INDEX_FIELD_NUMBER: _ClassVar[int]
     time_ms: int
     index: int
     workers_made: int
     applications_made: int
     forgotten_index: int
-    def __init__(self, time_ms: _Optional[int] = ..., index: _Optional[int] = ..., workers_made: _Optional[int] = ..., applications_made: _Optional[int] = ..., forgotten_index: _Optional[int] = ...) -> None: ...
+    state_id: int
+    state_index: int
+    def __init__(self, time_ms: _Optional[int] = ..., index: _Optional[int] = ..., workers_made: _Optional[int] = ..., applications_made: _Optional[int] = ..., forgotten_index: _Optional[int] = ..., state_id: _Optional[int] = ..., state_index: _Optional[int] = ...) -> None: ...
 
 class Worker(_message.Message):
     __slots__ = ("id", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "alive", "changed_ms", "started_index", "boot_index", "kept_index", "place", "draining_ms")
@@ -463,16 +479,18 @@ class Shuffle(_message.Message):
     def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., created_ms: _Optional[int] = ..., winners_digest: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., committed_ms: _Optional[int] = ..., created_index: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ..., manifest_version: _Optional[int] = ...) -> None: ...
 
 class Head(_message.Message):
-    __slots__ = ("instance", "shuffle", "generation", "shuffles")
+    __slots__ = ("instance", "shuffle", "generation", "shuffles", "state")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SHUFFLES_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     shuffle: int
     generation: int
     shuffles: int
-    def __init__(self, instance: _Optional[bytes] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ..., shuffles: _Optional[int] = ...) -> None: ...
+    state: int
+    def __init__(self, instance: _Optional[bytes] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ..., shuffles: _Optional[int] = ..., state: _Optional[int] = ...) -> None: ...
 
 class Gone(_message.Message):
     __slots__ = ("instance", "time_ms")

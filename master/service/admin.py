@@ -12,6 +12,7 @@ from holdfast.common.agreement import settings_digests
 from holdfast.common.config import Config
 from holdfast.common.dfs.urls import parse_url
 from holdfast.common.errors import ConfigError, ProtocolError, Status
+from holdfast.common.net.keys import key_message
 from holdfast.common.net.versions import versions
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.version import VERSION
@@ -247,7 +248,7 @@ class Admin:
         held, limits = self._leader.usage.of(key.instance), self._quotas.of_application()
         of_user, user_limits = by_user.get(application.user, Held()), self._quotas.of_user(application.user)
         return pb.ShuffleInfo(
-            key=pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation),
+            key=key_message(key),
             application=application.name,
             user=application.user,
             kind=pb.PARTITION_KIND_MAP if shuffle.kind == KIND_MAP else pb.PARTITION_KIND_REDUCE,

@@ -26,8 +26,8 @@ class Decisions:
 
     def remember(self, key: ShuffleKey, decision: pb.PlacementDecision) -> None:
         """Keep a choice; of each shuffle the first one and the latest stay."""
-        kept = self._kept.setdefault(key, [])
-        self._kept.move_to_end(key)
+        kept = self._kept.setdefault(key.any_state, [])
+        self._kept.move_to_end(key.any_state)
         if len(kept) == CHOICES_MAX:
             del kept[1]
         kept.append(decision)
@@ -36,7 +36,7 @@ class Decisions:
 
     def of(self, key: ShuffleKey) -> Sequence[pb.PlacementDecision]:
         """Return what was chosen for a shuffle, oldest first."""
-        return self._kept.get(key, ())
+        return self._kept.get(key.any_state, ())
 
     def clear(self) -> None:
         """Another leadership begins."""

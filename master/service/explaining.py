@@ -11,6 +11,7 @@ from holdfast.common.errors import GiveUpError, ProtocolError, Status
 from holdfast.common.ids import INSTANCE_BYTES, NO_WORKER, Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.common.layouts import MapAssignment
 from holdfast.common.limits import U32_MAX
+from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core.records import KIND_MAP, Shuffle
 from holdfast.master.core.state import State
@@ -55,7 +56,7 @@ class Explainer:
         rows = range(request.first, min(request.first + limit, len(pairs)))
         key = shuffle.key
         return pb.ExplainPlacementReply(
-            key=pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation),
+            key=key_message(key),
             kind=pb.PARTITION_KIND_MAP if shuffle.kind == KIND_MAP else pb.PARTITION_KIND_REDUCE,
             copies_wanted=shuffle.copies_wanted,
             copies=shuffle.copies,

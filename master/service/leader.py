@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from holdfast.common.errors import (
     Status,
     error_for,
 )
-from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.ids import INSTANCE_BYTES, NO_STATE, StateId
 from holdfast.common.net.tasks import background
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.server import ServerSecurity
@@ -71,8 +72,13 @@ class Leader:
         node: RaftNode[Machine],
         fail: Callable[[BaseException], None],
         security: ServerSecurity | None = None,
+        restored: int = 0,
     ) -> None:
-        """`fail` ends the process: what was not foreseen is not lived with."""
+        """`fail` ends the process: what was not foreseen is not lived with. `restored`: up to which place of the log
+        all comes from a backup, see master/backup.py."""
+        self._restored = restored
+        #: what names a state; the simulator draws from its seed
+        self.draw: Callable[[], int] = lambda: secrets.randbits(64) or 1
         self._fail = fail
         #: None where everybody may call everything
         self.security = security
@@ -164,10 +170,11 @@ class Leader:
         self._fail(error)
 
     async def _run(self) -> None:
-        """The leader's rhythm: look who was silent, propose what changed."""
+        """The leader's rhythm: name the state, look who was silent, propose what changed."""
         while True:
             await asyncio.sleep(self.config.lease.tick.seconds)
             try:
+                await self.state_id()
                 await self._judge()
             except HoldfastError as error:
                 # Nothing is lost: what was decided is decided again at the next tick, here or by the next leader.
@@ -263,6 +270,15 @@ class Leader:
         found = self.peek(read)
         return found if found is not None else await self.confirmed(read)
 
+    async def state_id(self) -> StateId:
+        """Return which state this is, what goes with every number that it gives; it is named first where it has no name
+        since it began, or was restored. Raises NotLeaderError."""
+        while True:
+            named, at = self.peek(lambda state: (state.state_id, state.state_index))
+            if named != NO_STATE and at > self._restored:
+                return named
+            await self.proposer.submit(cmd.Command(cmd.BeginState(StateId(self.draw()), after=at)))
+
     # Leases.
 
     async def renew(self, instance: bytes, holder: bytes) -> Application:
@@ -288,12 +304,3 @@ def gone(instance: bytes) -> ApplicationGoneError:
     return ApplicationGoneError(
         f"application instance {instance.hex()[:8]} is unknown or its last lease ended; register a new instance"
     )
-
-
-def key_of(key: pb.ShuffleKey) -> ShuffleKey:
-    """Return the key of a request. Raises ProtocolError for a malformed one."""
-    if len(key.instance) != INSTANCE_BYTES:
-        raise ProtocolError(
-            f"an application instance has {INSTANCE_BYTES} bytes, not {len(key.instance)}", status=Status.BAD_REQUEST
-        )
-    return ShuffleKey(Instance(key.instance), ShuffleId(key.shuffle), Generation(key.generation))

@@ -69,7 +69,7 @@ class Links:
     async def _link(self, worker: Worker, index: RaftIndex) -> FrameClient:
         async with self._turns.setdefault(worker.id, asyncio.Lock()):
             link = self._links.get(worker.id)
-            if link is None or link.closed or link.hello.incarnation != worker.incarnation:
+            if link is None or link.closed or not _is(link, worker):
                 if link is not None:
                     del self._links[worker.id]
                     link.abort()
@@ -91,10 +91,17 @@ class Links:
             )
         except ValueError as error:
             raise ProtocolError(f'worker "{worker.name}" has no data address: {worker.data_address}') from error
-        if (link.hello.worker, link.hello.incarnation) != (worker.id, worker.incarnation):
+        if not _is(link, worker):
             link.abort()
+            found = link.hello
             raise RetryError(
-                f"at {worker.data_address} answers start {link.hello.incarnation} of worker {link.hello.worker}, "
-                f"not start {worker.incarnation} of {worker.id}"
+                f"at {worker.data_address} answers start {found.incarnation} of worker {found.worker} (uid "
+                f"{found.uid.hex()[:8]}), not start {worker.incarnation} of {worker.id} (uid {worker.uid.hex()[:8]})"
             )
         return link
+
+
+def _is(link: FrameClient, worker: Worker) -> bool:
+    """Whether at the other end is this start of the worker."""
+    hello = link.hello
+    return (hello.worker, hello.incarnation, hello.uid) == (worker.id, worker.incarnation, worker.uid)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.limits import APPLICATIONS_TOLD_MAX, SHUFFLES_TOLD_MAX
 from holdfast.common.messages import Ack
+from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.bounds import DIRECTORIES_MAX
@@ -18,7 +19,7 @@ from holdfast.master.core.records import KIND_REDUCE, Directory, Worker
 from holdfast.master.core.state import State
 from holdfast.master.service.draining import Draining
 from holdfast.master.service.fleet import Fleet
-from holdfast.master.service.leader import Leader, key_of
+from holdfast.master.service.leader import Leader
 from holdfast.master.service.quotas import Quotas
 
 #: Counters that a heartbeat may carry; they are shown to people as they are.
@@ -39,6 +40,7 @@ class Registry:
     async def register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         """Take note of a worker's start; return its number."""
         _check_applications(request.applications)
+        state = await self._leader.state_id()
         place = await self._fleet.resolve(request.host)
         body = cmd.RegisterWorker(
             uid=request.uid,
@@ -74,10 +76,12 @@ class Registry:
             cluster_id=self._leader.config.cluster.id,
             raft_index=self._leader.index(),
             heartbeat_ms=self._leader.config.lease.heartbeat.ms,
+            state=state,
         )
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
-        """Take note that a worker lives; one that the masters do not know is asked to register."""
+        """Take note that a worker lives; one that the masters do not know is asked to register, and so is one whose
+        number is of another state, or belongs to another worker."""
         if len(request.directories) > DIRECTORIES_MAX or len(request.counters) > _COUNTERS_MAX:
             raise ProtocolError(
                 f"a heartbeat has at most {DIRECTORIES_MAX} directories and {_COUNTERS_MAX} counters",
@@ -86,9 +90,10 @@ class Registry:
         _check_applications(request.applications)
 
         def read(state: State) -> Worker | None:
-            worker = state.workers.get(request.worker)
+            worker = _who(state, request)
             return worker if worker is not None and worker.incarnation == request.incarnation else None
 
+        await self._leader.state_id()
         worker = await self._leader.find(read)
         index = self._leader.index()
         if worker is None:
@@ -110,17 +115,19 @@ class Registry:
         """Return which keys the masters dropped, and which they never heard of; the worker may delete the former."""
         if len(request.keys) > _KEYS_MAX:
             raise ProtocolError(f"ask for at most {_KEYS_MAX} keys at once", status=Status.BAD_REQUEST)
-        keys = [key_of(key) for key in request.keys]
+        keys = [key_in(key) for key in request.keys]
 
         def read(state: State) -> tuple[list[bool], list[bool], bool, int]:
             dropped = [state.dropped(key) for key in keys]
             unheard = [not gone and state.shuffle(key) is None for key, gone in zip(keys, dropped, strict=True)]
-            return dropped, unheard, request.worker in state.workers, state.index
+            return dropped, unheard, _who(state, request) is not None, state.index
 
+        named = await self._leader.state_id()
         dropped, unheard, registered, index = await self._leader.confirmed(read)
         reply = pb.CheckShufflesReply(
             cluster_id=self._leader.config.cluster.id,
             raft_index=max(index, self._leader.node.status().applied_index),
+            state=named,
         )
         # Masters that do not know the worker, or know less than it has seen, were restored or are not its masters: it
         # may delete nothing on their word. It compares the index itself; this is the second lock on that door.
@@ -128,6 +135,13 @@ class Registry:
             reply.dropped.extend(key for key, gone in zip(request.keys, dropped, strict=True) if gone)
             reply.unheard.extend(key for key, strange in zip(request.keys, unheard, strict=True) if strange)
         return reply
+
+
+def _who(state: State, asks: pb.HeartbeatRequest | pb.CheckShufflesRequest) -> Worker | None:
+    """The worker that asks; None if this state has not given it its number, or has given that to another one."""
+    worker = state.workers.get(asks.worker)
+    mine = worker is not None and worker.uid == asks.uid and asks.state == state.state_id
+    return worker if mine else None
 
 
 def _check_applications(told: Sequence[pb.ApplicationHeld]) -> None:

@@ -14,6 +14,7 @@ from holdfast.common.errors import ForbiddenError, GiveUpError, ProtocolError, R
 from holdfast.common.ids import Epoch, Generation, ShuffleKey, WorkerId
 from holdfast.common.layouts import MapAssignment
 from holdfast.common.limits import COMMAND_PART_BYTES, COPIES_MAX, LONG_POLL_MS_MAX, PARTITIONS_MAX
+from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import Location, ReduceLocations
 from holdfast.common.security.tokens import Kind
@@ -25,7 +26,7 @@ from holdfast.master.core.state import State
 from holdfast.master.placement.policy import Candidates
 from holdfast.master.service.access import CALLER, check_owner
 from holdfast.master.service.fleet import Fleet, place_of
-from holdfast.master.service.leader import Leader, gone, key_of
+from holdfast.master.service.leader import Leader, gone
 from holdfast.master.service.locations import Locations, off_loop
 from holdfast.master.service.masters import Masters
 from holdfast.master.service.registry import Registry
@@ -124,7 +125,7 @@ class Shuffles:
 
     async def register_shuffle(self, request: pb.RegisterShuffleRequest) -> pb.RegisterShuffleReply:
         """Place a shuffle and record its assignment; again for a known key: where its partitions are now."""
-        key = key_of(request.key)
+        key = key_in(request.key)
         await self._leader.renew(key.instance, request.holder)
         if request.kind not in (KIND_MAP, KIND_REDUCE):
             raise _bad("kind is PARTITION_KIND_MAP or PARTITION_KIND_REDUCE")
@@ -132,6 +133,7 @@ class Shuffles:
             raise _bad(f"a shuffle has 1 to {PARTITIONS_MAX} partitions, not {request.partitions}")
         if request.copies > COPIES_MAX:
             raise _bad(f"copies are 1 to {COPIES_MAX}, not {request.copies}")
+        await self._leader.state_id()
         if request.to_write:
             key, request = await self._that_takes_data(key, request)
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
@@ -149,11 +151,12 @@ class Shuffles:
             raft_index=self._leader.index(),
             copies=shuffle.copies,
             generation=key.generation,
+            state=shuffle.key.state,
         )
 
     async def revive(self, request: pb.ReviveRequest) -> pb.ReviveReply:
         """Return new places for partitions whose epoch failed."""
-        key = key_of(request.key)
+        key = key_in(request.key)
         await self._leader.renew(key.instance, request.holder)
         shuffle = self._leader.peek(lambda state: state.shuffle(key)) or await self._shuffle(key)
         locations, room = await self._reviver.revive(shuffle, request)
@@ -162,7 +165,7 @@ class Shuffles:
 
     async def commit(self, request: pb.CommitRequest) -> pb.CommitReply:
         """Say the final word on a generation: who won, and for REDUCE partitions what the workers have sealed."""
-        key = key_of(request.key)
+        key = key_in(request.key)
         await self._leader.renew(key.instance, request.holder)
         shuffle = await self._shuffle(key)
         seen = await self._check.see(shuffle.kind, request.winners_array)
@@ -175,21 +178,21 @@ class Shuffles:
 
     async def get_manifest(self, request: pb.GetManifestRequest) -> pb.GetManifestReply:
         """Return the manifest of a committed generation, waiting for the commit at most `wait_ms`."""
-        key = key_of(request.key)
+        key = key_in(request.key)
         loop = asyncio.get_running_loop()
         end = loop.time() + min(request.wait_ms, LONG_POLL_MS_MAX) / 1000
         await self._leader.renew(key.instance, request.holder)
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
         while shuffle is None or not shuffle.committed_ms:
             left = end - loop.time()
-            offers = request.offers_winners and not self._sealing.begun(key)
+            offers = request.offers_winners and not (shuffle is not None and self._sealing.begun(shuffle.key))
             if shuffle is not None and left > 0 and not offers:
                 await self._leader.waiters.wait(key, left)
                 self._leader.require()
             shuffle = await self._shuffle(key)
             if shuffle.committed_ms:
                 break
-            if request.offers_winners and not self._sealing.begun(key):
+            if request.offers_winners and not self._sealing.begun(shuffle.key):
                 raise GiveUpError(f"nobody has begun to commit {key}; commit it", status=Status.NEED_WINNERS)
             if loop.time() >= end:
                 raise RetryError(f"{key} is not committed yet; ask again", status=Status.NOT_COMMITTED)
@@ -201,13 +204,14 @@ class Shuffles:
             partitions=shuffle.partitions,
             winners_array=shuffle.winners,
             manifest_array=shuffle.manifest,
+            state=shuffle.key.state,
             workers=self._addresses(await self._workers(shuffle)),
             raft_index=self._leader.index(),
         )
 
     async def unregister_shuffle(self, request: pb.UnregisterShuffleRequest) -> pb.UnregisterShuffleReply:
         """Drop generations up to the one named."""
-        key = key_of(request.key)
+        key = key_in(request.key)
         await self._leader.renew(key.instance, request.holder)
         answer = await self._leader.command("Shuffles/UnregisterShuffle", request, cmd.Unregister(key))
         return pb.UnregisterShuffleReply(dropped=answer.value)
@@ -245,6 +249,8 @@ class Shuffles:
     ) -> tuple[ShuffleKey, pb.RegisterShuffleRequest]:
         """Return the newest generation that is not final, at or above `key`, and the request for just that one.
 
+        One that a restore found open may be final all the same, as workers know: the next one takes its place.
+
         The call's number goes: asked again the same words may mean a later generation, and its recorded answer would
         not fit. Opening is idempotent by the generation, so nothing is lost with it.
         """
@@ -254,13 +260,15 @@ class Shuffles:
             if highest is None or highest < key.generation:
                 return key.generation
             newest = state.shuffle(ShuffleKey(key.instance, key.shuffle, Generation(highest)))
-            return highest if newest is not None and not newest.committed_ms else highest + 1
+            takes = newest is not None and not newest.committed_ms and newest.key.state == state.state_id
+            return highest if takes else highest + 1
 
         generation = Generation(await self._leader.confirmed(read))
         exact = pb.RegisterShuffleRequest()
         exact.CopyFrom(request)
         exact.key.generation = generation
         exact.ClearField("call")
+        exact.key.ClearField("state")
         return ShuffleKey(key.instance, key.shuffle, generation), exact
 
     async def _shuffle(self, key: ShuffleKey) -> Shuffle:

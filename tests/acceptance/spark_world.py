@@ -14,8 +14,9 @@ from holdfast.client.cluster import LocalCluster
 from holdfast.client.direct import ask, worker_status
 from holdfast.client.server import Server
 from holdfast.client.spark import conf as conf_of
-from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.ids import ShuffleKey
 from holdfast.common.net import process
+from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.storage.layout import shuffle_folder
 from tests.support.waiting import wait_until
@@ -210,5 +211,4 @@ class World:
 
 def key_of(listed: Any) -> ShuffleKey:
     """The key of a shuffle that the masters listed."""
-    key = listed.key
-    return ShuffleKey(Instance(key.instance), ShuffleId(key.shuffle), Generation(key.generation))
+    return key_in(listed.key)

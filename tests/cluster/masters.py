@@ -38,6 +38,12 @@ def worker(name: str, incarnation: int = 1, **changed: Any) -> pb.RegisterWorker
     return pb.RegisterWorkerRequest(**{**fields, **changed})
 
 
+def heartbeat(name: str, registered: pb.RegisterWorkerReply, **fields: Any) -> pb.HeartbeatRequest:
+    """A heartbeat of the worker that got this answer."""
+    known: dict[str, Any] = {"worker": registered.worker, "incarnation": registered.incarnation}
+    return pb.HeartbeatRequest(uid=worker(name).uid, state=registered.state, **known, **fields)
+
+
 class Driver:
     """What a driver does: an application with a lease, shuffles, commits."""
 
@@ -50,8 +56,8 @@ class Driver:
         request.lease_ms = self.lease_ms
         await self.client.call("Shuffles/RegisterApplication", request)
 
-    def key(self, shuffle: int, generation: int = 0) -> pb.ShuffleKey:
-        return pb.ShuffleKey(instance=self.instance, shuffle=shuffle, generation=generation)
+    def key(self, shuffle: int, generation: int = 0, state: int = 0) -> pb.ShuffleKey:
+        return pb.ShuffleKey(instance=self.instance, shuffle=shuffle, generation=generation, state=state)
 
     async def shuffle(self, shuffle: int, copies: int = 1) -> pb.RegisterShuffleReply:
         request = pb.RegisterShuffleRequest(

@@ -22,6 +22,7 @@ from holdfast.common.ids import (
     Instance,
     ShuffleId,
     ShuffleKey,
+    StateId,
     WorkerId,
 )
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
@@ -32,7 +33,7 @@ from holdfast.common.net.frame_server import FrameServer, ServerConnection, serv
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import EpochResult, ReduceLocations, ReduceManifest, ReduceWinners
 from holdfast.common.reduce_messages import ReplicaPlace, Seal, SealAnswer, SealedEpoch
-from tests.cluster.masters import Driver, leader_of, silent, worker
+from tests.cluster.masters import Driver, heartbeat, leader_of, silent, worker
 from tests.support.reduce_data import RawClient, Writer
 
 
@@ -60,7 +61,8 @@ class Peer:
         self._server = await serve("127.0.0.1", 0, self, BufferPool(FRAME_BODY_BYTES_MAX))
         host, port = self._server.address
         request = worker(self.name, self.incarnation, data_address=f"{host}:{port}", **changed)
-        self.number = (await client.call("Registry/RegisterWorker", request)).worker
+        self.registered: pb.RegisterWorkerReply = await client.call("Registry/RegisterWorker", request)
+        self.number = self.registered.worker
         if beat_s:
             self._beats = asyncio.create_task(self._beat(client, request, beat_s))
 
@@ -83,7 +85,7 @@ class Peer:
         return {epoch for seal in self.seals for epoch in seal.epochs}
 
     async def _beat(self, client: ControlClient, request: pb.RegisterWorkerRequest, beat_s: float) -> None:
-        beat = pb.HeartbeatRequest(worker=self.number, incarnation=self.incarnation, directories=request.directories)
+        beat = heartbeat(self.name, self.registered, directories=request.directories)
         while True:
             await client.call("Registry/Heartbeat", beat)
             await silent(beat_s, "the next heartbeat")
@@ -100,7 +102,8 @@ class Peer:
 
     def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
         assert hello.role == Role.MASTER
-        return HelloOk(worker=WorkerId(self.number), incarnation=Incarnation(self.incarnation))
+        uid = worker(self.name).uid
+        return HelloOk(worker=WorkerId(self.number), incarnation=Incarnation(self.incarnation), uid=uid)
 
     def admit(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> bool:
         raise AssertionError("masters send no bodies")
@@ -187,7 +190,7 @@ class ReduceDriver(Driver):
 async def push_one_each(driver: ReduceDriver, placed: ReduceLocations, reply: pb.RegisterShuffleReply, ack: Ack):
     """Push one batch to every partition, each to its worker and replica."""
     addresses = {each.worker: each for each in reply.workers}
-    key = ShuffleKey(Instance(driver.instance), ShuffleId(1), Generation(0))
+    key = ShuffleKey(Instance(driver.instance), ShuffleId(1), Generation(0), StateId(reply.state))
     writer = Writer(key, map=0, attempt=5)
     for worker_id, at in addresses.items():
         host, port = at.address.split(":")

@@ -84,15 +84,20 @@ def test_shuffle_from_registration_to_manifest(shared: LocalCluster, transport):
 
             listed = await client.call("Admin/ListShuffles", pb.ListShufflesRequest(instance=driver.instance))
             assert [(each.state, each.bytes, each.copies) for each in listed.shuffles] == [("committed", 10, 2)]
-            check = pb.CheckShufflesRequest(worker=first.worker, keys=[driver.key(1), driver.key(2)])
+            known, unknown = driver.key(1, state=registered.state), driver.key(2, state=registered.state)
+            check = pb.CheckShufflesRequest(worker=first.worker, keys=[known, unknown])
+            stranger = await client.call("Registry/CheckShuffles", check)
+            assert not stranger.dropped
+            assert not stranger.unheard
+            check.uid, check.state = worker(f"a-{transport}").uid, first.state
             checked = await client.call("Registry/CheckShuffles", check)
-            assert (list(checked.dropped), list(checked.unheard)) == ([], [driver.key(2)])
+            assert (list(checked.dropped), list(checked.unheard)) == ([], [unknown])
             dropped = await client.call("Shuffles/UnregisterShuffle", pb.UnregisterShuffleRequest(key=driver.key(1)))
             assert dropped.dropped == 1
-            assert (await client.call("Registry/CheckShuffles", check)).dropped == [driver.key(1)]
-            with pytest.raises(GiveUpError) as unknown:
+            assert (await client.call("Registry/CheckShuffles", check)).dropped == [known]
+            with pytest.raises(GiveUpError) as refused:
                 await driver.manifest(1)
-            assert unknown.value.status is Status.UNKNOWN_GENERATION
+            assert refused.value.status is Status.UNKNOWN_GENERATION
             await client.call("Shuffles/Detach", pb.DetachRequest(instance=driver.instance, holder=driver.holder))
             with pytest.raises(ApplicationGoneError):
                 await driver.manifest(1)

@@ -29,6 +29,7 @@ from tests.cluster.masters import (
     Driver,
     agree,
     drawn,
+    heartbeat,
     leader_of,
     run,
     silent,
@@ -213,7 +214,8 @@ def test_all_masters_killed_forget_nothing(own: LocalCluster):
 
 
 def test_worker_without_heartbeats_is_lost_and_comes_back(short: LocalCluster):
-    """Lost after its lease, alive again with the next heartbeat; an unknown incarnation is asked to register."""
+    """Lost after its lease, alive again with the next heartbeat; one of an unknown incarnation, of another worker with
+    that number or of another state of the masters is asked to register."""
 
     async def state(client: ControlClient) -> str:
         reply = await client.call("Admin/ListWorkers", pb.ListWorkersRequest())
@@ -221,7 +223,7 @@ def test_worker_without_heartbeats_is_lost_and_comes_back(short: LocalCluster):
 
     async def story():
         async with ControlClient(short.endpoints) as client:
-            number = (await client.call("Registry/RegisterWorker", worker("w"))).worker
+            registered = await client.call("Registry/RegisterWorker", worker("w"))
             assert await state(client) == "alive"
             while await state(client) == "alive":
                 await silent(0.05, "the worker to be lost")
@@ -229,12 +231,16 @@ def test_worker_without_heartbeats_is_lost_and_comes_back(short: LocalCluster):
             await driver.register()
             with pytest.raises(HoldfastError, match="no worker is alive"):
                 await driver.shuffle(1)
-            beat = pb.HeartbeatRequest(worker=number, incarnation=1, files=3)
+            beat = heartbeat("w", registered, files=3)
             assert not (await client.call("Registry/Heartbeat", beat)).reregister
             while await state(client) != "alive":
                 await client.call("Registry/Heartbeat", beat)
-            beat.incarnation = 2
-            assert (await client.call("Registry/Heartbeat", beat)).reregister
+            for changed in ({"incarnation": 2}, {"uid": b"x" * 16}, {"state": registered.state ^ 1}, {"worker": 99}):
+                other = pb.HeartbeatRequest()
+                other.CopyFrom(beat)
+                for name, value in changed.items():
+                    setattr(other, name, value)
+                assert (await client.call("Registry/Heartbeat", other)).reregister, changed
 
     run(story())
 

@@ -7,7 +7,7 @@ from holdfast.client.cluster import LocalCluster
 from holdfast.common.layouts import MapAssignment
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
-from tests.cluster.masters import agree, run
+from tests.cluster.masters import agree, heartbeat, run
 from tests.cluster.reduce_peers import Peer, metric, world
 from tests.support.waiting import wait_until_async
 
@@ -27,7 +27,7 @@ async def told(client: ControlClient, peer: Peer) -> pb.WorkerInfo:
 async def beat(client: ControlClient, peer: Peer, **changed: Any) -> tuple[bool, bool]:
     """One heartbeat; whether the worker is to take nothing new, and whether nothing open is placed there."""
     directory = pb.Directory(id=peer.name.encode().ljust(16, b"d"), path="/d", tier="SSD", free_bytes=1, healthy=True)
-    request = pb.HeartbeatRequest(worker=peer.number, incarnation=peer.incarnation, directories=[directory], **changed)
+    request = heartbeat(peer.name, peer.registered, directories=[directory], **changed)
     reply = await client.call("Registry/Heartbeat", request)
     return reply.draining, reply.clear
 

@@ -15,7 +15,7 @@ from holdfast.common.messages import Ack
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_messages import SealFlag
-from tests.cluster.masters import HASTY, agree, leader_of, run
+from tests.cluster.masters import HASTY, agree, heartbeat, leader_of, run
 from tests.cluster.reduce_peers import Peer, ReduceDriver, metric, push_one_each, world
 from tests.support.waiting import wait_until_async
 
@@ -246,7 +246,7 @@ def test_without_room_nothing_is_made_and_full_epochs_are_sealed_once(own: Local
 
             async def beat(peer: Peer, full: str) -> None:
                 directory = pb.Directory(path="/d", tier="SSD", free_bytes=1, healthy=True, full=full)
-                beat = pb.HeartbeatRequest(worker=peer.number, incarnation=1, directories=[directory])
+                beat = heartbeat(peer.name, peer.registered, directories=[directory])
                 await driver.client.call("Registry/Heartbeat", beat)
 
             for peer in peers:

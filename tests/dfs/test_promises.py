@@ -91,7 +91,7 @@ def test_a_folder_goes_with_everything_below(store, cluster, tmp_path):
     keys = [(KEY, UID), (KEY, b"v" * 16), (later, UID), (other, UID)]
     kept = [store.put(name_in(cluster, key=key, uid=uid), tmp_path / "file").name for key, uid in keys]
     assert store.folders(cluster) == [KEY.instance.hex(), other.instance.hex()]
-    assert store.folders(names.instance_folder(cluster, KEY.instance)) == ["7-1", "7-2"]
+    assert store.folders(names.instance_folder(cluster, KEY.instance)) == [f"7-1-{0:016x}", f"7-2-{0:016x}"]
     store.remove_folder(names.worker_folder(cluster, KEY, UID))
     assert set(files(store, cluster)) == set(kept[1:])
     store.remove_folder(names.shuffle_folder(cluster, KEY))

@@ -140,7 +140,7 @@ def test_numbers_are_the_same(read: dict[str, Any]) -> None:
 def test_bad_bytes_are_typed_errors(jvm: Jvm) -> None:
     """Flipped bits, cuts, garbage, bombs and misdirected batches are refused; batches cost no heap."""
     shuffle = samples.SHUFFLE
-    seed = SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, samples.PARTITION)
+    seed = SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, shuffle.state, samples.PARTITION)
     told = jvm.run("wire.WireChecks", samples.batches().hex(), crc32c(seed + b"data"))
     assert told.splitlines()[-1] == "checked"
 

@@ -35,12 +35,18 @@ class Worker:
     number: int
     name: str
     id: int = 0
+    state: int = 0
     pushed: int = 0
     fetched: int = 0
     problems: dict[str, str] = field(default_factory=dict)
     full: dict[str, str] = field(default_factory=dict)
     dfs_problem: str = ""
     share: float = 0.4
+
+    @property
+    def uid(self) -> bytes:
+        """What it is, whatever number it has."""
+        return self.name.encode().ljust(16, b"u")
 
     def directories(self) -> list[pb.Directory]:
         """Three tiers, fuller the later the worker's number."""
@@ -80,7 +86,7 @@ class Worker:
     def registration(self) -> pb.RegisterWorkerRequest:
         """Its start."""
         return pb.RegisterWorkerRequest(
-            uid=self.name.encode().ljust(16, b"u"),
+            uid=self.uid,
             name=self.name,
             incarnation=3,
             host=f"{self.name}.example.net",
@@ -97,6 +103,8 @@ class Worker:
         """What it tells now."""
         return pb.HeartbeatRequest(
             worker=self.id,
+            uid=self.uid,
+            state=self.state,
             incarnation=3,
             directories=self.directories(),
             memory_bytes=900 * MIB + self.number * 37 * MIB,
@@ -116,7 +124,8 @@ class World:
     async def register(self) -> None:
         """Have all workers registered and heard once."""
         for worker in self.workers:
-            worker.id = (await self.client.call("Registry/RegisterWorker", worker.registration())).worker
+            registered = await self.client.call("Registry/RegisterWorker", worker.registration())
+            worker.id, worker.state = registered.worker, registered.state
         await self.beat()
 
     async def beat(self, seconds: float = 0.0, but: str = "") -> None:

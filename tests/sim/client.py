@@ -34,6 +34,7 @@ from holdfast.common.frame import FrameType
 from holdfast.common.ids import AttemptId, Incarnation, Instance, MapId, PartitionId, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import U32_MAX
 from holdfast.common.messages import Ack, Hello, Role
+from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
 from holdfast.common.reduce_messages import ChunksOpen
@@ -127,10 +128,6 @@ class Executor:
             return asyncio.get_running_loop().create_task(work)
         finally:
             here.reset(token)
-
-
-def key_message(key: ShuffleKey) -> pb.ShuffleKey:
-    return pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation)
 
 
 @dataclass

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.client.status import PushStatus, push_winners_of
 from holdfast.common.errors import ApplicationGoneError, DataError, HoldfastError, RetryError, Status
 from holdfast.common.frame import FrameType
-from holdfast.common.ids import NO_WORKER, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey
+from holdfast.common.ids import NO_WORKER, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, StateId
 from holdfast.common.messages import Ack, Hello, Role
+from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.common.reduce_messages import Seal, SealFlag
-from tests.sim.client import HOLDER, Executor, Plan, Reader, ShuffleHere, commit, key_message, manifest_of, push
+from tests.sim.client import HOLDER, Executor, Plan, Reader, ShuffleHere, commit, manifest_of, push
 from tests.sim.clock import Violation, here, pause
 from tests.sim.network import Dialer
 
@@ -106,6 +107,7 @@ class Job:
         """Write, commit and read a generation; None if the masters let us go on to the next one without a commit."""
         world, rng = self.world, self.rng
         shuffle = await self._registered(control, key)
+        key = shuffle.key
         self.where = f"{key}: maps"
         statuses = await self._maps(shuffle)
         if rng.random() < 0.08 and await self._skipped(control, key):
@@ -173,8 +175,9 @@ class Job:
                 if error.status is not Status.NO_ROOM or world.long_calm:
                     raise Violation(f"{key} cannot be registered: {error}") from error
             else:
-                self._known[key] = ShuffleHere(key, shape.ack, shape.partitions, shape.maps, reply)
-                return self._known[key]
+                whole = replace(key, state=StateId(reply.state))
+                self._known[whole] = ShuffleHere(whole, shape.ack, shape.partitions, shape.maps, reply)
+                return self._known[whole]
             await pause(0.3)
 
     async def _maps(self, shuffle: ShuffleHere) -> list[PushStatus]:
@@ -350,6 +353,7 @@ class Job:
             await control.call("Shuffles/RegisterApplication", application)
             self._guest_came = True
             reply = await control.call("Shuffles/RegisterShuffle", self._request(key))
+            key = replace(key, state=StateId(reply.state))
             shuffle = ShuffleHere(key, shape.ack, shape.partitions, shape.maps, reply, GUEST_HOLDER)
             statuses = [await self._attempt(shuffle, number, self.world.guest) for number in range(shuffle.maps)]
             if self.rng.random() < 0.5:

@@ -128,6 +128,7 @@ class SimMaster:
     def _build(self) -> None:
         self.node = node = SimNode(self.cluster, self)
         self.leader = Leader(self._config, node, self._failed)  # type: ignore[arg-type]
+        self.leader.draw = lambda: 1 + self.cluster.rng.getrandbits(63)
         fleet = Fleet(self.leader)
         masters, registry, locations = Masters(self._config), Registry(self.leader, fleet), Locations()
         asker = Asker(self.leader)

@@ -289,5 +289,5 @@ def refusal(text: str, status: Status) -> RetryError:
 
 
 #: An answer to HELLO as far as the product looks at it.
-def greeting(worker: int, incarnation: int) -> SimpleNamespace:
-    return SimpleNamespace(worker=worker, incarnation=incarnation)
+def greeting(worker: int, incarnation: int, uid: bytes) -> SimpleNamespace:
+    return SimpleNamespace(worker=worker, incarnation=incarnation, uid=uid)

@@ -111,10 +111,10 @@ class SimWorker:
         self.disk.incarnation += 1
         token = here.set(self.life)
         try:
-            self.standing = Standing("sim", self.name, Incarnation(self.disk.incarnation))
+            self.standing = Standing("sim", self.name, Incarnation(self.disk.incarnation), uid=self.disk.uid)
             kept = self.disk.standing
             if kept is not None:
-                self.standing.worker, self.standing.raft_index = kept.worker, kept.raft_index
+                self.standing.given(kept.worker, kept.state, kept.raft_index)
             self.store = Store(self.disk, self.life, self._loop, self._die, lambda key: self._oracle.deleted(self, key))
             self.store.speed = self.speed
             self.counters = counters = Counters()
@@ -171,7 +171,7 @@ class SimWorker:
 
     def accept(self, end: ServerEnd) -> object:
         end.extra["worker"] = self
-        return greeting(self.standing.worker, self.standing.incarnation)
+        return greeting(self.standing.worker, self.standing.incarnation, self.standing.uid)
 
     def lost(self, end: ServerEnd) -> None:
         self.pushes.lost(end)  # type: ignore[arg-type]

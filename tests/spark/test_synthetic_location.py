@@ -60,8 +60,8 @@ def test_fetch_failure_drops_exactly_the_generation(jvm: Jvm, tmp_path: Path, se
     assert told["reasons"]["FetchFailed"] >= 1, "more if a reader begins just as the outputs are dropped"
     assert (attempts(told, 0), attempts(told, 1)) == ([4], [4, 4])
     after = {place for name, place in told["reads"].items() if name.startswith("read-0-1-")}
-    assert after == {"holdfast-0-1"}
-    assert {one.split()[-1] for one in told["excluded"]} == {"holdfast-0-0"}
+    assert after == {"holdfast-0-1-0"}
+    assert {one.split()[-1] for one in told["excluded"]} == {"holdfast-0-0-0"}
 
 
 @pytest.mark.long
@@ -70,7 +70,7 @@ def test_executors_of_failed_readers_stay(jvm: Jvm, tmp_path: Path) -> None:
     told = run(jvm, tmp_path, "local-cluster[2,1,1024]", "fail")
     assert told["result"] == SUMS
     assert attempts(told, 0) == [4]
-    assert {one.split()[-1] for one in told["excluded"]} <= {"holdfast-0-0"}
+    assert {one.split()[-1] for one in told["excluded"]} <= {"holdfast-0-0-0"}
     assert told["longest_wait_ms"] < WAIT_MS_MAX
 
 
@@ -82,7 +82,7 @@ def test_late_events_of_a_dropped_generation_are_ignored(jvm: Jvm, tmp_path: Pat
     assert told["reasons"]["FetchFailed"] >= 3
     assert all(len(seen.split()) == 1 for seen in told["reads"].values()), told["reads"]
     after = {place for name, place in told["reads"].items() if name.startswith("read-0-1-")}
-    assert after == {"holdfast-0-1"}
+    assert after == {"holdfast-0-1-0"}
     written = attempts(told, 1)
     assert (written[0], written[2]) == (4, 4)
     # Spark takes late maps for finished and runs those again, in an attempt of their own; nothing else runs twice.

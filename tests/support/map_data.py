@@ -25,6 +25,7 @@ from holdfast.common.ids import (
     PartitionId,
     ShuffleId,
     ShuffleKey,
+    StateId,
 )
 from holdfast.common.limits import MIB, STREAM_CREDIT_BYTES_MAX
 from holdfast.common.messages import (
@@ -87,9 +88,9 @@ def file_key(shuffle: ShuffleKey, map_id: int = 0, attempt: int = 0, epoch: int 
     return MapFileKey(shuffle, MapId(map_id), AttemptId(attempt), Epoch(epoch))
 
 
-def shuffle_key(instance: bytes = bytes(16), shuffle: int = 0) -> ShuffleKey:
+def shuffle_key(instance: bytes = bytes(16), shuffle: int = 0, state: int = 0) -> ShuffleKey:
     """A shuffle's key."""
-    return ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(0))
+    return ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(0), StateId(state))
 
 
 def make_content(

@@ -64,8 +64,8 @@ class World:
         self.shuffles += 1
         key = pb.ShuffleKey(instance=self.instance, shuffle=self.shuffles, generation=0)
         request = pb.RegisterShuffleRequest(key=key, kind=pb.PARTITION_KIND_MAP, partitions=8, holder=HOLDER)
-        await self.call("Shuffles/RegisterShuffle", request)
-        return shuffle_key(self.instance, self.shuffles)
+        registered = await self.call("Shuffles/RegisterShuffle", request)
+        return shuffle_key(self.instance, self.shuffles, registered.state)
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[FrameClient]:

@@ -3,7 +3,9 @@
 Rules: only on the word of a leader that confirmed its term (CheckShuffles is answered by no other), of the same
 cluster, that remembers having dropped it. Masters restored from a backup know nothing of what came after the backup,
 also once their log has grown past everything this worker has seen; so what they never heard of is kept, and people are
-told. A state below what this worker has seen is an older one for sure: then nothing is deleted at all. Silence never
+told. Nothing is deleted on the
+word of another state than the one with which this worker registered, nor of one below what it has seen: that one is
+older for sure. Silence never
 deletes anything. See docs/adr/0010-only-what-was-dropped-is-deleted.md.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.common.ids import RaftIndex, ShuffleKey
+from holdfast.common.ids import RaftIndex, ShuffleKey, StateId
 
 #: Keys in one question.
 BATCH_KEYS_MAX = 10_000
@@ -38,20 +40,30 @@ def judge(
     *,
     asked: Sequence[ShuffleKey],
     highest_when_asked: RaftIndex,
+    state: StateId,
     cluster_id: str,
     answer_dropped: Sequence[ShuffleKey],
     answer_unheard: Sequence[ShuffleKey],
     answer_cluster_id: str,
     answer_index: RaftIndex,
+    answer_state: StateId,
 ) -> Verdict:
     """Decide on one answer of CheckShuffles.
 
-    `highest_when_asked` is the highest Raft index with which masters had answered this worker *before* it asked, every
-    heartbeat among them: a lower one in this answer is of an older state for sure.
+    `state` is the one that gave this worker its number, and `highest_when_asked` the highest Raft index with which
+    masters had answered this worker *before* it asked, every heartbeat among them: a lower one in this answer is of an
+    older state for sure.
     """
     if answer_cluster_id != cluster_id:
         return Verdict(
             (), f"the masters say they are cluster {answer_cluster_id!r}, this worker is of {cluster_id!r}", stop=True
+        )
+    if answer_state != state:
+        return Verdict(
+            (),
+            "the masters were restored from a backup since this worker registered, so nothing is deleted until it has "
+            "registered anew",
+            stop=True,
         )
     if answer_index < highest_when_asked:
         return Verdict(

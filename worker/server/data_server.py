@@ -62,7 +62,8 @@ class DataServer:
             self._callers[connection.number] = connection, caller
         if hello.role is not Role.CLIENT:
             self._roles[connection.number] = hello.role
-        return HelloOk(worker=self._standing.worker, incarnation=self._standing.incarnation)
+        standing = self._standing
+        return HelloOk(worker=standing.worker, incarnation=standing.incarnation, uid=standing.uid)
 
     def admit(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> bool:
         """Whether there is room for the body of a request. Raises ProtocolError for bodies that no client sends."""

@@ -94,10 +94,12 @@ class Worker:
         config, store = self._config, self._store
         _stop_at_signals(self._stop.set, self._stop.set)
         counters, faults = Counters(), Faults.of(config.faults)
-        standing = Standing(config.cluster.id, config.worker.name, store.incarnation, shown=self._security)
+        standing = Standing(
+            config.cluster.id, config.worker.name, store.incarnation, uid=store.worker_uid, shown=self._security
+        )
         maps = MapService(store, standing, counters, faults)
         kept = KeptStanding.read(directory_paths(store))
-        standing.worker, standing.raft_index = kept.worker, kept.raft_index
+        standing.given(kept.worker, kept.state, kept.raft_index)
         pushes = PushService(
             store,
             standing,

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from holdfast.common.errors import HoldfastError, NoRoomError, Status
-from holdfast.common.ids import NO_WORKER, Generation, Incarnation, Instance, RaftIndex, ShuffleId, ShuffleKey, WorkerId
+from holdfast.common.ids import NO_STATE, NO_WORKER, Incarnation, RaftIndex, ShuffleKey, StateId, WorkerId
+from holdfast.common.net.keys import key_in, key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.core.forgetting import batches, judge
 from holdfast.worker.core.usage import by_application
@@ -119,8 +120,12 @@ class Registration:
             )
             self._take_refusal(wrong)
             raise wrong
-        standing.worker = WorkerId(reply.worker)
-        standing.saw(RaftIndex(reply.raft_index))
+        if standing.state not in (NO_STATE, reply.state):
+            _log.warning(
+                "the masters were restored: another state of them answers, with a number of its own for this worker",
+                extra={"before": standing.worker, "now": reply.worker},
+            )
+        standing.given(WorkerId(reply.worker), StateId(reply.state), RaftIndex(reply.raft_index))
         # Whoever takes files remembers over a restart that it may; masters need not be asked first then.
         await asyncio.to_thread(KeptStanding.of(standing).write, directory_paths(self._store))
         self._heartbeat_seconds = max(reply.heartbeat_ms, 100) / 1_000
@@ -139,7 +144,7 @@ class Registration:
     def _registration(self) -> pb.RegisterWorkerRequest:
         place, standing = self._place, self._standing
         return pb.RegisterWorkerRequest(
-            uid=self._store.worker_uid,
+            uid=standing.uid,
             name=standing.name,
             incarnation=standing.incarnation,
             host=place.host,
@@ -238,14 +243,16 @@ class Registration:
             if error.status in (Status.UNKNOWN_WORKER, Status.STALE_INCARNATION, Status.INCARNATION_TOO_LOW):
                 return False
             raise
-        self._standing.saw(RaftIndex(reply.raft_index))
         if not reply.reregister:
+            self._standing.saw(RaftIndex(reply.raft_index))
             self._departure.told(draining=reply.draining, clear=reply.clear, as_leaving=request.leaving)
         return not reply.reregister
 
     def _heartbeat(self) -> pb.HeartbeatRequest:
         return pb.HeartbeatRequest(
             worker=self._standing.worker,
+            uid=self._standing.uid,
+            state=self._standing.state,
             incarnation=self._standing.incarnation,
             directories=self._directories(),
             memory_bytes=self.memory(),
@@ -272,17 +279,24 @@ class Registration:
         for asked in batches(sorted({*self._store.shuffles(), *self._server.sealed_only()})):
             highest = self._standing.raft_index
             request = pb.CheckShufflesRequest(
-                worker=self._standing.worker, keys=[_to_proto(key) for key in asked], raft_index=highest
+                worker=self._standing.worker,
+                uid=self._standing.uid,
+                state=self._standing.state,
+                keys=[key_message(key) for key in asked],
+                raft_index=highest,
             )
+            state = self._standing.state
             reply = await client.call("Registry/CheckShuffles", request, deadline_s=REGISTER_SECONDS)
             verdict = judge(
                 asked=asked,
                 highest_when_asked=highest,
+                state=state,
                 cluster_id=self._standing.cluster_id,
-                answer_dropped=[_from_proto(key) for key in reply.dropped],
-                answer_unheard=[_from_proto(key) for key in reply.unheard],
+                answer_dropped=[key_in(key) for key in reply.dropped],
+                answer_unheard=[key_in(key) for key in reply.unheard],
                 answer_cluster_id=reply.cluster_id,
                 answer_index=RaftIndex(reply.raft_index),
+                answer_state=StateId(reply.state),
             )
             if verdict.problem:
                 problems.append(verdict.problem)
@@ -323,11 +337,3 @@ async def _control_client(masters: str, shown: Shown | None) -> ControlClient:
         return ControlClient
 
     return (await asyncio.to_thread(load))(masters, shown)
-
-
-def _to_proto(key: ShuffleKey) -> pb.ShuffleKey:
-    return pb.ShuffleKey(instance=key.instance, shuffle=key.shuffle, generation=key.generation)
-
-
-def _from_proto(key: pb.ShuffleKey) -> ShuffleKey:
-    return ShuffleKey(Instance(key.instance), ShuffleId(key.shuffle), Generation(key.generation))

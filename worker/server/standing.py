@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.common.checksum import crc32c
-from holdfast.common.ids import NO_WORKER, Incarnation, RaftIndex, WorkerId
+from holdfast.common.ids import NO_STATE, NO_WORKER, UID_BYTES, Incarnation, RaftIndex, StateId, WorkerId
 from holdfast.common.security.server import ServerSecurity
 from holdfast.worker.core.health import State
 from holdfast.worker.storage.disk import Disk
@@ -30,10 +30,10 @@ _WRITING: dict[Path, threading.Lock] = {}
 
 #: Name of the file; the other names in a storage directory are in storage/layout.py.
 STANDING = "standing"
-#: magic, version u16, zero u16, worker id u32, Raft index u64; CRC-32C of the bytes before it
-_FORMAT = struct.Struct("<4sHHIQ")
+#: magic, version u16, zero u16, worker id u32, Raft index u64, state u64; CRC-32C of the bytes before it
+_FORMAT = struct.Struct("<4sHHIQQ")
 _MAGIC = b"HFSD"
-_VERSION = 1
+_VERSION = 2
 _CRC = struct.Struct("<I")
 
 
@@ -62,8 +62,12 @@ class Standing:
     incarnation: Incarnation
     #: NO_WORKER until the masters have given a number, in this start or an earlier one
     worker: WorkerId = NO_WORKER
-    #: highest Raft index that the masters have answered with
+    #: highest Raft index that the masters have answered with, of the state that gave the number
     raft_index: RaftIndex = RaftIndex(0)
+    #: which state of the masters gave the number
+    state: StateId = NO_STATE
+    #: what this worker is, whatever number it has (16 bytes)
+    uid: bytes = bytes(UID_BYTES)
     #: the masters have accepted this incarnation
     registered: bool = False
     #: what a person should know: refused deletions, failing directories
@@ -74,6 +78,13 @@ class Standing:
     refusal: str = ""
     #: what this worker shows to masters and to others; None without security
     shown: ServerSecurity | None = None
+
+    def given(self, worker: WorkerId, state: StateId, index: RaftIndex) -> None:
+        """Take a number that a state of the masters has given. What another state's log came to says nothing of its."""
+        if state != self.state:
+            self.raft_index = RaftIndex(0)
+        self.worker, self.state = worker, state
+        self.saw(index)
 
     def saw(self, index: RaftIndex) -> None:
         """Keep the highest Raft index; one that cannot be is passed over."""
@@ -92,15 +103,16 @@ class KeptStanding:
 
     worker: WorkerId
     raft_index: RaftIndex
+    state: StateId = NO_STATE
 
     @classmethod
     def of(cls, standing: Standing) -> KeptStanding:
         """What there is to keep."""
-        return cls(standing.worker, standing.raft_index)
+        return cls(standing.worker, standing.raft_index, standing.state)
 
     def encode(self) -> bytes:
         """The file's bytes (docs/worker.md)."""
-        body = _FORMAT.pack(_MAGIC, _VERSION, 0, self.worker, self.raft_index)
+        body = _FORMAT.pack(_MAGIC, _VERSION, 0, self.worker, self.raft_index, self.state)
         return body + _CRC.pack(crc32c(body))
 
     @classmethod
@@ -109,10 +121,10 @@ class KeptStanding:
         body, crc = data[: _FORMAT.size], data[_FORMAT.size :]
         if len(data) != _FORMAT.size + _CRC.size or crc != _CRC.pack(crc32c(body)):
             return None
-        magic, version, _, worker, index = _FORMAT.unpack(body)
+        magic, version, _, worker, index, state = _FORMAT.unpack(body)
         if magic != _MAGIC or version != _VERSION:
             return None
-        return cls(WorkerId(worker), RaftIndex(index if index <= RAFT_INDEX_MAX else 0))
+        return cls(WorkerId(worker), RaftIndex(index if index <= RAFT_INDEX_MAX else 0), StateId(state))
 
     @classmethod
     def read(cls, directories: Iterable[Path]) -> KeptStanding:

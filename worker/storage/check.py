@@ -24,11 +24,11 @@ from holdfast.worker.storage.pages import IndexDamagedError, PageCheck, PageCoun
 
 #: The start of a file record: file bytes u64, data bytes, crc sum and batches u64, CRC of the name u32.
 _HEAD = struct.Struct("<Q24xI")
-_SHUFFLE_BYTES = 24
-_KEY_BYTES = 40
+_SHUFFLE_BYTES = 32
+_KEY_BYTES = 48
 #: The record of a sealed partition or pack file: file bytes u64, CRC of the name u32, epochs u32.
 _DATA_FILE = struct.Struct("<QI4x")
-_DATA_KEY_BYTES = 33
+_DATA_KEY_BYTES = 41
 _READ_BYTES = 8 << 20
 _FILE, _DATA, _META, _STARTS = b"FPMS"
 #: Records that say that there is something of a shuffle besides its files: epochs, files on the DFS, the last seal.
@@ -133,7 +133,7 @@ def list_data(root: str) -> DataReport:
             if numbers is None or not os.path.isdir(f"{root}/{below}"):
                 report.others.append(below)
                 continue
-            report.shuffles[instance + struct.pack(">II", *numbers)] = _list_shuffle(root, below, report.others)
+            report.shuffles[instance + struct.pack(">IIQ", *numbers)] = _list_shuffle(root, below, report.others)
     return report
 
 

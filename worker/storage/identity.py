@@ -15,12 +15,13 @@ from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import NAME_BYTES_MAX
 
-VERSION = 1
+VERSION = 2
 #: magic, version u16, length of cluster id and of worker name u16; worker uid and directory id, 16 bytes each
 _IDENTITY = struct.Struct("<4sHHH16s16s")
 _IDENTITY_MAGIC = b"HFID"
 #: magic, version u16, zero u16, incarnation u32, boot id 16 bytes
 _STARTS = struct.Struct("<4sHHI16s")
+_STARTS_VERSION = 1
 _STARTS_MAGIC = b"HFST"
 _CRC_BYTES = 4
 
@@ -56,20 +57,21 @@ class Identity:
 
     @classmethod
     def decode(cls, data: bytes) -> Identity:
-        """Undo encode. Raises CorruptError; ConfigError for a sound one of a later format: nothing in the directory may
+        """Undo encode. Raises CorruptError; ConfigError for a sound one of another format: nothing in the directory may
         be touched then, or what this release takes for damage would be lost."""
         body = _unseal(data, "the identity file")
         if len(body) < _IDENTITY.size:
             raise CorruptError("the identity file is cut")
         magic, version, cluster, name, worker_uid, directory_id = _IDENTITY.unpack_from(body)
         start = _IDENTITY.size
-        if magic == _IDENTITY_MAGIC and version > VERSION:
+        if magic == _IDENTITY_MAGIC and version != VERSION:
             raise ConfigError(
-                f"the storage directory has format {version}, of a later release of Holdfast, and this one reads "
-                f"format {VERSION}: start the release that wrote it, or a later one (docs/upgrade.md)"
+                f"the storage directory has format {version}, of {'a later' if version > VERSION else 'an earlier'} "
+                f"release of Holdfast, and this one reads format {VERSION}: start a release that reads it "
+                "(docs/upgrade.md)"
             )
-        if magic != _IDENTITY_MAGIC or version != VERSION or len(body) != start + cluster + name:
-            raise CorruptError(f"an identity file of version {version}; this release reads version {VERSION}")
+        if magic != _IDENTITY_MAGIC or len(body) != start + cluster + name:
+            raise CorruptError("an identity file without its magic number, or of another length than it says")
         return cls(
             cluster_id=body[start : start + cluster].decode(),
             worker_name=body[start + cluster :].decode(),
@@ -87,7 +89,7 @@ class Starts:
     boot_id: bytes
 
     def encode(self) -> bytes:
-        return _seal(_STARTS.pack(_STARTS_MAGIC, VERSION, 0, self.incarnation, self.boot_id))
+        return _seal(_STARTS.pack(_STARTS_MAGIC, _STARTS_VERSION, 0, self.incarnation, self.boot_id))
 
     @classmethod
     def decode(cls, data: bytes) -> Starts:
@@ -95,7 +97,7 @@ class Starts:
         if len(body) != _STARTS.size:
             raise CorruptError("the starts file is cut")
         magic, version, zero, incarnation, boot_id = _STARTS.unpack(body)
-        if magic != _STARTS_MAGIC or version != VERSION or zero:
+        if magic != _STARTS_MAGIC or version != _STARTS_VERSION or zero:
             raise CorruptError(f"a starts file of version {version} is not known here")
         return cls(Incarnation(incarnation), boot_id)
 

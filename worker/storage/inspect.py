@@ -99,6 +99,8 @@ class ShuffleReport:
     instance: str
     shuffle: int
     generation: int
+    #: which state of the masters registered it, in hex
+    state: str
     files: list[FileReport] = field(default_factory=list)
     epochs: list[EpochReport] = field(default_factory=list)
     data_files: list[DataFileReport] = field(default_factory=list)
@@ -241,7 +243,7 @@ _STATES = {Status.OK: "sealed", Status.FAILED_COPY: "failed", Status.DATA_LOST: 
 
 
 def _shuffle(shuffles: dict[ShuffleKey, ShuffleReport], owner: ShuffleKey) -> ShuffleReport:
-    report = ShuffleReport(owner.instance.hex(), owner.shuffle, owner.generation)
+    report = ShuffleReport(owner.instance.hex(), owner.shuffle, owner.generation, f"{owner.state:016x}")
     return shuffles.setdefault(owner, report)
 
 

@@ -21,6 +21,7 @@ from holdfast.common.ids import (
     MapId,
     ShuffleId,
     ShuffleKey,
+    StateId,
 )
 from holdfast.common.limits import U32_MAX
 from holdfast.common.messages import Ack
@@ -67,7 +68,7 @@ class FileName:
 
 def shuffle_folder(key: ShuffleKey) -> str:
     """Path of a shuffle's folder below the storage directory."""
-    return f"{DATA}/{key.instance.hex()}/{key.shuffle}-{key.generation}"
+    return f"{DATA}/{key.instance.hex()}/{key.shuffle}-{key.generation}-{key.state:016x}"
 
 
 def instance_folder(instance: Instance) -> str:
@@ -116,13 +117,18 @@ def parse_file(shuffle: ShuffleKey, name: str) -> FileName | None:
     return FileName(key, Kind.OPEN, note) if note.incarnation <= U32_MAX else None
 
 
+def shuffle_of(instance: Instance, shuffle: int, generation: int, state: int) -> ShuffleKey:
+    """The key of which a folder, or an index key, has these numbers."""
+    return ShuffleKey(instance, ShuffleId(shuffle), Generation(generation), StateId(state))
+
+
 def parse_path(path: str) -> FileName:
     """The opposite of the path functions, for whole paths below the storage directory; raises CorruptError."""
     parts = path.split("/")
     if len(parts) == 4 and parts[0] == DATA:
         instance, numbers = parse_instance(parts[1]), parse_shuffle(parts[2])
         if instance is not None and numbers is not None:
-            shuffle = ShuffleKey(Instance(instance), ShuffleId(numbers[0]), Generation(numbers[1]))
+            shuffle = shuffle_of(Instance(instance), *numbers)
             name = parse_file(shuffle, parts[3])
             if name is not None:
                 return name

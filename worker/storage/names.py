@@ -6,7 +6,7 @@
     lock                                         held by the process that uses the directory
     probe                                        what the check of the disk writes, reads back and removes
     index/data.mdb, index/lock.mdb               the LMDB environment
-    data/<instance hex>/<shuffle>-<generation>/  one folder for each shuffle generation
+    data/<instance hex>/<shuffle>-<generation>-<state hex>/  one folder for each shuffle generation
         m-<map>-<attempt>-<epoch>.map            a sealed map file
         m-<map>-<attempt>-<epoch>.<incarnation>.<level>.open    one that is being written, or was left behind
         m-<map>-<attempt>-<epoch>.failed         a copy that is given up for good
@@ -47,7 +47,7 @@ MOVING_SUFFIX = ".moving"
 #: What a sealed file ends in.
 SEALED_SUFFIXES = (SEALED_SUFFIX, PART_SUFFIX, PACK_SUFFIX)
 _INSTANCE = re.compile(r"[0-9a-f]{32}")
-_SHUFFLE = re.compile(r"(0|[1-9]\d{0,9})-(0|[1-9]\d{0,9})", re.ASCII)
+_SHUFFLE = re.compile(r"(0|[1-9]\d{0,9})-(0|[1-9]\d{0,9})-([0-9a-f]{16})", re.ASCII)
 _U32_MAX = 0xFFFF_FFFF
 
 
@@ -56,10 +56,10 @@ def parse_instance(name: str) -> bytes | None:
     return bytes.fromhex(name) if _INSTANCE.fullmatch(name) else None
 
 
-def parse_shuffle(name: str) -> tuple[int, int] | None:
-    """Shuffle and generation that a folder of an instance stands for; None if it is no name of ours."""
+def parse_shuffle(name: str) -> tuple[int, int, int] | None:
+    """Shuffle, generation and state that a folder of an instance stands for; None if it is no name of ours."""
     found = _SHUFFLE.fullmatch(name)
     if not found:
         return None
     shuffle, generation = int(found[1]), int(found[2])
-    return (shuffle, generation) if max(shuffle, generation) <= _U32_MAX else None
+    return (shuffle, generation, int(found[3], 16)) if max(shuffle, generation) <= _U32_MAX else None

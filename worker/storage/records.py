@@ -23,18 +23,16 @@ from holdfast.common.errors import CorruptError
 from holdfast.common.ids import (
     AttemptId,
     Epoch,
-    Generation,
     Incarnation,
     Instance,
     MapFileKey,
     MapId,
-    ShuffleId,
     ShuffleKey,
 )
 from holdfast.common.messages import Ack, FileTotals
 from holdfast.worker.storage import layout
 
-VERSION = 1
+VERSION = 2
 #: file bytes, data bytes, crc sum, batches u64; CRC of the name, regions, partitions, chunks, incarnation u32;
 #: version, ack u8, zero u16
 HEAD = struct.Struct("<QQQQIIIIIBBH")
@@ -42,9 +40,10 @@ HEAD = struct.Struct("<QQQQIIIIIBBH")
 CHUNK = struct.Struct("<QIIIIHBB")
 ENTRY_BYTES = 12
 CHUNK_ENTRIES_MAX = 64
-#: The key of a file as bytes that sort like the key: instance, shuffle, generation, map, attempt, epoch; big endian.
-KEY = struct.Struct(">16sIIIQI")
-SHUFFLE_KEY = struct.Struct(">16sII")
+#: The key of a file as bytes that sort like the key: instance, shuffle, generation, state, map, attempt, epoch; big
+#: endian.
+KEY = struct.Struct(">16sIIQIQI")
+SHUFFLE_KEY = struct.Struct(">16sIIQ")
 #: Head and chunks that are not longer than this are one record of the index.
 INLINE_BYTES_MAX = 1_800
 
@@ -264,29 +263,29 @@ class RegionEntries:
 
 
 def encode_key(key: MapFileKey) -> bytes:
-    """40 bytes that sort like the key."""
-    shuffle = key.shuffle
-    return KEY.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, key.map, key.attempt, key.epoch)
+    """48 bytes that sort like the key."""
+    one = key.shuffle
+    return KEY.pack(one.instance, one.shuffle, one.generation, one.state, key.map, key.attempt, key.epoch)
 
 
 def decode_key(data: bytes) -> MapFileKey:
     """The opposite of encode_key; raises CorruptError for another length."""
     if len(data) != KEY.size:
         raise CorruptError(f"a file key has {KEY.size} bytes, not {len(data)}")
-    instance, shuffle, generation, map_id, attempt, epoch = KEY.unpack(data)
-    owner = ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(generation))
+    instance, shuffle, generation, state, map_id, attempt, epoch = KEY.unpack(data)
+    owner = layout.shuffle_of(Instance(instance), shuffle, generation, state)
     return MapFileKey(owner, MapId(map_id), AttemptId(attempt), Epoch(epoch))
 
 
 def encode_shuffle(key: ShuffleKey) -> bytes:
-    """24 bytes: the first part of the key of every file of the shuffle."""
-    return SHUFFLE_KEY.pack(key.instance, key.shuffle, key.generation)
+    """32 bytes: the first part of the key of every file of the shuffle."""
+    return SHUFFLE_KEY.pack(key.instance, key.shuffle, key.generation, key.state)
 
 
 def decode_shuffle(data: bytes) -> ShuffleKey:
     """The opposite of encode_shuffle."""
-    instance, shuffle, generation = SHUFFLE_KEY.unpack(data)
-    return ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(generation))
+    instance, shuffle, generation, state = SHUFFLE_KEY.unpack(data)
+    return layout.shuffle_of(Instance(instance), shuffle, generation, state)
 
 
 @dataclass(frozen=True, slots=True)

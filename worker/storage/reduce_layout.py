@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.common.ids import Epoch, Generation, Incarnation, Instance, PartitionId, ShuffleId, ShuffleKey
+from holdfast.common.ids import Epoch, Incarnation, Instance, PartitionId, ShuffleKey
 from holdfast.common.limits import U32_MAX
-from holdfast.worker.storage.layout import Kind, shuffle_folder
+from holdfast.worker.storage.layout import Kind, shuffle_folder, shuffle_of
 from holdfast.worker.storage.names import (
     DATA,
     FAILED_SUFFIX,
@@ -120,7 +120,7 @@ def parse_reduce(path: str) -> ReduceName | None:
     instance, numbers = parse_instance(parts[1]), parse_shuffle(parts[2])
     if instance is None or numbers is None:
         return None
-    return parse_name(ShuffleKey(Instance(instance), ShuffleId(numbers[0]), Generation(numbers[1])), parts[3])
+    return parse_name(shuffle_of(Instance(instance), *numbers), parts[3])
 
 
 def parse_segment(name: str) -> tuple[int, int] | None:

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from holdfast.common.checksum import crc32c
 from holdfast.common.errors import CorruptError, Status
-from holdfast.common.ids import Epoch, Generation, Incarnation, Instance, PartitionId, ShuffleId, ShuffleKey
+from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import PUSH_ENTRY, SealedEpoch
 from holdfast.worker.storage.records import SHUFFLE_KEY, TRAILER, decode_shuffle, encode_shuffle
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, PackKey
 
-VERSION = 1
+VERSION = 2
 #: data bytes, offset of the first, crc sum u64; batches, chunks, incarnation, pack u32; status u16, ack, version u8
 EPOCH = struct.Struct("<QQQIIIIHBB")
 #: offset u64; length, batches, lowest map, highest map u32
@@ -47,7 +47,7 @@ FILE_HEAD_BYTES = _FILE_HEAD.size + 4
 _SEGMENT_HEAD = struct.Struct("<4sHHII16s")
 _SEGMENT_MAGIC = b"HFLG"
 SEGMENT_HEAD_BYTES = _SEGMENT_HEAD.size + 4
-_SEGMENT_VERSION = 2
+_SEGMENT_VERSION = 3
 #: acknowledged end, lowest live segment u32, closed u8 and how far it was synced u24; CRC of the head and all before
 _SEGMENT_NOTE = struct.Struct("<III")
 #: The unit in which a note says how far its segment was synced: 64 MiB fit into 24 bits.
@@ -55,7 +55,7 @@ _SYNCED_UNIT = 16
 SEGMENT_NOTE_BYTES = _SEGMENT_NOTE.size + 4
 #: Where the records of a segment begin: behind its head and its note.
 RECORDS_AT = SEGMENT_HEAD_BYTES + SEGMENT_NOTE_BYTES
-#: magic 8, shuffle key 24, map u32, attempt u64, entries, body bytes, CRC of the body, CRC of the entries, number of
+#: magic 8, shuffle key 32, map u32, attempt u64, entries, body bytes, CRC of the body, CRC of the entries, number of
 #: the segment u32, ack u8, zero 3; CRC of all before
 _RECORD = struct.Struct(f"<8s{SHUFFLE_KEY.size}sIQIIIIIB3x")
 RECORD_MAGIC = b"HFpushed"
@@ -63,7 +63,7 @@ RECORD_BYTES = _RECORD.size + 4
 _CRC_BYTES = 4
 
 assert RECORD_BYTES >= _SYNCED_UNIT, "the last record that was synced begins before what is left of the rounded end"
-assert (EPOCH.size, CHUNK_ROW.size, FILE_HEAD_BYTES) == (44, 24, 64), "these are disk formats"
+assert (EPOCH.size, CHUNK_ROW.size, FILE_HEAD_BYTES) == (44, 24, 72), "these are disk formats"
 
 
 class ChunkRow(NamedTuple):
@@ -375,9 +375,7 @@ def decode_record_head(data: bytes | memoryview, offset: int, of_segment: int) -
     magic, shuffle, map_id, attempt, entries, size, body_crc, entries_crc, segment, ack = _RECORD.unpack_from(raw)
     if magic != RECORD_MAGIC or ack > Ack.SYNCED or segment != of_segment:
         return None
-    instance, number, generation = SHUFFLE_KEY.unpack(shuffle)
-    key = ShuffleKey(Instance(instance), ShuffleId(number), Generation(generation))
-    head = RecordHead(key, map_id, attempt, entries, size, body_crc, entries_crc, segment, Ack(ack))
+    head = RecordHead(decode_shuffle(shuffle), map_id, attempt, entries, size, body_crc, entries_crc, segment, Ack(ack))
     return head if offset + head.size_bytes <= len(data) else None
 
 

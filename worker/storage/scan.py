@@ -41,7 +41,7 @@ class Seeds:
     __slots__ = ("_shuffle",)
 
     def __init__(self, shuffle: ShuffleKey) -> None:
-        whole = SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, 0)
+        whole = SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, shuffle.state, 0)
         self._shuffle = crc32c(whole[: -_PARTITION.size])
 
     def of(self, partition: int) -> int:

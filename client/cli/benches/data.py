@@ -31,6 +31,7 @@ from holdfast.common.ids import (
     PartitionId,
     ShuffleId,
     ShuffleKey,
+    StateId,
 )
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.messages import (
@@ -116,8 +117,8 @@ async def _register(endpoints: str) -> tuple[str, ShuffleKey]:
         shuffle = pb.RegisterShuffleRequest(
             key=key, kind=pb.PARTITION_KIND_MAP, partitions=_PARTITIONS, ack=1, holder=instance
         )
-        await client.call("Shuffles/RegisterShuffle", shuffle)
-        return client.cluster_id, ShuffleKey(instance, ShuffleId(1), Generation(0))
+        registered = await client.call("Shuffles/RegisterShuffle", shuffle)
+        return client.cluster_id, ShuffleKey(instance, ShuffleId(1), Generation(0), StateId(registered.state))
 
 
 async def _connect(load: _Load) -> FrameClient:

@@ -25,6 +25,7 @@ from holdfast.common.ids import (
     PartitionId,
     ShuffleId,
     ShuffleKey,
+    StateId,
 )
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack, FileTotals, Hello, MapOpen, MapOpened, MapPush, MapSeal, PushFlag, StreamOpen
@@ -76,18 +77,18 @@ def restart(cluster: LocalCluster, partitions: int) -> list[Figure]:
 async def _fill(endpoints: str, worker: Server, partitions: int) -> tuple[ShuffleKey, str, int]:
     files = -(-partitions // _PARTITIONS_PER_FILE)
     instance = Instance(secrets.token_bytes(16))
-    shuffle = ShuffleKey(instance, ShuffleId(1), Generation(0))
     async with ControlClient(endpoints) as control:
         request = pb.RegisterApplicationRequest(instance=instance, name="bench", holder=instance)
         await control.call("Shuffles/RegisterApplication", request)
         key = pb.ShuffleKey(instance=instance, shuffle=1, generation=0)
-        await control.call(
+        registered = await control.call(
             "Shuffles/RegisterShuffle",
             pb.RegisterShuffleRequest(
                 key=key, kind=pb.PARTITION_KIND_MAP, partitions=_PARTITIONS_PER_FILE, ack=1, holder=instance
             ),
         )
         cluster_id = control.cluster_id
+    shuffle = ShuffleKey(instance, ShuffleId(1), Generation(0), StateId(registered.state))
     client = await _connect(worker, cluster_id)
     for first in range(0, files, _FILES_AT_ONCE):
         numbers = range(first, min(files, first + _FILES_AT_ONCE))

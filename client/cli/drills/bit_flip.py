@@ -58,7 +58,8 @@ async def _round(cluster: LocalCluster, session: Session, report: Report, rng: r
     worker = rng.choice(cluster.workers)
     root = cluster.directory / worker.name
     shuffles = [*(job.shuffle for job in jobs), maps]
-    folders = [root / "data" / session.instance.hex() / f"{each.key.shuffle}-0" for each in shuffles]
+    below = root / "data" / session.instance.hex()
+    folders = [found for each in shuffles for found in below.glob(f"{each.key.shuffle}-0-*")]
     if rng.random() < 0.5:
         await asyncio.to_thread(_flip_data, folders, report, rng)
         report.counts["flipped in a running worker"] += 1

@@ -20,7 +20,17 @@ from holdfast.client.cli.drills.map_files import MapFile
 from holdfast.client.cli.drills.report import DrillError, Report
 from holdfast.client.cluster import LocalCluster, Server
 from holdfast.common.errors import HoldfastError, RetryError, Status
-from holdfast.common.ids import AttemptId, Epoch, Generation, Instance, MapFileKey, MapId, ShuffleId, ShuffleKey
+from holdfast.common.ids import (
+    AttemptId,
+    Epoch,
+    Generation,
+    Instance,
+    MapFileKey,
+    MapId,
+    ShuffleId,
+    ShuffleKey,
+    StateId,
+)
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Hello
 from holdfast.common.net.buffers import BufferPool
@@ -205,8 +215,8 @@ async def _next_shuffle(control: ControlClient, state: _Drill, instance: Instanc
         ack=1,
         holder=instance,
     )
-    await control.call("Shuffles/RegisterShuffle", request)
-    state.shuffle = ShuffleKey(instance, ShuffleId(number), Generation(0))
+    registered = await control.call("Shuffles/RegisterShuffle", request)
+    state.shuffle = ShuffleKey(instance, ShuffleId(number), Generation(0), StateId(registered.state))
     state.files = {}
 
 

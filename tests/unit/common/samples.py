@@ -22,10 +22,11 @@ from holdfast.common.ids import (
     RaftIndex,
     ShuffleId,
     ShuffleKey,
+    StateId,
     WorkerId,
 )
 
-SHUFFLE = ShuffleKey(Instance(bytes(range(16))), ShuffleId(7), Generation(2))
+SHUFFLE = ShuffleKey(Instance(bytes(range(16))), ShuffleId(7), Generation(2), StateId(0xFEDC_BA98_7654_3210))
 FILE = MapFileKey(SHUFFLE, MapId(3), AttemptId(0x0102030405060708), Epoch(1))
 PARTITION = PartitionId(5)
 PAYLOADS = (b"alpha", b"beta", b"")
@@ -42,7 +43,7 @@ def batches() -> bytes:
 
 MESSAGES: dict[str, Any] = {
     "hello": messages.Hello(raft_index=RaftIndex(99), cluster_id="blue", token=b"t0k"),
-    "hello_ok": messages.HelloOk(worker=WorkerId(4), incarnation=Incarnation(9)),
+    "hello_ok": messages.HelloOk(worker=WorkerId(4), incarnation=Incarnation(9), uid=bytes(range(16, 32))),
     "map_open": messages.MapOpen(
         file=FILE, incarnation=Incarnation(9), partitions=64, ack=messages.Ack.SYNCED, raft_index=RaftIndex(100)
     ),

@@ -128,13 +128,13 @@ def test_cluster_ids_that_name_no_folder(cluster):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "c/holdfast-store", "c/x/1-1/y/f.00000000", "c/" + "0" * 32 + "/1-01/a/f.1", "a/b"]
+    "name", ["", "c/holdfast-store", "c/x/1-1/y/f.00000000", "c/" + "0" * 32 + "/1-01-0123456789abcdef/a/f.1", "a/b"]
 )
 def test_names_of_others_are_no_names_of_ours(name):
     """What we did not name is never taken for ours."""
     assert names.parse(name) is None
     assert names.parse_instance(name) is None
-    assert names.parse_shuffle(Instance(b"i" * 16), "1-4294967296") is None
+    assert names.parse_shuffle(Instance(b"i" * 16), "1-4294967296-0123456789abcdef") is None
 
 
 AWS = "When reading information for key 'k' in bucket 'b': AWS Error {} during HeadObject operation: No response body."

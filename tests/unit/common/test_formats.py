@@ -44,7 +44,7 @@ def test_batches_come_back():
 def test_the_seed_is_a_prefix():
     """A CRC started from the seed equals the CRC of seed bytes and data, so languages without a start value agree."""
     shuffle = samples.SHUFFLE
-    seed = SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, 5)
+    seed = SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, shuffle.state, 5)
     assert crc32c(b"data", SEED_5) == crc32c(seed + b"data")
 
 
@@ -147,7 +147,7 @@ def test_only_sensible_pushes_are_made_and_read():
         with pytest.raises(ProtocolError):
             replace(good, entries=good.entries[:1] * count).encode()
     data = bytearray(good.encode())
-    data[28] = 3  # behind shuffle (24 bytes) and incarnation
+    data[36] = 3  # behind shuffle (32 bytes) and incarnation
     with pytest.raises(ProtocolError, match="level 3"):
         reduce_messages.Push.decode(bytes(data))
 

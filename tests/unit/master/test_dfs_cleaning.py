@@ -155,7 +155,7 @@ def test_a_round_is_bounded_and_the_next_goes_on(world, monkeypatch):
 
 def test_names_of_others_are_left_alone(world):
     """Folders and files that Holdfast did not name stay where they are."""
-    strange = world.folder / CLUSTER / "somebody" / "1-0"
+    strange = world.folder / CLUSTER / "somebody" / "1-0-0123456789abcdef"
     strange.mkdir(parents=True)
     (strange / "file").write_bytes(b"x")
     below = world.folder / CLUSTER / I1.hex() / "notes"

@@ -138,7 +138,7 @@ def test_entries_of_other_versions_are_refused():
     machine = Machine()
     unknown = pb.Entry(version=VERSION, commands=[pb.Command(client=b"c")])
     for data, wanted in [
-        (pb.Entry(version=VERSION + 1).SerializeToString(), "version 2"),
+        (pb.Entry(version=VERSION + 1).SerializeToString(), f"version {VERSION + 1}"),
         (b"", "version 0"),
         (unknown.SerializeToString(), "does not know"),
         (b"\xff\xff\xff", "not a Holdfast entry"),
@@ -170,7 +170,7 @@ def test_cut_and_grown_snapshots_are_refused():
     """A snapshot that ends early anywhere, or goes on, is SnapshotError and leaves the state as it was."""
     image = image_of_something()
     machine = Machine()
-    for wrong in [*(image[:end] for end in range(0, len(image), 7)), image + b"x", b"HFSTATE\x02" + image[8:]]:
+    for wrong in [*(image[:end] for end in range(0, len(image), 7)), image + b"x", b"HFSTATE\x03" + image[8:]]:
         with pytest.raises(SnapshotError):
             machine.restore([wrong])
     assert machine.state_hash() == Machine().state_hash()

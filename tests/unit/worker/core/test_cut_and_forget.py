@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from holdfast.common.errors import ProtocolError, Status
-from holdfast.common.ids import Generation, Instance, RaftIndex, ShuffleId, ShuffleKey
+from holdfast.common.ids import Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, StateId
 from holdfast.common.messages import PROTOCOL_VERSION, Hello
 from holdfast.worker.core.cut import Cutter
 from holdfast.worker.core.forgetting import BATCH_KEYS_MAX, Verdict, batches, judge
@@ -36,17 +36,23 @@ def test_frames_of_any_sizes_put_together_are_the_piece(runs: list[tuple[int, in
 
 
 def ask(
-    dropped: list[ShuffleKey], index: int = 10, cluster: str = "c", unheard: tuple[ShuffleKey, ...] = ()
+    dropped: list[ShuffleKey],
+    index: int = 10,
+    cluster: str = "c",
+    unheard: tuple[ShuffleKey, ...] = (),
+    state: int = 7,
 ) -> Verdict:
-    """Judge an answer about KEYS[:3] asked at index 10 by a worker of cluster c."""
+    """Judge an answer about KEYS[:3] asked at index 10 by a worker of cluster c that registered with state 7."""
     return judge(
         asked=KEYS[:3],
         highest_when_asked=RaftIndex(10),
+        state=StateId(7),
         cluster_id="c",
         answer_dropped=dropped,
         answer_unheard=unheard,
         answer_cluster_id=cluster,
         answer_index=RaftIndex(index),
+        answer_state=StateId(state),
     )
 
 
@@ -68,6 +74,15 @@ def test_what_a_current_leader_dropped_is_deleted() -> None:
 def test_an_older_state_deletes_nothing_and_says_so() -> None:
     """A lower index means that the cluster was restored."""
     verdict = ask(KEYS[:3], index=9)
+    assert verdict.delete == ()
+    assert verdict.stop
+    assert "restored" in verdict.problem
+
+
+def test_a33_another_state_deletes_nothing_and_says_so() -> None:
+    """Masters that were restored since this worker registered give its numbers anew: they are not believed until it has
+    registered with them, however high their index is."""
+    verdict = ask(KEYS[:3], index=1000, state=8)
     assert verdict.delete == ()
     assert verdict.stop
     assert "restored" in verdict.problem

@@ -20,7 +20,7 @@ from holdfast.worker.storage.reduce_records import (
 )
 from tests.support.map_data import file_key, shuffle_key
 
-KEY = file_key(shuffle_key(bytes(range(16)), 3), map_id=5, attempt=0x0102030405060708, epoch=2)
+KEY = file_key(shuffle_key(bytes(range(16)), 3, 0xFEDC_BA98_7654_3210), map_id=5, attempt=0x0102030405060708, epoch=2)
 IDENTITY = Identity(cluster_id="c1", worker_name="w1", worker_uid=bytes(range(16)), directory_id=bytes(range(16, 32)))
 STARTS = Starts(Incarnation(7), bytes(range(32, 48)))
 

@@ -16,6 +16,7 @@ from holdfast.common.errors import ConfigError, HoldfastError, Status
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import check_file, check_index
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.identity import VERSION
 from holdfast.worker.storage.index import Index
 from holdfast.worker.storage.pages import IndexDamagedError
 from holdfast.worker.storage.records import encode_key
@@ -249,10 +250,10 @@ def test_a_damaged_identity_is_restored_from_the_index(root):
 def test_a_directory_of_a_later_format_is_refused_untouched(root):
     """A sound identity of a later format is no damage: the start is refused with both versions, and nothing changes."""
     whole = (root / names.IDENTITY).read_bytes()
-    later = whole[:4] + (2).to_bytes(2, "little") + whole[6:-4]
+    later = whole[:4] + (VERSION + 1).to_bytes(2, "little") + whole[6:-4]
     (root / names.IDENTITY).write_bytes(later + crc32c(later).to_bytes(4, "little"))
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match=r"format 2.* reads format 1.*docs/upgrade\.md"):
+    with pytest.raises(ConfigError, match=rf"format {VERSION + 1}.* reads format {VERSION}.*docs/upgrade\.md"):
         open_store(root)
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 

@@ -7,7 +7,6 @@ import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.OptionalInt;
 import java.util.Set;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
@@ -177,11 +176,11 @@ final class DriverShuffles implements AutoCloseable {
     private void commit(Registered known) {
         int shuffle = known.first().shuffle();
         MapStatus[] statuses = Winners.statuses(shuffle);
-        OptionalInt generation = statuses == null ? OptionalInt.empty() : Winners.generation(statuses, shuffle);
-        if (generation.isEmpty()) {
+        SyntheticLocation.Named named = statuses == null ? null : Winners.generation(statuses, shuffle);
+        if (named == null) {
             return; // the stage runs again for what is missing
         }
-        ShuffleKey key = known.first().withGeneration(generation.getAsInt());
+        ShuffleKey key = known.first().withGeneration(named.generation()).withState(named.state());
         try {
             runtime.masters().commit(key, Winners.array(statuses, known.partitions()));
             if (key.generation() > 0) {

@@ -32,7 +32,7 @@ final class FetchFailures {
     RuntimeException raise(IOException error) {
         context.killTaskIfInterrupted();
         if (error instanceof HoldfastException known && lost(known.status())) {
-            if (known.status() != Status.UNKNOWN_GENERATION) { // what the masters dropped they know to be gone
+            if (!unheard(known.status())) { // what the masters dropped, or a restore of them forgot, is gone for them
                 report.failed(blocks.generation(), known);
             }
             throw unchecked(failure(known.getMessage(), known));
@@ -53,9 +53,14 @@ final class FetchFailures {
 
     private static boolean lost(int status) {
         return switch (status) {
-            case Status.DATA_LOST, Status.CORRUPT, Status.UNKNOWN_GENERATION -> true;
-            default -> false;
+            case Status.DATA_LOST, Status.CORRUPT -> true;
+            default -> unheard(status);
         };
+    }
+
+    /** Whether the masters said that they have no such generation. */
+    static boolean unheard(int status) {
+        return status == Status.UNKNOWN_GENERATION || status == Status.UNKNOWN_SHUFFLE;
     }
 
     @SuppressWarnings("unchecked")

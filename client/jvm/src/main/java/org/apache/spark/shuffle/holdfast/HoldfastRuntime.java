@@ -119,9 +119,9 @@ public final class HoldfastRuntime implements AutoCloseable {
 
     /** A reader of a range of partitions of a range of maps. */
     FetchReader fetchReader(
-            ShuffleKey key, Manifest manifest, int startPartition, int endPartition, int startMap, int endMap, ExpectedMaps expected)
+            Manifest manifest, int startPartition, int endPartition, int startMap, int endMap, ExpectedMaps expected)
             throws HoldfastException {
-        return new FetchReader(readContext, key, manifest, startPartition, endPartition, startMap, endMap, expected);
+        return new FetchReader(readContext, manifest, startPartition, endPartition, startMap, endMap, expected);
     }
 
     /** Where the partitions of a generation take batches now: one object for all tasks of the JVM. */

@@ -36,9 +36,14 @@ public final class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V
         this.encrypted = encrypted;
     }
 
-    /** The key of one generation of this shuffle. */
+    /** The key of one generation of this shuffle, for the masters: of whatever state of theirs. */
     public ShuffleKey key(int generation) {
         return new ShuffleKey(instance, shuffleId(), generation);
+    }
+
+    /** The key of the generation that statuses name. */
+    ShuffleKey key(SyntheticLocation.Named named) {
+        return key(named.generation()).withState(named.state());
     }
 
     /** The run of the application that owns the shuffle. */

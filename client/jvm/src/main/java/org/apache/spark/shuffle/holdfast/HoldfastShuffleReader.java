@@ -11,6 +11,7 @@ import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
 import org.apache.spark.shuffle.ShuffleReader;
 import org.apache.spark.shuffle.holdfast.control.Manifest;
 import org.apache.spark.shuffle.holdfast.fetch.FetchReader;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.util.collection.ExternalSorter;
 import scala.Function1;
@@ -82,7 +83,8 @@ final class HoldfastShuffleReader<K, C> implements ShuffleReader<K, C> {
                 handle.shuffleId(),
                 blocks,
                 (generation, why) -> runtime.generations().failed(handle, generation, why));
-        if (blocks.mixed() || blocks.generation() < 0) {
+        if (blocks.mixed() || blocks.named() == null) {
+            settle(blocks);
             throw failures.raiseMixed();
         }
         try {
@@ -92,12 +94,29 @@ final class HoldfastShuffleReader<K, C> implements ShuffleReader<K, C> {
         }
     }
 
+    /**
+     * Of two generations with one number, as a restore of the masters between the maps of a stage leaves them, the one to go is that
+     * which the masters do not know.
+     */
+    private void settle(MapBlocks blocks) {
+        if (blocks.named() == null || blocks.rival() == null) {
+            return;
+        }
+        try {
+            runtime.masters().getManifest(handle.key(blocks.rival()), 0, false);
+        } catch (HoldfastException error) {
+            if (FetchFailures.unheard(error.status())) {
+                blocks.blameRival();
+            }
+        }
+    }
+
     private Iterator<Product2<Object, Object>> records(MapBlocks blocks, FetchFailures failures) throws IOException {
         long from = System.nanoTime();
-        ShuffleKey key = handle.key(blocks.generation());
+        ShuffleKey key = handle.key(blocks.named());
         Manifest manifest = runtime.manifest(handle, key);
         FetchReader fetch = runtime.fetchReader(
-                key, manifest, startPartition, endPartition, startMap, endMap, blocks.expected(manifest.winners()));
+                manifest, startPartition, endPartition, startMap, endMap, blocks.expected(manifest.winners()));
         metrics.waited(System.nanoTime() - from);
         metrics.blocks(blocks.count());
         IoEncryption encryption = IoEncryption.of(SparkEnv.get(), handle.encrypted());

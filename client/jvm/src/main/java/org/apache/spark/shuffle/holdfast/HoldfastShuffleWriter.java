@@ -105,7 +105,7 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
                     failure != null ? failure : new IllegalStateException("map attempt " + attempt + " has not written its output"));
         }
         return Option.apply(Shims.mapStatus(
-                SyntheticLocation.of(registered.key().shuffle(), registered.key().generation()),
+                SyntheticLocation.of(registered.key().shuffle(), registered.key().generation(), registered.key().state()),
                 lengths,
                 attempt,
                 checksums == null ? 0 : checksums.value()));

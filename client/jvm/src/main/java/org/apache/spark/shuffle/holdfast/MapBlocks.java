@@ -1,7 +1,8 @@
 package org.apache.spark.shuffle.holdfast;
 
 import java.util.Arrays;
-import java.util.OptionalInt;
+import java.util.Objects;
+import org.apache.spark.shuffle.holdfast.SyntheticLocation.Named;
 import org.apache.spark.shuffle.holdfast.fetch.ExpectedMaps;
 import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
 import org.apache.spark.storage.BlockId;
@@ -29,9 +30,14 @@ final class MapBlocks {
     private int[] partitions = new int[FIRST];
     private BlockManagerId oldest;
     private int generation = Integer.MAX_VALUE;
-    private int newest = Integer.MIN_VALUE;
+    private Named named;
     /** A block of the oldest generation, for errors. */
     private int oldestBlock;
+    private boolean mixed;
+    /** Another one with the number of the oldest, its place, and a block of it. */
+    private Named rival;
+    private BlockManagerId rivalPlace;
+    private int rivalBlock;
 
     private MapBlocks(int shuffle) {
         this.shuffle = shuffle;
@@ -56,14 +62,38 @@ final class MapBlocks {
     }
 
     private void location(BlockManagerId location) {
-        OptionalInt named = SyntheticLocation.generation(location, shuffle);
-        int here = named.orElse(-1);
+        Named found = SyntheticLocation.named(location, shuffle);
+        int here = found == null ? -1 : found.generation();
+        boolean same = oldest != null && Objects.equals(found, named);
+        mixed |= oldest != null && !same;
         if (here < generation) {
             generation = here;
+            named = found;
             oldest = location;
             oldestBlock = count;
+            rival = null;
+        } else if (here == generation && !same) {
+            rival = found;
+            rivalPlace = location;
+            rivalBlock = count;
         }
-        newest = Math.max(newest, here);
+    }
+
+    /** The other one of that number is to go. */
+    void blameRival() {
+        named = rival;
+        oldest = rivalPlace;
+        oldestBlock = rivalBlock;
+    }
+
+    /** Another generation with the number of the oldest, which another state of the masters opened; null if there is none. */
+    Named rival() {
+        return rival;
+    }
+
+    /** What the statuses of the (oldest) generation name; null where a location is none of ours. */
+    Named named() {
+        return named;
     }
 
     private void add(int map, long attempt, int partition) {
@@ -88,7 +118,7 @@ final class MapBlocks {
 
     /** Whether there is more than one generation. */
     boolean mixed() {
-        return count > 0 && generation != newest;
+        return mixed;
     }
 
     /** The place that statuses of the (oldest) generation name. */

@@ -1,12 +1,12 @@
 package org.apache.spark.shuffle.holdfast;
 
-import java.util.OptionalInt;
 import org.apache.spark.storage.BlockManagerId;
 import org.apache.spark.storage.BlockManagerId$;
 import scala.Option;
 
 /**
- * The place that every MapStatus of a generation names: a BlockManagerId made from shuffle and generation.
+ * The place that every MapStatus of a generation names: a BlockManagerId made from shuffle, generation and the id of the masters'
+ * state that opened it, since after a restore of the masters the same generation may be opened again.
  *
  * <p>No executor keeps the data, so a status names none. All statuses of a generation name one place, and no other
  * status names it: so a fetch failure that names it makes Spark drop exactly that generation's outputs, and later
@@ -22,27 +22,31 @@ public final class SyntheticLocation {
     /** Spark wants a port above 0; nobody ever connects. */
     private static final int PORT = 1;
 
+    /** A generation of a shuffle as its statuses name it. */
+    record Named(int generation, long state) {}
+
     private SyntheticLocation() {}
 
     /** The location of one generation of a shuffle. */
-    public static BlockManagerId of(int shuffle, int generation) {
-        String name = PREFIX + shuffle + "-" + generation;
+    public static BlockManagerId of(int shuffle, int generation, long state) {
+        String name = PREFIX + shuffle + "-" + generation + "-" + Long.toHexString(state);
         BlockManagerId fresh = BlockManagerId$.MODULE$.apply(name, name, PORT, Option.empty());
         return BlockManagerId$.MODULE$.getCachedBlockManagerId(fresh);
     }
 
-    /** The generation that a location names, empty if it is not one of this shuffle. */
-    public static OptionalInt generation(BlockManagerId location, int shuffle) {
+    /** What a location names, null if it is no generation of this shuffle. */
+    static Named named(BlockManagerId location, int shuffle) {
         String name = location.executorId();
         String mine = PREFIX + shuffle + "-";
-        if (!name.startsWith(mine)) {
-            return OptionalInt.empty();
+        int state = name.indexOf('-', mine.length());
+        if (!name.startsWith(mine) || state < 0) {
+            return null;
         }
         try {
-            int generation = Integer.parseInt(name, mine.length(), name.length(), 10);
-            return generation < 0 ? OptionalInt.empty() : OptionalInt.of(generation);
+            int generation = Integer.parseInt(name, mine.length(), state, 10);
+            return generation < 0 ? null : new Named(generation, Long.parseUnsignedLong(name, state + 1, name.length(), 16));
         } catch (NumberFormatException error) {
-            return OptionalInt.empty();
+            return null;
         }
     }
 }

@@ -1,6 +1,5 @@
 package org.apache.spark.shuffle.holdfast;
 
-import java.util.OptionalInt;
 import org.apache.spark.MapOutputTracker;
 import org.apache.spark.MapOutputTrackerMaster;
 import org.apache.spark.MapOutputTrackerWorker;
@@ -41,13 +40,13 @@ final class Winners {
         return SparkEnv.get().mapOutputTracker() instanceof MapOutputTrackerMaster master && master.containsShuffle(shuffle);
     }
 
-    /** The generation that every map has a status of; empty while a map has none, or another one. */
-    static OptionalInt generation(MapStatus[] statuses, int shuffle) {
-        OptionalInt common = OptionalInt.empty();
+    /** The generation that every map has a status of; null while a map has none, or another one. */
+    static SyntheticLocation.Named generation(MapStatus[] statuses, int shuffle) {
+        SyntheticLocation.Named common = null;
         for (MapStatus each : statuses) {
-            OptionalInt named = each == null ? OptionalInt.empty() : SyntheticLocation.generation(each.location(), shuffle);
-            if (named.isEmpty() || (common.isPresent() && common.getAsInt() != named.getAsInt())) {
-                return OptionalInt.empty();
+            SyntheticLocation.Named named = each == null ? null : SyntheticLocation.named(each.location(), shuffle);
+            if (named == null || (common != null && !common.equals(named))) {
+                return null;
             }
             common = named;
         }
@@ -57,8 +56,9 @@ final class Winners {
     /** The REDUCE_WINNERS array of a generation, or null if the statuses that this JVM knows do not make one. */
     static byte[] of(ShuffleKey key, int partitions) {
         MapStatus[] statuses = statuses(key.shuffle());
-        OptionalInt generation = statuses == null ? OptionalInt.empty() : generation(statuses, key.shuffle());
-        return generation.isPresent() && generation.getAsInt() == key.generation() ? array(statuses, partitions) : null;
+        SyntheticLocation.Named named = statuses == null ? null : generation(statuses, key.shuffle());
+        boolean whole = named != null && named.generation() == key.generation() && named.state() == key.state();
+        return whole ? array(statuses, partitions) : null;
     }
 
     /** The same of a whole array of statuses. */

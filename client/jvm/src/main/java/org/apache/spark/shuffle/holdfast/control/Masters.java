@@ -98,7 +98,7 @@ public final class Masters implements AutoCloseable {
                 .u32("maps", maps).u32("copies", copies).u32("ack", ack).put("failedBefore", failedBefore)
                 .put("toWrite", toWrite);
         JsonObject reply = calls.call("Shuffles/RegisterShuffle", request, true, deadlineMs);
-        ShuffleKey key = toWrite ? least.withGeneration(reply.u32("generation")) : least;
+        ShuffleKey key = (toWrite ? least.withGeneration(reply.u32("generation")) : least).withState(reply.u64("state"));
         return new RegisteredShuffle(
                 key, reply.u32("copies"), reply.u64("raftIndex"), reply.bytes("assignmentArray"), workersOf(reply));
     }
@@ -137,7 +137,7 @@ public final class Masters implements AutoCloseable {
         if (!reply.text("kind").equals("PARTITION_KIND_REDUCE")) {
             throw new HoldfastException(Status.CONFLICT, "shuffle " + key + " has no REDUCE partitions");
         }
-        return new Manifest(key, ReduceWinners.decode(reply.bytes("winnersArray")),
+        return new Manifest(key.withState(reply.u64("state")), ReduceWinners.decode(reply.bytes("winnersArray")),
                 ReduceManifest.decode(reply.bytes("manifestArray")), workersOf(reply), reply.u64("raftIndex"));
     }
 
@@ -172,7 +172,7 @@ public final class Masters implements AutoCloseable {
 
     private JsonObject request(ShuffleKey key) {
         JsonObject request = new JsonObject().put("key", new JsonObject().bytes("instance", key.instance().bytes())
-                .u32("shuffle", key.shuffle()).u32("generation", key.generation()));
+                .u32("shuffle", key.shuffle()).u32("generation", key.generation()).u64("state", key.state()));
         return holder.length == 0 ? request : request.bytes("holder", holder);
     }
 

@@ -55,7 +55,6 @@ public final class FetchReader implements BatchSource {
      */
     public FetchReader(
             ReadContext context,
-            ShuffleKey key,
             Manifest manifest,
             int startPartition,
             int endPartition,
@@ -64,7 +63,7 @@ public final class FetchReader implements BatchSource {
             ExpectedMaps expected) {
         masters = context.masters();
         book = context.book();
-        this.key = key;
+        key = manifest.key();
         boolean partly = startMap > 0 || endMap < expected.maps();
         chunks = new ChunkFetch(
                 manifest.epochs(), expected, startPartition, endPartition, startMap, endMap, partly, "shuffle " + key,

@@ -47,9 +47,15 @@ final class Meta {
         return data.getLong();
     }
 
+    /** 16 bytes that are compared with others. */
+    Instance sixteen() throws HoldfastException {
+        need(Instance.BYTES);
+        return Instance.take(data);
+    }
+
     ShuffleKey shuffle() throws HoldfastException {
         need(ShuffleKey.BYTES);
-        return new ShuffleKey(Instance.take(data), data.getInt(), data.getInt());
+        return new ShuffleKey(Instance.take(data), data.getInt(), data.getInt(), data.getLong());
     }
 
     byte[] blob(int bytesMax) throws HoldfastException {

@@ -11,8 +11,10 @@ import java.nio.ByteOrder;
 import javax.net.ServerSocketFactory;
 import org.apache.spark.shuffle.holdfast.wire.FrameHeader;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
+import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HelloOk;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /** Takes one connection after another, each served by `story` once it has said HELLO. */
@@ -39,7 +41,7 @@ public final class FakeWorker implements AutoCloseable {
                     DataInputStream in = new DataInputStream(socket.getInputStream());
                     readFrame(in);
                     OutputStream out = socket.getOutputStream();
-                    out.write(frame(FrameType.HELLO, 1, new HelloOk(1, answersAs, 3).encode(), new byte[0], Status.OK));
+                    out.write(frame(FrameType.HELLO, 1, new HelloOk(Hello.PROTOCOL_VERSION, answersAs, 3, Instance.random()).encode(), new byte[0], Status.OK));
                     story.serve(in, out);
                     while (in.read() >= 0) {
                         // until the client is gone

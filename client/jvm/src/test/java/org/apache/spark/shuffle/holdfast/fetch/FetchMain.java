@@ -207,7 +207,7 @@ public final class FetchMain {
         long pause = Long.parseLong(words[10]);
         Sum sum = new Sum();
         byte[] reuse = new byte[0];
-        try (FetchReader reader = new FetchReader(context, key, manifest, from, to, mapFrom, mapTo, expected)) {
+        try (FetchReader reader = new FetchReader(context, manifest, from, to, mapFrom, mapTo, expected)) {
             for (FetchedBatch batch = reader.next(); batch != null; batch = reader.next()) {
                 Codec codec = Codec.of(batch.codec());
                 int length = codec.originalBytes(batch.payload());

@@ -120,7 +120,7 @@ public final class ProbeShuffleManager extends SortShuffleManager {
     }
 
     private static RuntimeException failure(int shuffle, int generation, TaskContext context) {
-        var failure = new FetchFailedException(SyntheticLocation.of(shuffle, generation), shuffle, 0L, 0, context.partitionId(),
+        var failure = new FetchFailedException(SyntheticLocation.of(shuffle, generation, 0), shuffle, 0L, 0, context.partitionId(),
             "the probe says so", null);
         return ProbeShuffleManager.<RuntimeException>sneaky(failure);
     }
@@ -240,7 +240,7 @@ public final class ProbeShuffleManager extends SortShuffleManager {
                 MapStatus found = status.get();
                 BlockManagerId where = found.location();
                 note("place-" + shuffle + "-" + found.mapId(), where.executorId() + " " + where.host() + " " + where.port());
-                found.updateLocation(SyntheticLocation.of(shuffle, generation));
+                found.updateLocation(SyntheticLocation.of(shuffle, generation, 0));
             }
             return status;
         }

@@ -20,7 +20,7 @@ import java.util.Random;
  * golden batches in hex, and the seeded CRC of "data" as Python has it.
  */
 public final class WireChecks {
-    private static final ShuffleKey SHUFFLE = new ShuffleKey(Instance.ofHex("000102030405060708090a0b0c0d0e0f"), 7, 2);
+    private static final ShuffleKey SHUFFLE = new ShuffleKey(Instance.ofHex("000102030405060708090a0b0c0d0e0f"), 7, 2, 0xFEDC_BA98_7654_3210L);
     private static final int PARTITION = 5;
 
     /** A decoder of something. */
@@ -186,7 +186,7 @@ public final class WireChecks {
         ReplicaPlace replica = new ReplicaPlace(5, 2, "127.0.0.1:7001");
         Map<Message, Decoder> all = Map.of(
                 new Hello(1, Hello.CLIENT, 99, "blue", new byte[] {1, 2}), Hello::decode,
-                new HelloOk(1, 4, 9), HelloOk::decode,
+                new HelloOk(2, 4, 9, Instance.ofHex("101112131415161718191a1b1c1d1e1f")), HelloOk::decode,
                 new Push(SHUFFLE, 9, Ack.WRITTEN, 3, 77, 5, 100, replica, List.of(new PushEntry(5, 1, 0, 33, 0))), Push::decode,
                 new PushAnswer(1 << 22, new int[] {0, 7}, new int[] {1, 10}), PushAnswer::decode,
                 new PushCredit(1 << 22), PushCredit::decode,
