@@ -34,6 +34,8 @@ public final class AllDirectMemory implements UDF3<Long, Long, Long, Long> {
         return row;
     }
 
+    /** Spark 4.3 has a second kind of shuffle manager and a new name for this one. */
+    @SuppressWarnings("deprecation")
     private static synchronized void take() {
         ((HoldfastShuffleManager) SparkEnv.get().shuffleManager()).runtime().buffers().trim();
         for (int size = LARGEST; size >= SMALLEST; size /= 16) {
