@@ -118,7 +118,7 @@ class FrameClient(FrameConnection):
             if client is not None:
                 client.abort()
             raise RetryError(f"{host}:{port} did not answer within {timeout_seconds} s") from None
-        except OSError as error:
+        except (OSError, ValueError, OverflowError) as error:  # the last two: no system call takes such an address
             raise RetryError(f"cannot connect to {host}:{port}: {error}") from error
         except BaseException:
             if client is not None:

@@ -65,9 +65,14 @@ class Condition:
 
     @property
     def is_gone(self) -> bool:
-        """The directory, or what says whose it is, is not there any more. One stat."""
+        """The directory, or what says whose it is, is not there any more. One stat; where that fails the
+        directory is isolated, and what was known of it stands."""
         if not self.silent:
-            self._gone = not self._identity_path.exists()
+            try:
+                self._gone = not self._identity_path.exists()
+            except OSError as error:  # a file system that shut itself down, or lost its server
+                if not self.problem:
+                    self.isolate(f"cannot be read: {error}")
         return self._gone
 
     def look(self) -> str:

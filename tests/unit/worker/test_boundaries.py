@@ -7,8 +7,8 @@ descriptor under it is put in place of one that cannot be read.
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from holdfast.common.errors import HoldfastError, RetryError, Status
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
-from holdfast.common.messages import MapAbort, MapSeal, Role
-from holdfast.common.net.buffers import Body
+from holdfast.common.messages import Hello, MapAbort, MapSeal, Role
+from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.reduce_messages import ChunksOpen, PushCredit, Seal
@@ -30,7 +30,7 @@ from tests.support.frame_world import world as frame_world
 from tests.support.map_data import file_key, make_content, open_file, push_all, shuffle_key
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.support.waiting import wait_until_async
-from tests.unit.worker.data_world import INDEX, DataWorld, data_world
+from tests.unit.worker.data_world import CLUSTER, INDEX, DataWorld, data_world
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
@@ -148,6 +148,52 @@ def test_a36_what_meets_a_read_only_disk_is_answered(tmp_path: Path, ends: str) 
                 await refused(client.request(FrameType.MAP_SEAL, request))
             assert world.server.writing == 0
             await client.request(FrameType.PING)
+
+    run(story())
+
+
+@contextmanager
+def barred(directory: Path) -> Iterator[None]:
+    """Nobody may look into a directory, not even this process."""
+    before = os.geteuid()
+    os.chmod(directory, 0)
+    if not before:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+        os.chmod(directory, 0o700)
+
+
+def test_a36_a_directory_that_cannot_be_looked_at_ends_no_worker(tmp_path: Path) -> None:
+    """A stat in a directory fails with what is not "it is not there", as on a file system that shut itself down or lost
+    its server: that directory is isolated, with the reason, and the worker goes on with the others. The error left the
+    task that ticks, and the process ended."""
+
+    async def story() -> None:
+        async with data_world(tmp_path) as world:
+            with barred(tmp_path / "data"):
+                world.server.tick()
+                (told,) = world.store.directories()
+                assert not told.healthy
+                assert "cannot be read" in told.problem
+                assert "Permission denied" in told.problem
+            async with world.client() as client:
+                await client.request(FrameType.PING)
+
+    run(story())
+
+
+@pytest.mark.parametrize(("host", "port"), [("no..name", 1), ("127.0.0.1", 99_999), ("a\0b", 1)])
+def test_a36_an_address_that_cannot_be_is_out_of_reach(host: str, port: int) -> None:
+    """An address that no system call takes, as a worker may be configured with: RetryError, so that a reader goes to
+    the other copy; it met UnicodeError, OverflowError or ValueError, and ended."""
+
+    async def story() -> None:
+        hello = Hello(role=Role.CLIENT, cluster_id=CLUSTER)
+        with pytest.raises(RetryError, match="cannot connect"):
+            await FrameClient.connect(host, port, hello, BufferPool(64 * MIB))
 
     run(story())
 
