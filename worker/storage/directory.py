@@ -162,10 +162,15 @@ class StorageDirectory:
         """Remove what is unsealed of a file, if anything. Raises OSError; then it is left over, to be removed later."""
         with self._guard:
             writer = self.tables.writers.pop(key, None)
-            if writer is not None and not writer.failed:
-                writer.state = State.CLOSED
-                self._leave_over(writer)
             leftover = self.tables.leftovers.get(key)
+        if writer is not None and not writer.failed:
+            writer.state = State.CLOSED
+            try:
+                self._disk.remove(writer.path)
+            except OSError:
+                with self._guard:
+                    self._leave_over(writer)
+                raise
         if leftover is not None:
             self._disk.remove(leftover)
             with self._guard:
