@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
-import resource
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from holdfast.master.raft.handshake import NONCE_BYTES, Identity, Initiator
 from holdfast.master.raft.link import TURN_BYTES, Link
 from holdfast.master.raft.transport import MAX_STRANGERS, OUT_LIMIT_BYTES, SHAKES_PER_POLL, TlsContexts, Transport
 from tests.support.certificates import Authority, authority
+from tests.support.descriptors import no_descriptors
 
 SECRET = b"secret"
 
@@ -107,19 +105,6 @@ def recorder(transport: Transport) -> Recorder:
     handler = transport._handler
     assert isinstance(handler, Recorder)
     return handler
-
-
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """This process may open nothing more."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = os.dup(0)
-    os.close(lowest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a36_a_master_without_descriptors_goes_on(pair: Pair) -> None:

@@ -22,6 +22,7 @@ from holdfast.common.net.wire import Times
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
 from holdfast.worker.core.cut import Cutter
 from holdfast.worker.core.seats import Seat
+from holdfast.worker.storage.answers import unreadable
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.map_view import MapViews, join, scan, select
 from holdfast.worker.storage.places import SealedPlace
@@ -255,7 +256,7 @@ class ChunkSearch:
     def chunks(self) -> Iterator[_Chunk | None]:
         """Find one after the other; None: some work was done, which is enough for one turn of the loop.
 
-        Raises DataLostError and CorruptError, which name the chunk.
+        Raises DataLostError, CorruptError and RerouteError DISK_FAILED, which name the chunk.
         """
         for file, place in enumerate(self._places):
             rows = self._rows(file)
@@ -327,7 +328,7 @@ class ChunkSearch:
             handle = self._open_files.open(place.path)
             size = os.fstat(handle.fd).st_size
         except OSError as error:
-            raise DataLostError(f"{place.key} chunk {number}: {place.path} cannot be read: {error.strerror}") from error
+            raise unreadable(f"{place.key} chunk {number}", place.path, error) from error
         if size < row.offset + row.length:
             raise CorruptError(f"{place.key} chunk {number}: {place.path} is cut to {size} bytes")
         return handle
@@ -341,8 +342,7 @@ class ChunkSearch:
         try:
             data = os.pread(handle.fd, min(SCAN_BYTES, row.length - at), base + at)
         except OSError as error:
-            why = f"{place.key} chunk {number}: {place.path} cannot be read: {error.strerror}"
-            raise RerouteError(why, status=Status.DISK_FAILED) from error
+            raise unreadable(f"{place.key} chunk {number}", place.path, error) from error
         runs = scan(data, at, row.length, f"{place.key} chunk {number}")
         join(some, select(runs, self._begin, self._end))
         return runs.starts[-1]

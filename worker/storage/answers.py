@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.common.errors import RerouteError, Status
+from holdfast.common.errors import DataLostError, HoldfastError, RerouteError, Status
 from holdfast.common.messages import MapSealed
 
 
@@ -24,6 +24,15 @@ def failed_copy(what: object, why: str) -> RerouteError:
 def not_sealed(what: object) -> RerouteError:
     """The file is there, but was never sealed: write it again."""
     return RerouteError(f"{what} was never sealed: open it and write it again", status=Status.NOT_SEALED)
+
+
+def unreadable(what: object, path: str, error: OSError) -> HoldfastError:
+    """A sealed file cannot be read: lost if it is not there; else (no descriptors are left, the disk fails) nobody can
+    tell, and a later try may succeed."""
+    why = f"{what}: {path} cannot be read: {error.strerror}"
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return DataLostError(why)
+    return RerouteError(why, status=Status.DISK_FAILED)
 
 
 def unknown_file(what: object) -> RerouteError:

@@ -17,6 +17,7 @@ from holdfast.common.errors import CorruptError, DataLostError
 from holdfast.common.ids import BROADCAST_PARTITION, MapFileKey, ShuffleKey
 from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage import layout
+from holdfast.worker.storage.answers import unreadable
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.index import Found, Reader
@@ -170,7 +171,7 @@ class Plan:
         self._files.append(PlannedFile(key, directory, stretches))
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield what is to be sent. Raises CorruptError or DataLostError naming file and region."""
+        """Yield what is to be sent. Raises CorruptError, DataLostError or DISK_FAILED naming file and region."""
         for number, file in enumerate(self._files):
             stretches = self._look_up(file) if file.stretches is None else file.stretches
             for region, flags, offset, length, runs in stretches:
@@ -200,7 +201,7 @@ class Plan:
             handle = self._open_files.open(path)
             size = os.fstat(handle.fd).st_size
         except OSError as error:
-            raise DataLostError(f"{file.key} region {region}: {path} cannot be read: {error.strerror}") from error
+            raise unreadable(f"{file.key} region {region}", path, error) from error
         if size < end:
             raise CorruptError(f"{file.key} region {region}: {path} is cut to {size} bytes, the region needs {end}")
         return handle

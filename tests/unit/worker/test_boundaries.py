@@ -25,6 +25,7 @@ from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.reduce_messages import ChunksOpen, PushCredit, Seal
 from holdfast.worker.core.map_files import ORPHAN_GRACE_NS
 from holdfast.worker.server.faults import Faults
+from tests.support.descriptors import no_descriptors
 from tests.support.frame_world import run as run_frames
 from tests.support.frame_world import world as frame_world
 from tests.support.map_data import file_key, make_content, open_file, push_all, shuffle_key
@@ -94,6 +95,26 @@ def test_a36_a_read_that_fails_while_a_stream_is_opened_is_answered(tmp_path: Pa
                 error = await refused(client.open_chunks(request, _Nobody()))
                 assert (error.status, "partition 1 epoch 0" in str(error)) == (Status.DISK_FAILED, True), error
                 await client.request(FrameType.PING)
+
+    run(story())
+
+
+def test_a36_a_worker_without_descriptors_has_lost_nothing(tmp_path: Path) -> None:
+    """A file that cannot be opened though it is there (no descriptors are left): DISK_FAILED, which is tried again. It
+    was answered as lost, so that maps ran again for it; one that is gone still is."""
+
+    async def story() -> None:
+        shuffle = shuffle_of()
+        request = ChunksOpen(shuffle=shuffle, credit_bytes=8 * MIB, files=[(0, 0, 0)])
+        async with data_world(tmp_path) as world, world.client() as client:
+            await sealed_epochs(world, shuffle, 1_000)
+            path = world.store.reduce.chunks(shuffle, PartitionId(0), Epoch(0)).path
+            with no_descriptors():
+                error = await refused(client.open_chunks(request, _Nobody()))
+            assert error.status is Status.DISK_FAILED, error
+            os.unlink(path)
+            error = await refused(client.open_chunks(request, _Nobody()))
+            assert error.status is Status.DATA_LOST, error
 
     run(story())
 
