@@ -1,6 +1,6 @@
 """Places of a bounded number that many share, with a bound for each: one that takes its share leaves room for others.
 
-Pure. Used by master/service/sealing.py for commits and for calls that wait for them.
+Pure. Used by master/service/sealing.py for commits and calls that wait for them, by waiters.py for long polls.
 """
 
 from __future__ import annotations

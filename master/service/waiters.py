@@ -12,9 +12,12 @@ from contextlib import contextmanager
 
 from holdfast.common.errors import RetryError, Status
 from holdfast.common.ids import ShuffleKey
+from holdfast.master.core.slots import Slots
 from holdfast.master.machine.machine import Subject
 
+#: Long polls that wait, in all and of one application.
 WAITERS_MAX = 8_192
+WAITERS_EACH_MAX = 4_096
 
 
 class Waiters:
@@ -23,22 +26,27 @@ class Waiters:
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, dict[object, Callable[[], None]]] = {}
-        #: long polls
-        self.count = 0
+        #: long polls, by application
+        self._polls = Slots(WAITERS_MAX, WAITERS_EACH_MAX)
         #: all who wait
         self.watching = 0
 
+    @property
+    def count(self) -> int:
+        """Long polls that wait."""
+        return self._polls.count
+
     async def wait(self, key: ShuffleKey, seconds: float) -> None:
-        """Return when the shuffle may have changed or after `seconds`. Raises RetryError (BUSY) past the bound."""
-        if self.count >= WAITERS_MAX:
-            raise RetryError(f"{WAITERS_MAX} calls are waiting on this master; try again", status=Status.BUSY)
+        """Return when the shuffle may have changed or after `seconds`. Raises RetryError (BUSY) past the bounds."""
+        if self._polls.full() or self._polls.full_for(key.instance):
+            raise RetryError(f"{self.count} calls are waiting on this master; try again", status=Status.BUSY)
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.count += 1
+        self._polls.take(key.instance)
         try:
             with self.watch((key,), lambda: None if woken.done() else woken.set_result(None)):
                 await asyncio.wait((woken,), timeout=seconds)
         finally:
-            self.count -= 1
+            self._polls.give_back(key.instance)
 
     @contextmanager
     def watch(self, subjects: Iterable[ShuffleKey | int], changed: Callable[[], None]) -> Iterator[None]:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
+import pytest
+
+from holdfast.common.errors import RetryError
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.master.service import waiters as waiters_module
 from holdfast.master.service.waiters import Waiters
 from tests.support.waiting import wait_until_async
 
@@ -29,3 +34,21 @@ def test_waiters_are_woken_in_the_order_they_came() -> None:
         return woken
 
     assert asyncio.run(run()) == list(range(200))
+
+
+def test_one_application_leaves_room_for_others(monkeypatch) -> None:
+    """An application that takes its share of the long polls is told BUSY, others wait as ever."""
+
+    async def run() -> None:
+        monkeypatch.setattr(waiters_module, "WAITERS_EACH_MAX", 2)
+        waiters = Waiters()
+        other = replace(KEY, instance=Instance(b"j" * 16))
+        tasks = [asyncio.create_task(waiters.wait(each, 60.0)) for each in (KEY, KEY, other)]
+        await wait_until_async(lambda: waiters.count == 3, "all of them to wait")
+        with pytest.raises(RetryError):
+            await waiters.wait(KEY, 60.0)
+        waiters.wake((b"",))
+        await asyncio.gather(*tasks)
+        assert waiters.count == 0
+
+    asyncio.run(run())

@@ -1,0 +1,42 @@
+"""The leader's connections to workers, against a socket peer."""
+
+import asyncio
+
+from holdfast.common.ids import RaftIndex
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX
+from holdfast.common.net.buffers import BufferPool
+from holdfast.common.net.frame_server import serve
+from holdfast.common.reduce_messages import Seal
+from holdfast.master.service.links import Links
+from tests.cluster.reduce_peers import Peer
+from tests.support.waiting import wait_until_async
+from tests.unit.master.build import Log, key, worker
+
+
+def test_a30_seals_that_nobody_waits_for_take_no_room() -> None:
+    """A worker whose disk hangs takes hundreds of seals of commits that are cancelled, and answers none. A seal of
+    somebody else reaches it all the same, and is answered."""
+
+    async def story() -> None:
+        peer = Peer("w1")
+        peer.number = peer.incarnation = 1
+        server = await serve("127.0.0.1", 0, peer, BufferPool(FRAME_BODY_BYTES_MAX))
+        log = Log()
+        host, port = server.address
+        log.do(worker(1, address=f"{host}:{port}"))
+        record = log.state.workers[1]
+        links = Links("c")
+        seal = Seal(shuffle=key(), flags=0, raft_index=RaftIndex(1), epochs=[(0, 0)])
+        peer.hold = True
+        for number in range(1, 301):
+            asked = asyncio.ensure_future(links.seal(record, seal))
+            await wait_until_async(lambda: len(peer.seals) == number, "the seal to arrive")  # noqa: B023
+            asked.cancel()
+            await asyncio.wait((asked,))
+        peer.hold = False
+        answer = await asyncio.wait_for(links.seal(record, seal), 30)
+        assert [(each.partition, each.epoch) for each in answer.epochs] == [(0, 0)]
+        links.close()
+        await server.close()
+
+    asyncio.run(story())

@@ -1,0 +1,95 @@
+"""The call Revive while the partition is moved by somebody else: the real Reviver on one master whose log is applied at
+once, and an executor that holds what it is given until the test lets go."""
+
+import asyncio
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from holdfast.common.errors import Status
+from holdfast.common.ids import NO_WORKER, Epoch, WorkerId
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.reduce_layouts import Location, ReduceLocations
+from holdfast.master.core import commands as cmd
+from holdfast.master.core.moves import Move, pack_moves
+from holdfast.master.core.seals import PlacedEpoch
+from holdfast.master.service.asking import Asker
+from holdfast.master.service.early import EarlySeals
+from holdfast.master.service.fleet import Fleet
+from holdfast.master.service.leader import Leader
+from holdfast.master.service.locations import INLINE_MAX, Locations
+from holdfast.master.service.reviving import Reviver
+from holdfast.master.service.sealing import Sealing
+from tests.support.waiting import wait_until_async
+from tests.unit.master.alone import Node, do, leader_of
+from tests.unit.master.build import application, key, reduce, worker
+
+PARTITIONS = INLINE_MAX + 1
+
+
+class Held(Executor):
+    """Runs its work when told to."""
+
+    def __init__(self) -> None:
+        self.work: list[Any] = []
+        self.open = False
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.work.append(lambda: future.set_result(fn(*args, **kwargs)))
+        if self.open:
+            self.release()
+        return future
+
+    def release(self) -> None:
+        self.open = True
+        while self.work:
+            self.work.pop(0)()
+
+
+def make(leader: Leader, fleet: Fleet, locations: Locations) -> tuple[Reviver, list[PlacedEpoch]]:
+    """The reviver, and what it hands on to be sealed."""
+    asker = Asker(leader)
+    sealing = Sealing(leader, locations, asker)
+    early = EarlySeals(leader, locations, asker, sealing.begun)
+    sealed: list[PlacedEpoch] = []
+    early.seal = lambda key, epochs: sealed.extend(epochs)  # type: ignore[method-assign]
+    return Reviver(leader, fleet, locations, sealing, early), sealed
+
+
+def test_a36_who_takes_over_while_a_revive_waits_is_not_blamed(monkeypatch):
+    """A client reports the first epoch of a partition, which fails on worker 1. While the call waits the partition
+    moves to worker 2 on its own. The answer is the place on worker 2, which is neither avoided nor counted as failed,
+    nor asked to seal an epoch that it never had."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        held = Held()
+        monkeypatch.setattr(loop, "run_in_executor", lambda _, work: asyncio.wrap_future(held.submit(work)))
+        node = Node()
+        leader = leader_of(node)
+        blamed: list[int] = []
+        fleet = Fleet(leader)
+        monkeypatch.setattr(fleet, "failed", blamed.extend)
+        locations = Locations()
+        reviver, sealed = make(leader, fleet, locations)
+        leader.leadership(True, 1)
+        place = ReduceLocations((Location(Epoch(0), WorkerId(1), NO_WORKER),) * PARTITIONS).encode()
+        bodies = [worker(1), worker(2), worker(3), application(), reduce(partitions=PARTITIONS, assignment=place)]
+        await do(leader, *bodies)
+        shuffle = leader.peek(lambda state: state.shuffle(key()))
+        assert shuffle is not None
+        failed = [
+            pb.FailedEpoch(partition=0, epoch=0, status=Status.UNAVAILABLE),
+            pb.FailedEpoch(partition=1, epoch=0, status=Status.HARD_SPLIT),
+        ]
+        asked = asyncio.ensure_future(reviver.revive(shuffle, pb.ReviveRequest(failed=failed)))
+        await wait_until_async(lambda: held.work, "the call to wait")
+        rows = pack_moves([Move(partition, 0, 2, NO_WORKER) for partition in (0, 1)])
+        await do(leader, cmd.MoveEpochs((cmd.Revive(key(), rows),)))
+        held.release()
+        told, room = await asked
+        assert [(each.epoch, each.primary) for each in told] == [(1, 2), (1, 2)]
+        assert (blamed, sealed, room) == ([], [], "")
+        leader.leadership(False, 1)
+
+    asyncio.run(story())
