@@ -119,8 +119,11 @@ class Disk:
 
 
 def is_whole(batch: bytes) -> bool:
-    """Whether a batch was not cut when it was written."""
-    return whole_batch_bytes(memoryview(batch), 0) == len(batch)
+    """Whether a batch was not cut when it was written, and is one at all."""
+    try:
+        return whole_batch_bytes(memoryview(batch), 0) == len(batch)
+    except CorruptError:
+        return False
 
 
 def name_of(key: EpochKey, batch: bytes | memoryview) -> Name:
