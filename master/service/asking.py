@@ -66,10 +66,9 @@ class Asker:
     async def ask_in_background(
         self, worker: Worker, key: ShuffleKey, epochs: Sequence[tuple[int, int]], flags: int
     ) -> SealAnswer:
-        """As `ask`, for at most BACKGROUND_S; RetryError (BUSY) beyond that."""
+        """As `ask`, for at most BACKGROUND_S; RetryError beyond that."""
         try:
             async with asyncio.timeout(BACKGROUND_S):
                 return await self.ask(worker, key, epochs, flags)
         except TimeoutError:
-            text = f'worker "{worker.name}" did not answer a seal within {BACKGROUND_S:.0f} s'
-            raise RetryError(text, status=Status.BUSY) from None
+            raise RetryError(f'worker "{worker.name}" did not answer a seal within {BACKGROUND_S:.0f} s') from None

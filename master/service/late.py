@@ -141,7 +141,7 @@ class LateCopies:
                     del keys[key]
                     keys[key] = None
                 if isinstance(error, RetryError) and error.status == Status.UNAVAILABLE:
-                    break  # it cannot be reached
+                    break  # it cannot be reached, or hangs: others of its lane wait
         self._asked.discard(worker.id)
         if failed:
             self._pause(worker)
