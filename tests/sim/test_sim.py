@@ -17,7 +17,7 @@ SEEDS_MAX = 500
 #: change of the scenario makes some of them useless, and the search begins at 0.
 FOUND_BY = {
     "body_not_checked": 9,
-    "chunk_number_kept_for_the_other_copy": 91,
+    "chunk_number_kept_for_the_other_copy": 453,
     "commit_waits_for_nobody": 157,
     "failed_write_forgotten": 130,
     "long_poll_left_behind": 12,
@@ -31,7 +31,7 @@ FOUND_BY = {
     "sync_retried_after_error": 65,
     "torn_batch_kept": 41,
     "torn_batch_taken_for_damage": 48,
-    "unknown_from_a_stale_leader": 186,
+    "unknown_from_a_stale_leader": 404,
     "wiped_directory_vouched_for": 118,
 }
 
