@@ -1,6 +1,7 @@
 """The leader's connections to workers, against a socket peer."""
 
 import asyncio
+from dataclasses import replace
 
 from holdfast.common.ids import RaftIndex
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
@@ -8,6 +9,7 @@ from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import serve
 from holdfast.common.reduce_messages import Seal
 from holdfast.master.service.links import Links
+from tests.cluster.masters import worker as registration
 from tests.cluster.reduce_peers import Peer
 from tests.support.waiting import wait_until_async
 from tests.unit.master.build import Log, key, worker
@@ -24,7 +26,7 @@ def test_a30_seals_that_nobody_waits_for_take_no_room() -> None:
         log = Log()
         host, port = server.address
         log.do(worker(1, address=f"{host}:{port}"))
-        record = log.state.workers[1]
+        record = replace(log.state.workers[1], uid=registration(peer.name).uid)
         links = Links("c")
         seal = Seal(shuffle=key(), flags=0, raft_index=RaftIndex(1), epochs=[(0, 0)])
         peer.hold = True
