@@ -9,6 +9,7 @@ histories, the servers' logs and the report stay in DIR where it is given, and w
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import signal
@@ -234,7 +235,7 @@ class Run:
         found: dict[str, Any] = {}
         for worker in self._cluster.workers:
             data = self._cluster.directory / worker.name / "data"
-            files = [str(path) for path in data.rglob("*") if path.is_file()]
+            files = [f"{folder}/{name}" for folder, _, names in os.walk(data) for name in names]
             (told,) = worker_status(worker.http)["directories"]
             if files or told["used_bytes"] > _BYTES_LEFT_MAX:
                 found[worker.name] = {"files": files[:5], "used_bytes": told["used_bytes"]}
