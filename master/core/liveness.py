@@ -55,12 +55,17 @@ class Liveness:
         self._workers: dict[WorkerRef, int] = {}
         self._leases: dict[LeaseRef, int] = {}
         self._instances: dict[bytes, int] = {}
+        #: since when this leadership knows them, heard or not
+        self._known: dict[WorkerRef | LeaseRef, int] = {}
+        self._looked = False
 
     def lead(self, now: int) -> None:
         """Begin a leadership: nobody was heard, everybody has a full lease."""
         self._workers.clear()
         self._leases.clear()
         self._instances.clear()
+        self._known.clear()
+        self._looked = False
         self._since = self._ticked = now
 
     def heard_worker(self, now: int, worker: int, incarnation: int) -> None:
@@ -75,12 +80,20 @@ class Liveness:
             self._instances[application.instance] = now
 
     def worker_silence(self, now: int, worker: int, incarnation: int) -> int:
-        """Nanoseconds since this worker was heard, or since this leadership began."""
-        return now - max(self._workers.get(WorkerRef(worker, incarnation), 0), self._since)
+        """Nanoseconds since this worker was heard, or since this leadership knows of this start of it."""
+        ref = WorkerRef(worker, incarnation)
+        return self._silence(now, ref, self._workers.get(ref, 0))
 
     def lease_silence(self, now: int, instance: bytes, holder: bytes) -> int:
-        """Nanoseconds since this lease was renewed, or since this leadership began."""
-        return now - max(self._renewed(LeaseRef(instance, holder)), self._since)
+        """Nanoseconds since this lease was renewed, or since this leadership knows of it."""
+        ref = LeaseRef(instance, holder)
+        return self._silence(now, ref, self._renewed(ref))
+
+    def _silence(self, now: int, ref: WorkerRef | LeaseRef, heard: int) -> int:
+        """Who came during this leadership is in the state a moment before it is noted here that he was heard: it is
+        known from the first look at it. Those whom it found are known since it began."""
+        known = self._known.setdefault(ref, now if self._looked else self._since)
+        return now - max(heard, known, self._since)
 
     def tick(self, now: int, workers: Iterable[Worker], applications: Iterable[Application]) -> Decisions:
         """Decide what changed. The caller has handled every call that came in before."""
@@ -98,6 +111,7 @@ class Liveness:
         self._prune(known_workers, known_leases)
         lost, back = self._judge_workers(now, known_workers)
         mark, revoke, end = self._judge_leases(now, known_leases)
+        self._looked = True
         return Decisions(lost, back, mark, revoke, end)
 
     def _renewed(self, ref: LeaseRef) -> int:
@@ -109,7 +123,7 @@ class Liveness:
         lost, back = [], []
         for ref, worker in workers.items():
             heard = self._workers.get(ref)
-            silent = now - max(heard or 0, self._since) > self._timing.worker_ns
+            silent = self._silence(now, ref, heard or 0) > self._timing.worker_ns
             if worker.alive and silent:
                 lost.append(ref)
             elif not worker.alive and heard is not None and now - heard <= self._timing.worker_ns:
@@ -122,7 +136,7 @@ class Liveness:
         mark, revoke, end = [], [], []
         for ref, lease in leases.items():
             renewed = self._renewed(ref)
-            silent_ns = now - max(renewed, self._since)
+            silent_ns = self._silence(now, ref, renewed)
             lease_ns = lease.lease_ms * _NS_PER_MS
             if not lease.marked_ms:
                 if silent_ns > lease_ns:
@@ -137,5 +151,6 @@ class Liveness:
         """Forget whom the state does not know any more, so that memory is bounded by the state."""
         self._workers = {ref: heard for ref, heard in self._workers.items() if ref in workers}
         self._leases = {ref: heard for ref, heard in self._leases.items() if ref in leases}
+        self._known = {ref: since for ref, since in self._known.items() if ref in workers or ref in leases}
         instances = {ref.instance for ref in leases}
         self._instances = {each: heard for each, heard in self._instances.items() if each in instances}

@@ -344,7 +344,9 @@ class Sealing:
             patience.was_busy(now)
         else:
             patience.failed(now)
-        silence = None if worker.alive else self._silence(asked.shuffle.key, worker.id, now)
+        # As it is now: where it has started again meanwhile it was heard, whatever became of the start that was asked.
+        alive = self._asker.worker(asked.shuffle.key, worker.id).alive
+        silence = None if alive else self._silence(asked.shuffle.key, worker.id, now)
         if patience.gone(silence, now):
             return True
         if not patience.spent(now):

@@ -56,6 +56,20 @@ def watch() -> Watch:
     return Watch()
 
 
+def test_a36_a_start_that_is_known_and_not_heard_yet_is_not_silent_since_the_leadership_began(watch: Watch):
+    """Between the registration of a worker's start, or of a lease, and its note here a long leadership has not heard of
+    it: that is no silence of hours, by which a commit would call all its data lost, and the leader the worker."""
+    watch.pass_ms(60_000, hear="worker holder")
+    assert watch.liveness.worker_silence(watch.now, 1, 2) == 0
+    assert watch.liveness.lease_silence(watch.now, I1, H2) == 0
+    watch.worker = replace(watch.worker, incarnation=2)
+    watch.application = replace(watch.application, leases=(replace(watch.application.leases[0], holder=H2),))
+    assert watch.pass_ms(TICK) == []
+    assert watch.liveness.worker_silence(watch.now, 1, 2) == TICK * MS
+    assert watch.pass_ms(WORKER - 2 * TICK) == []
+    assert watch.pass_ms(3 * TICK) == [Decisions(lost=(WorkerRef(1, 2),))]
+
+
 def test_silent_worker_is_lost_after_its_lease_and_back_when_heard(watch: Watch):
     """Lost once, after the lease and not before; back with its next heartbeat."""
     assert watch.pass_ms(WORKER) == []
