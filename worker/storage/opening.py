@@ -24,12 +24,13 @@ from holdfast.worker.storage.disk import Disk, bytes_on_disk
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, STARTS_KEY, Index
-from holdfast.worker.storage.log_recovery import find_segments, scan_log
+from holdfast.worker.storage.log_recovery import find_segments, scan_log, scan_segment
 from holdfast.worker.storage.pages import IndexDamagedError, PageCounts
 from holdfast.worker.storage.prepare import Candidate, StoreSettings
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reconcile import Reconciler, put_aside
 from holdfast.worker.storage.recovery import DirectoryFacts, Opening, Part, decide_opening
+from holdfast.worker.storage.reduce_layout import parse_segment
 from holdfast.worker.storage.reduce_records import FILE_HEAD_BYTES
 from holdfast.worker.storage.reduce_recovery import find_left, read_start
 
@@ -231,11 +232,19 @@ def open_directory(
 
 
 def _record_logs(index: Index, root: Path, boot_id: bytes) -> None:
-    """An index is made anew: note the logs that are there, so that what it does not have was let go of."""
-    segments = scan_log(root, boot_id, {})
-    boots = {segment.incarnation: segment.head.boot_id for segment in segments if segment.head is not None}
-    for incarnation in {segment.incarnation for segment in segments}:
-        index.put_log(Incarnation(incarnation), boots.get(incarnation, boot_id))
+    """An index is made anew: note the logs that are there, so that what it does not have was let go of. Of which boot
+    a damaged segment is nobody knows: it is taken for one of this boot. Raises OSError or lmdb.Error."""
+    boots: dict[int, bytes] = {}
+    for path in find_segments(root):
+        name = parse_segment(path.name)
+        assert name is not None, "find_segments returns no other names"
+        segment = scan_segment(path, boot_id, {name[0]: None})
+        if segment.head is not None and segment.head.number:
+            boots[segment.incarnation] = segment.head.boot_id
+        elif segment.bad:
+            boots.setdefault(segment.incarnation, boot_id)
+    for incarnation, boot in boots.items():
+        index.put_log(incarnation, boot)
 
 
 def _cut_unwritten(disk: Disk, before: Sequence[Starts], now: Starts, unsealed: Iterable[Path]) -> None:
