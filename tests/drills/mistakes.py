@@ -221,3 +221,13 @@ def a_commit_forgets_an_epoch(role: str) -> None:
 
     original = Seals.results
     Seals.results = results  # type: ignore[method-assign]
+
+
+def nothing_is_synced(role: str) -> None:
+    """A worker says that files and folders are on the disk, and they are in the kernel."""
+    if role != "worker":
+        return
+    from holdfast.worker.storage.disk import Disk
+
+    Disk.sync_data = lambda self, fd: None  # type: ignore[method-assign]
+    Disk.sync_folder = lambda self, path: None  # type: ignore[method-assign]
