@@ -14,10 +14,10 @@ from holdfast.client.core.read_book import Sight, region_of
 from holdfast.client.runtime import runtime
 from holdfast.common.errors import RetryError
 from holdfast.common.ids import WorkerId
-from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
 
 if TYPE_CHECKING:
+    from holdfast.client.push_credit import WorkerLink
     from holdfast.client.shuffle import Ticket
 
 #: The masters elect a leader in about a second; a writer that cannot reach them has its ring to go on with.
@@ -40,7 +40,7 @@ class Addresses:
         self._known = dict(known)
         self._told = told
 
-    async def connect(self, worker: WorkerId) -> FrameClient:
+    async def connect(self, worker: WorkerId) -> WorkerLink:
         """Return a connection to the worker, asking the masters where it is if it is not where it was.
 
         Raises RetryError if it cannot be reached.
@@ -72,12 +72,12 @@ class Addresses:
             raise RetryError(f"the address of worker {worker} is not known")
         return found
 
-    def open_connection(self, worker: WorkerId) -> FrameClient | None:
+    def open_connection(self, worker: WorkerId) -> WorkerLink | None:
         """Return the connection to the worker if there is one already."""
         address = self._known.get(worker)
         return None if address is None else runtime().open_link(address, self._ticket)
 
-    async def _reach(self, worker: WorkerId, address: str) -> FrameClient:
+    async def _reach(self, worker: WorkerId, address: str) -> WorkerLink:
         client = await runtime().link(address, self._ticket)
         if client.hello.worker != worker:
             raise RetryError(f"worker {client.hello.worker} answers at {address}, where worker {worker} was")
@@ -85,11 +85,7 @@ class Addresses:
 
     async def refresh(self) -> dict[WorkerId, WorkerState]:
         """Ask the masters for all workers; returns who is alive. Raises RetryError if no master answers."""
-        reply = (
-            await runtime()
-            .control(self._ticket.endpoints, self._ticket.credentials)
-            .call("Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=ASK_SECONDS)
-        )
+        reply = await runtime().call(self._ticket, "Admin/ListWorkers", pb.ListWorkersRequest(), ASK_SECONDS)
         for worker in reply.workers:
             self._known[WorkerId(worker.worker)] = worker.data_address
         sights = listed_sights(reply.workers)

@@ -14,15 +14,12 @@ from typing import Any, TypeVar
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from holdfast.common.errors import NotLeaderError, ProtocolError, RetryError, Status, error_for
+from holdfast.common.errors import ProtocolError, RetryError
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
+from holdfast.common.net.answers import not_master, read_http
 from holdfast.common.security.shown import Shown
 
 Reply = TypeVar("Reply", bound=Message)
-
-#: Headers that carry the numeric status and, with NOT_LEADER, the leader's address (docs/protocol.md, "Control plane").
-STATUS_HEADER = "holdfast-status"
-LEADER_HEADER = "holdfast-leader"
 
 
 class DirectConnection:
@@ -43,18 +40,17 @@ class DirectConnection:
     def ask(self, method: str, request: Message, reply: type[Reply]) -> Reply:
         """Call `method` ("Service/Method") and return its answer.
 
-        Raises RetryError when the server cannot be reached or does not answer in time, NotLeaderError when it does not
-        lead, and otherwise the error that its status stands for.
+        Raises RetryError when the server cannot be reached or does not answer in time, or is no master; NotLeaderError
+        when it does not lead, and otherwise the error that its status stands for.
         """
         body = json_format.MessageToJson(request, indent=None).encode()
         status, headers, data = self._post(f"/holdfast.v1.{method}", body)
-        text = data.decode(errors="replace")
-        if status != http.client.OK:
-            raise self._refusal(status, headers, text)
+        told = {name.lower(): value for name, value in headers.items()}
+        text = read_http(self.address, status, told, data, "").decode(errors="replace")
         try:
             return json_format.Parse(text, reply(), ignore_unknown_fields=True)
         except json_format.ParseError as error:
-            raise ProtocolError(f"{self.address} answered {method} with something else: {error}") from None
+            raise not_master(self.address, f"{method}: this is not its reply: {error}") from None
 
     def get(self, path: str) -> str:
         """Return the body of a page such as /metrics. Raises RetryError."""
@@ -87,14 +83,6 @@ class DirectConnection:
             self._connection.close()
             raise ProtocolError(f"{self.address} answers with more than {CONTROL_MESSAGE_BYTES_MAX} bytes")
         return answer.status, answer.headers, data
-
-    def _refusal(self, http_status: int, headers: http.client.HTTPMessage, text: str) -> Exception:
-        number = headers.get(STATUS_HEADER, "")
-        if not number.isdigit():
-            return ProtocolError(f"{self.address} is not a Holdfast master: HTTP status {http_status}, {text[:200]!r}")
-        if int(number) == Status.NOT_LEADER:
-            return NotLeaderError(leader=headers.get(LEADER_HEADER, ""))
-        return error_for(int(number), f"{self.address}: {text[:1000]}")
 
 
 def ask(

@@ -1,12 +1,13 @@
 """The pushes of one connection: room under the worker's credit, and requests that take it.
 
 Rules: on the loop; carries out what core/credit.py decides. One line per connection, shared by all attempts of the
-process, found again through `line_of`. Called by push_writer.py.
+process. Called by peers.py and push_writer.py.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from holdfast.client.compress import Buffer
 from holdfast.client.core.credit import AskWorker, CreditLine, Effect
@@ -25,7 +26,7 @@ ROOM_SECONDS = 600.0
 
 
 class PushLine:
-    """Make one with `line_of`."""
+    """WorkerLink has one."""
 
     def __init__(self, client: FrameClient) -> None:
         self._client = client
@@ -112,23 +113,17 @@ class PushLine:
 
     def _ask_failed(self, error: BaseException) -> None:
         """Nothing was granted, whatever the reason: nobody in line waits for it any longer."""
-        status = error.status if isinstance(error, HoldfastError) else Status.OUTCOME_UNKNOWN
-        kind = type(error) if isinstance(error, HoldfastError) else RetryError
+        why = error if isinstance(error, HoldfastError) else RetryError(str(error), status=Status.OUTCOME_UNKNOWN)
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
-                future.set_exception(kind(str(error), status=status))
+                future.set_exception(why.reworded(str(why)))
         self._core.ask_failed()
 
 
-_lines: dict[FrameClient, PushLine] = {}
+class WorkerLink(FrameClient):
+    """A connection to a worker, with the line of those who push over it."""
 
-
-def line_of(client: FrameClient) -> PushLine:
-    """Return the line of this connection."""
-    line = _lines.get(client)
-    if line is None:
-        for gone in [each for each in _lines if each.closed]:
-            del _lines[gone]
-        line = _lines[client] = PushLine(client)
-    return line
+    def __init__(self, *how: Any, **more: Any) -> None:
+        super().__init__(*how, **more)
+        self.line = PushLine(self)

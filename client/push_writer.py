@@ -22,7 +22,7 @@ from holdfast.client.batches import PushBatch, PushBatches
 from holdfast.client.compress import Buffer
 from holdfast.client.core.push import Ask, Done, Effect, Failed, PushSession, Return, Send, Settled, Wake
 from holdfast.client.core.revivals import Revive
-from holdfast.client.push_credit import PushLine, line_of
+from holdfast.client.push_credit import PushLine
 from holdfast.client.runtime import runtime
 from holdfast.client.status import PushStatus
 from holdfast.common.batch import Codec
@@ -201,7 +201,7 @@ class PushWriter:
         if isinstance(error, ApplicationGoneError):
             error = self._shuffle.why_dropped() or error
         if isinstance(error, HoldfastError):
-            raise type(error)(str(error), status=error.status)
+            raise error.reworded(str(error))
         if error is not None:
             raise error
         raise GiveUpError(_OVER.format(self._shuffle.key, self._map, self._attempt))
@@ -295,7 +295,7 @@ class _Pusher:
 
     async def _ask(self, ask: Ask) -> None:
         try:
-            line = line_of(await self._addresses.connect(ask.worker))
+            line = (await self._addresses.connect(ask.worker)).line
             size = await line.room(ask.least, ask.most)
         except HoldfastError as error:
             self._do(self._core.unreachable(ask.worker, error))
@@ -356,9 +356,7 @@ class _Pusher:
             holder=self._shuffle.ticket.holder,
         )
         try:
-            ticket = self._shuffle.ticket
-            control = runtime().control(ticket.endpoints, ticket.credentials)
-            reply = await control.call("Shuffles/Revive", request, deadline_s=REVIVE_SECONDS)
+            reply = await runtime().call(self._shuffle.ticket, "Shuffles/Revive", request, REVIVE_SECONDS)
         except HoldfastError as error:
             self._do(self._core.revive_failed(error))
             return

@@ -2,7 +2,10 @@
 
 Rules: made when first needed and made anew after a fork (a pid check: threads do not survive a fork, and sockets
 must not be shared), so it works in the forked Python workers of Spark. Everything else in the client that is called
-from any thread goes through `run`. Connections are kept for the next reader or writer of this process. Called by
+from any thread goes through `run`. Connections (peers.py) are kept for the next reader or writer of this process, and
+counted by sessions: with the last session of an application they go. Tasks have tickets and no session; of those no
+more than TICKETS_MAX applications are kept.
+At the end of the process the loop stops; what exit handlers still ask is done in their own thread. Called by
 session.py, writer.py and reader.py.
 """
 
@@ -10,36 +13,32 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import logging
 import os
 import threading
-import time
+from collections import OrderedDict
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.client.peers import Peers, PeersKey, Renewer, key_of
+from holdfast.common.errors import HoldfastError, RetryError, TokenExpiredError, UnauthenticatedError
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
-from holdfast.common.net.frame_client import FrameClient
-from holdfast.common.net.tasks import awaited
-from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.net.tasks import background
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from holdfast.client.fetch_options import FetchOptions
+    from holdfast.client.push_credit import WorkerLink
     from holdfast.client.reads import Reads
     from holdfast.client.shuffle import Ticket
-    from holdfast.common.net.control import ControlClient
-    from holdfast.common.security.shown import Credentials
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
-
 #: Memory for bodies of incoming frames. They are copied and given back at once, so a few frames per connection do.
 POOL_BYTES = 64 * MIB
-#: A local worker answers in under a millisecond; one that swaps or restarts gets this long.
-CONNECT_SECONDS = 5.0
+#: Applications whose connections are kept though no session of theirs is open here.
+TICKETS_MAX = 4
 #: How long close() waits for connections to end in order before the process goes.
 CLOSE_SECONDS = 2.0
 
@@ -53,10 +52,12 @@ class Runtime:
         self._thread = threading.Thread(target=self._serve, name="holdfast-client", daemon=True)
         self._thread.start()
         self._pool: BufferPool | None = None
-        self._links: dict[_Link, asyncio.Task[FrameClient]] = {}
-        self._controls: dict[tuple[str, _Bearer], ControlClient] = {}
-        #: one for each bearer, with the newest of his tokens that anybody here had
-        self._credentials: dict[_Bearer, Credentials] = {}
+        #: least recently used first
+        self._peers: OrderedDict[PeersKey, Peers] = OrderedDict()
+        self._guard = threading.Lock()
+        #: held by the exit handler that turns the loop
+        self._here = threading.Lock()
+        self._ended = False
         #: what readers know of the workers, by cluster and settings; see reads_of, which keeps it short
         self.reads: dict[tuple[str, FetchOptions], Reads] = {}
 
@@ -67,8 +68,11 @@ class Runtime:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and return its result; from any thread but the loop's own.
 
-        An interrupt of the waiting thread cancels the coroutine.
+        An interrupt of the waiting thread cancels the coroutine. Once the loop's thread has ended, which is when the
+        process does, the coroutine runs in the thread that asks: the exit handler of a program closes its session.
         """
+        if self._ended:
+            return self._run_here(work)
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
@@ -76,104 +80,107 @@ class Runtime:
             future.cancel()
             raise
 
-    # The rest runs on the loop.
+    def _run_here(self, work: Coroutine[Any, Any, T]) -> T:
+        with self._here:
+            if self._thread.is_alive():  # it hangs, and the process ends without it
+                work.close()
+                raise RetryError("this process is ending")
+            return self.loop.run_until_complete(work)
 
-    async def link(self, address: str, ticket: Ticket) -> FrameClient:
-        """Return a connection to the worker at "host:port", made or shared; raises RetryError if there is none."""
-        key = _link(address, ticket)
-        task = self._links.get(key)
-        if task is None or (task.done() and self.open_link(address, ticket) is None):
-            task = self._links[key] = awaited(self._connect(address, ticket))
-        return await asyncio.shield(task)
+    # Sessions.
 
-    def open_link(self, address: str, ticket: Ticket) -> FrameClient | None:
-        """Return the connection to that worker if there is a living one."""
-        task = self._links.get(_link(address, ticket))
-        if task is None or not task.done() or task.cancelled() or task.exception() or task.result().closed:
-            return None
-        return task.result()
+    def open(self, ticket: Ticket, renewer: Renewer) -> Peers:
+        """A session begins: what connects its application is kept until `release`. `renewer` gets a new token."""
+        with self._guard:
+            peers = self._of(ticket)
+            peers.sessions[ticket.holder] = renewer
+            return peers
 
-    async def _connect(self, address: str, ticket: Ticket) -> FrameClient:
-        host, _, port = address.rpartition(":")
-        if not port.isdecimal():
-            raise ConfigError(f"not an address of a worker: {address!r}")
+    async def release(self, ticket: Ticket) -> None:
+        """A session is over; with the last one of its application all that is not in use is closed, the rest later."""
+        with self._guard:
+            peers = self._of(ticket)
+            peers.sessions.pop(ticket.holder, None)
+            peers.released = True
+            unheld = {key: each for key, each in self._peers.items() if each.released and not each.sessions}
+            for key, each in unheld.items():
+                if each.idle:
+                    del self._peers[key]
+        for each in unheld.values():
+            await each.close_idle()
+
+    def peers(self, ticket: Ticket) -> Peers:
+        """Return what connects this process to the ticket's cluster under its name."""
+        with self._guard:
+            return self._of(ticket)
+
+    def _of(self, ticket: Ticket) -> Peers:
+        key = key_of(ticket)
+        found = self._peers.get(key)
+        if found is None:
+            found = self._peers[key] = Peers(ticket, self._buffers)
+            self._drop_unused()
+        found.saw(ticket.credentials)
+        self._peers.move_to_end(key)
+        return found
+
+    def _drop_unused(self) -> None:
+        unheld = [key for key, each in self._peers.items() if not each.sessions]
+        for key in unheld[: max(0, len(unheld) - TICKETS_MAX)]:
+            if self._peers[key].idle:
+                dropped = self._peers.pop(key)
+                self.loop.call_soon_threadsafe(background, dropped.close_idle())
+
+    def _buffers(self) -> BufferPool:
         if self._pool is None:
             self._pool = BufferPool(POOL_BYTES)
-        hello = Hello(role=Role.CLIENT, cluster_id=ticket.cluster_id)
-        shown = self._newest(ticket.credentials)
-        if shown is not None and shown.half_over(time.time()):
-            await self._renew(ticket, shown)
-        return await FrameClient.connect(
-            host.strip("[]"), int(port), hello, self._pool, timeout_seconds=CONNECT_SECONDS, shown=shown
-        )
+        return self._pool
 
-    def control(self, endpoints: str, credentials: Credentials | None = None) -> ControlClient:
-        """Return the control client for these masters and this bearer; the import is late because it brings gRPC."""
-        from holdfast.common.net.control import ControlClient
+    # The rest runs on the loop.
 
-        shown = self._newest(credentials)
-        key = (endpoints, _bearer(shown))
-        client = self._controls.get(key)
-        if client is None:
-            client = self._controls[key] = ControlClient(endpoints, shown)
-        return client
+    async def call(self, ticket: Ticket, method: str, request: Message, deadline_s: float) -> Any:
+        """Call the leader as the ticket's application; raises as ControlClient.call.
 
-    def _newest(self, credentials: Credentials | None) -> Credentials | None:
-        """What this process shows for that bearer; the two learn the newer of their tokens."""
-        if credentials is None:
-            return None
-        known = self._credentials.setdefault(_bearer(credentials), credentials)
-        known.renew(credentials.token)
-        credentials.renew(known.token)
-        return known
-
-    async def _renew(self, ticket: Ticket, shown: Credentials) -> None:
-        """Get a newer token while the old one is good: a task may go on for longer than the token it began with."""
-        request = pb.RenewLeaseRequest(instance=ticket.instance)
+        A token that ended, since this process slept, is no reason to fail where a session here can get another one.
+        """
+        peers = self.peers(ticket)
+        shown = peers.shown.token if peers.shown is not None else ""
         try:
-            control = self.control(ticket.endpoints, ticket.credentials)
-            reply = await control.call("Shuffles/RenewLease", request, deadline_s=CONNECT_SECONDS)
-            shown.renew(reply.token)
-        except HoldfastError as error:
-            _log.warning("a token could not be renewed; the old one is used", extra={"error": str(error)})
+            return await peers.control().call(method, request, deadline_s=deadline_s)
+        except (TokenExpiredError, UnauthenticatedError):
+            if not await peers.show_anew(shown, deadline_s):
+                raise
+        return await peers.control().call(method, request, deadline_s=deadline_s)
+
+    async def link(self, address: str, ticket: Ticket) -> WorkerLink:
+        """Return a connection to the worker at "host:port", made or shared; raises RetryError if there is none."""
+        return await self.peers(ticket).link(address)
+
+    def open_link(self, address: str, ticket: Ticket) -> WorkerLink | None:
+        """Return the connection to that worker if there is a living one."""
+        return self.peers(ticket).open_link(address)
 
     async def _close(self) -> None:
-        links = set(self._links.values())
-        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task() and task not in links]
+        keep = {task for peers in self._peers.values() for task in peers.connecting}
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task() and task not in keep]
         for task in left:  # of writers and readers that were left behind
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        for control in self._controls.values():
-            await control.close()
-        for link in links:
-            link.cancel()
-            try:
-                (await link).close()
-            except (asyncio.CancelledError, HoldfastError):
-                continue  # never connected, or gone already
+        for peers in self._peers.values():
+            # A session that is still open may be closed by an exit handler: the masters are asked once more then.
+            await peers.close(masters=not peers.sessions)
 
     def close(self) -> None:
         """End connections, loop and thread; the process is about to end."""
-        if self.pid != os.getpid() or self.loop.is_closed():
+        if self.pid != os.getpid() or self._ended:
             return
         try:
             asyncio.run_coroutine_threadsafe(self._close(), self.loop).result(CLOSE_SECONDS)
-        except TimeoutError:
+        except (TimeoutError, HoldfastError):
             pass  # the process ends anyway, and the kernel closes what is left
+        self._ended = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(CLOSE_SECONDS)
-
-
-_Bearer = tuple[int, bytes, str]
-_Link = tuple[str, str, _Bearer]
-
-
-def _bearer(credentials: Credentials | None) -> _Bearer:
-    return (0, b"", "") if credentials is None else (*credentials.bearer, credentials.ca_pem)
-
-
-def _link(address: str, ticket: Ticket) -> _Link:
-    return address, ticket.cluster_id, _bearer(ticket.credentials)
 
 
 _current: Runtime | None = None
@@ -188,7 +195,6 @@ def runtime() -> Runtime:
     with _lock:
         if _current is None or _current.pid != os.getpid():
             _current = Runtime()
-            atexit.register(_current.close)
         return _current
 
 
@@ -199,3 +205,12 @@ def _forget_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_lock)
+
+
+def _close_at_exit() -> None:
+    if _current is not None:
+        _current.close()
+
+
+#: With the import: exit handlers run in the opposite order, so those of programs mostly run before this one.
+atexit.register(_close_at_exit)

@@ -32,8 +32,10 @@ from holdfast.common.errors import (
     ConfigError,
     ConflictError,
     HoldfastError,
+    Loop,
     NoRoomError,
     RetryError,
+    ends,
 )
 from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, StateId
 from holdfast.common.layouts import MapAssignment
@@ -54,6 +56,8 @@ START_SECONDS = 30.0
 DETACH_SECONDS = 5.0
 #: Renewals per lease, so that two may be lost.
 _RENEWALS = 3
+#: Between two renewals at least, where a token is about to end.
+_PAUSE_SECONDS = 1.0
 #: Who waits for room longer than a day waits for something else.
 _NO_ROOM_SECONDS_MAX = 86_400.0
 #: As the masters have it: 30 days.
@@ -117,9 +121,11 @@ class Session:
         self._endpoints = endpoints
         if not isinstance(credentials, Credentials | None):
             raise ConfigError(f"`credentials` is Credentials.from_files(ca, token_file), not {credentials!r}")
-        #: the user's until the masters have given a token for the application
-        self._credentials = credentials or Credentials.from_environment()
-        self.cluster_id, self.instance = self._attach(instance) if attach else self._register()
+        #: the user's; the masters give a token for the application
+        self._user_credentials = credentials or Credentials.from_environment()
+        self._ticket = runtime().run(self._attach(instance) if attach else self._register())
+        self.cluster_id, self.instance = self._ticket.cluster_id, self._ticket.instance
+        self._peers = runtime().open(self._ticket, self._new_token)
         self._numbers = itertools.count(0) if not attach else None
         #: numbers that the caller chose; counting passes them by, or two shuffles would be one
         self._chosen: set[int] = set()
@@ -132,10 +138,7 @@ class Session:
     @property
     def ticket(self) -> Ticket:
         """What tasks need to act for this session."""
-        grace_ns = int(self._no_room_grace * 1e9)
-        return Ticket(
-            self._endpoints, self.cluster_id, self.instance, self._holder, grace_ns, self._fetch, self._credentials
-        )
+        return self._ticket
 
     def register_map_shuffle(
         self,
@@ -286,6 +289,7 @@ class Session:
             _log.warning("the masters do not answer; the lease ends by itself", extra={"error": str(error)})
         finally:
             self.closed = True
+            runtime().run(runtime().release(self._ticket))
 
     def __enter__(self) -> Self:
         return self
@@ -295,35 +299,49 @@ class Session:
     ) -> None:
         self.close()
 
-    def _register(self) -> tuple[str, Instance]:
+    async def _register(self) -> Ticket:
         instance = Instance(secrets.token_bytes(INSTANCE_BYTES))
-        reply = self._call(
-            "Shuffles/RegisterApplication",
-            pb.RegisterApplicationRequest(
-                instance=instance, name=self.app, user=self._user, lease_ms=self._lease_ms, holder=self._holder
-            ),
-            START_SECONDS,
+        request = pb.RegisterApplicationRequest(
+            instance=instance, name=self.app, user=self._user, lease_ms=self._lease_ms, holder=self._holder
         )
-        self._lease_ms = reply.lease_ms
-        self._show(reply.token)
-        return reply.cluster_id, instance
+        cluster_id, reply = await self._as_user("Shuffles/RegisterApplication", request, self._user_credentials)
+        return self._begun(cluster_id, instance, reply)
 
-    def _attach(self, instance: bytes | None) -> tuple[str, Instance]:
-        reply = self._call(
-            "Shuffles/Attach",
-            pb.AttachRequest(instance=instance or b"", name=self.app, lease_ms=self._lease_ms, holder=self._holder),
-            START_SECONDS,
+    async def _attach(self, instance: bytes | None) -> Ticket:
+        request = pb.AttachRequest(
+            instance=instance or b"", name=self.app, lease_ms=self._lease_ms, holder=self._holder
         )
-        self._lease_ms = reply.lease_ms
+        cluster_id, reply = await self._as_user("Shuffles/Attach", request, self._user_credentials)
         self.app = reply.name
-        cluster_id = runtime().control(self._endpoints, self._credentials).cluster_id
-        self._show(reply.token)
-        return cluster_id, Instance(reply.instance)
+        return self._begun(cluster_id, Instance(reply.instance), reply)
 
-    def _show(self, token: str) -> None:
-        """Show the application's token from now on, instead of the user's."""
-        if self._credentials is not None and token:
-            self._credentials = self._credentials.with_token(token)
+    async def _as_user(
+        self,
+        method: str,
+        request: Any,
+        shown: Credentials | None,
+        cluster_id: str = "",
+        deadline_s: float = START_SECONDS,
+    ) -> tuple[str, Any]:
+        """Make a call as the user, before there is a token for the application or when that has ended; return the
+        cluster's id and the reply."""
+        from holdfast.common.net.control import ControlClient
+
+        try:
+            async with ControlClient(self._endpoints, shown, cluster_id=cluster_id) as control:
+                reply = await control.call(method, request, deadline_s=deadline_s)
+                return control.cluster_id, reply
+        except HoldfastError as error:
+            raise error.reworded(explain(error, self._endpoints)) from error
+
+    def _begun(self, cluster_id: str, instance: Instance, reply: Any) -> Ticket:
+        """The ticket shows the application's token from now on, instead of the user's."""
+        self._lease_ms = reply.lease_ms
+        shown = self._user_credentials
+        if shown is not None and reply.token:
+            shown = shown.with_token(reply.token)
+        grace_ns = int(self._no_room_grace * 1e9)
+        return Ticket(self._endpoints, cluster_id, instance, self._holder, grace_ns, self._fetch, shown)
 
     def _next_number(self) -> int:
         if self._numbers is not None:
@@ -336,34 +354,50 @@ class Session:
         if self.closed:
             raise ConfigError("this session is closed; make another one, with attach=True for the shuffles of this one")
         if self._gone is not None:
-            raise type(self._gone)(str(self._gone), status=self._gone.status)
+            raise self._gone.reworded(str(self._gone))
         try:
-            control = runtime().control(self._endpoints, self._credentials)
-            return runtime().run(control.call(method, request, deadline_s=deadline_s))
+            return runtime().run(runtime().call(self._ticket, method, request, deadline_s))
         except HoldfastError as error:
-            raise type(error)(explain(error, self._endpoints), status=error.status) from error
+            raise error.reworded(explain(error, self._endpoints)) from error
 
     async def _start_renewal(self) -> asyncio.Task[None]:
         return background(self._renew())
 
     async def _renew(self) -> None:
-        request = pb.RenewLeaseRequest(instance=self.instance, holder=self._holder)
+        """Renew until the application is gone: while one that lives is not renewed, its data is on the way out, so
+        nothing else that anybody answers, and no fault of ours, ends this."""
         usual = max(self._lease_ms, 1_000) / 1e3 / _RENEWALS
         while True:
             # Leases may be longer than tokens live, and each renewal brings a new token.
-            left = self._credentials.half_life_left_s(time.time()) if self._credentials is not None else usual
-            await asyncio.sleep(min(usual, max(left, 1.0)))
+            shown = self._peers.shown
+            left = shown.half_life_left_s(time.time()) if shown is not None else usual
+            await asyncio.sleep(min(usual, max(left, _PAUSE_SECONDS)))
             try:
-                control = runtime().control(self._endpoints, self._credentials)
-                reply = await control.call("Shuffles/RenewLease", request, deadline_s=usual)
-                if self._credentials is not None:
-                    self._credentials.renew(reply.token)
-            except RetryError as error:
-                _log.warning("the lease could not be renewed; trying again", extra={"error": str(error)})
+                await self._renew_within(usual)
             except HoldfastError as error:
-                self._gone = error
-                _log.error("the application is gone", extra={"error": str(error), "instance": self.instance.hex()})
-                return
+                if ends(error, Loop.LEASE):
+                    self._gone = error
+                    _log.error("the application is gone", extra={"error": str(error), "instance": self.instance.hex()})
+                    return
+                _log.warning("the lease could not be renewed; trying again", extra={"error": str(error)})
+            except Exception:  # noqa: BLE001 - whatever it is, it is told of, and the lease is renewed the next time
+                _log.exception("the lease could not be renewed; trying again")
+
+    async def _renew_within(self, seconds: float) -> None:
+        request = pb.RenewLeaseRequest(instance=self.instance, holder=self._holder)
+        reply = await runtime().call(self._ticket, "Shuffles/RenewLease", request, seconds)
+        if self._peers.shown is not None:
+            self._peers.shown.renew(reply.token)
+
+    async def _new_token(self, seconds: float) -> str:
+        """Get another token for this application, for the same lease: this process slept past the end of the one that
+        it had, or the cluster has another secret by now. The user's token, as its file has it now, brings it."""
+        user = self._user_credentials
+        request = pb.AttachRequest(instance=self.instance, holder=self._holder, lease_ms=self._lease_ms)
+        shown = None if user is None else user.read_again()
+        _, reply = await self._as_user("Shuffles/Attach", request, shown, self.cluster_id, seconds)
+        _log.info("the token had ended; there is a new one", extra={"instance": self.instance.hex()})
+        return str(reply.token)
 
 
 def _instance(given: bytes | str | None) -> bytes | None:

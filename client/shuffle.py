@@ -132,10 +132,9 @@ class Shuffle:
         end = asyncio.get_running_loop().time() + COMMIT_WAIT_SECONDS
         while True:
             try:
-                reply: pb.GetManifestReply = (
-                    await runtime()
-                    .control(self.ticket.endpoints, self.ticket.credentials)
-                    .call("Shuffles/GetManifest", request, deadline_s=wait_ms / 1e3 + _ANSWER_SECONDS)
+                deadline_s = wait_ms / 1e3 + _ANSWER_SECONDS
+                reply: pb.GetManifestReply = await runtime().call(
+                    self.ticket, "Shuffles/GetManifest", request, deadline_s
                 )
             except RetryError as error:
                 if error.status is not Status.NOT_COMMITTED or asyncio.get_running_loop().time() > end:
@@ -148,11 +147,10 @@ class Shuffle:
     def _call(self, method: str, request: Any, deadline_s: float = 30.0, waiting: str = "") -> Any:
         """`waiting` is logged now and then while there is no answer."""
         try:
-            control = runtime().control(self.ticket.endpoints, self.ticket.credentials)
-            call = control.call(method, request, deadline_s=deadline_s)
+            call = runtime().call(self.ticket, method, request, deadline_s)
             return runtime().run(_telling(call, waiting) if waiting else call)
         except HoldfastError as error:
-            raise type(error)(explain(error, self.ticket.endpoints), status=error.status) from error
+            raise error.reworded(explain(error, self.ticket.endpoints)) from error
 
 
 @dataclass

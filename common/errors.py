@@ -126,7 +126,11 @@ class NotMasterError(RetryError):
 
 
 class OtherClusterError(NotMasterError):
-    """A master of another cluster answered."""
+    """A master of another cluster answered; `cluster_id` is that cluster."""
+
+    def __init__(self, message: str = "", *, cluster_id: str = "", status: Status | None = None) -> None:
+        super().__init__(message or f"this is a master of another cluster, {cluster_id}", status=status)
+        self.cluster_id = cluster_id
 
 
 class TokenExpiredError(RetryError):

@@ -7,8 +7,10 @@ Rules
 * A try ends when the master answers, when its connection fails, or when another master says that it leads by now, which
   is asked in the background while an answer is awaited; so neither a killed nor a paused leader is waited for.
 * While no leader is known all masters are asked, every 50 ms at first and slower later, until the deadline; not where
-  every endpoint is an unknown host or answers as something else than a master, or where masters refuse the token, which
-  ends the call at once.
+  every endpoint is an unknown host or answers as something else than a master, and none ever did as one, or where
+  masters refuse the token, which ends the call at once.
+* Only a status that a master of the cluster answered with is final (answers.py, common/errors.py). Whatever else comes
+  from the leader's address means that the leader is looked for.
 * Calls go over HTTP unless gRPC is asked for: the same methods at a third of the CPU (docs/adr/0004-control-plane.md).
 
 Used by workers, sessions, drills and the CLI. Endpoints name the masters' HTTP ports; gRPC addresses are learnt there.
@@ -32,12 +34,17 @@ from holdfast.common.errors import (
     ConfigError,
     HoldfastError,
     NotLeaderError,
+    NotMasterError,
+    OtherClusterError,
     ProtocolError,
     RetryError,
     Status,
     TokenExpiredError,
     UnauthenticatedError,
+    error_for,
+    worth_another_try,
 )
+from holdfast.common.net.answers import not_master
 from holdfast.common.net.methods import METHODS, Method
 from holdfast.common.net.tasks import awaited, background
 from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport, UnknownHostError
@@ -78,14 +85,19 @@ class ControlClient:
     """Calls methods of the masters by name; see the rules above."""
 
     def __init__(
-        self, endpoints: str | Sequence[str], shown: Shown | None = None, *, transport: Literal["grpc", "http"] = "http"
+        self,
+        endpoints: str | Sequence[str],
+        shown: Shown | None = None,
+        *,
+        cluster_id: str = "",
+        transport: Literal["grpc", "http"] = "http",
     ) -> None:
         """`endpoints` are "host:port" of the masters' HTTP ports, as a list or separated by commas; `shown` is what a
-        secured cluster wants to see. Opens nothing."""
+        secured cluster wants to see; `cluster_id` is the cluster that is meant, where it is known. Opens nothing."""
         self.endpoints = parse_endpoints(endpoints)
         self._shown = shown
-        #: of the cluster that answered; "" before
-        self.cluster_id = ""
+        #: the one that is meant, or that answered first; "" before
+        self.cluster_id = cluster_id
         #: highest Raft index seen in any answer
         self.raft_index = 0
         self._kind = transport
@@ -106,7 +118,11 @@ class ControlClient:
         self._waiting: dict[asyncio.Future[bytes], tuple[str, float]] = {}
         self._watch: asyncio.Task[None] | None = None
         self._numbers = _Numbers(b"", 0)
+        #: whether a master of the cluster ever answered
+        self._met = False
+        self._under_way = 0
         self._closed = False
+        self._http.cluster_id = self._transport.cluster_id = self.cluster_id
 
     async def __aenter__(self) -> Self:
         return self
@@ -127,6 +143,11 @@ class ControlClient:
         await self._transport.close()
         await self._http.close()
 
+    @property
+    def idle(self) -> bool:
+        """Whether no call is under way."""
+        return self._under_way == 0
+
     async def call(self, method: str, request: Message, deadline_s: float = 30.0) -> Any:
         """Call "Service/Method" on the leader; return its reply message.
 
@@ -138,17 +159,25 @@ class ControlClient:
         if self._closed:
             raise HoldfastError("this control client is closed")
         known = METHODS[method]
+        if request.ByteSize() > known.request_bytes_max:
+            most = known.request_bytes_max
+            raise ProtocolError(f"a request of {method} has at most {most} bytes", status=Status.TOO_LARGE)
         end = asyncio.get_running_loop().time() + min(deadline_s, DEADLINE_S_MAX)
-        if not known.is_command:
-            return await self._until(end, known, request.SerializeToString())
-        return await self._command(end, known, request)
+        self._under_way += 1
+        try:
+            if not known.is_command:
+                return await self._until(end, known, request.SerializeToString())
+            return await self._command(end, known, request)
+        finally:
+            self._under_way -= 1
 
     async def ask(self, address: str, method: str, request: Message, timeout_s: float = 2.0) -> Any:
         """Make one try at exactly the master at this HTTP address; return its reply message."""
         if self._pid != os.getpid():
             self._begin()
         known = METHODS[method]
-        return self._read(known, await self._http.call(address, known.path, request.SerializeToString(), timeout_s))
+        answer = await self._http.call(address, known.path, request.SerializeToString(), timeout_s)
+        return self._read(address, known, answer)
 
     async def masters(self, timeout_s: float = 1.0) -> dict[str, pb.DiscoverReply | None]:
         """Ask all endpoints at once what they are; None stands for one that did not answer."""
@@ -188,9 +217,9 @@ class ControlClient:
             leader = self._leader or await self._find(end)
             tries.count += 1
             try:
-                return self._read(method, await self._try(leader, method, request, end))
-            except RetryError as error:
-                if error.status is Status.NOT_COMMITTED:
+                return self._read(leader, method, await self._try(leader, method, request, end))
+            except HoldfastError as error:
+                if not worth_another_try(error) or error.status is Status.NOT_COMMITTED:
                     raise
                 tries.last = error
                 pause = self._after(error, leader, tries)
@@ -201,7 +230,7 @@ class ControlClient:
             if pause:
                 await asyncio.sleep(pause)
 
-    def _after(self, error: RetryError, leader: str, tries: _Tries) -> float:
+    def _after(self, error: HoldfastError, leader: str, tries: _Tries) -> float:
         """Learn from a failed try; return the seconds to wait before the next."""
         if error.status is Status.BUSY:
             return tries.pause()
@@ -276,7 +305,7 @@ class ControlClient:
                 return self._leader
             refused = self._refused()
             if refused is not None:
-                raise type(refused)(str(refused), status=refused.status)
+                raise refused
             if loop.time() + pause >= end or self._hopeless():
                 causes = (str(self._causes.get(each, f"{each}: not asked yet")) for each in self._known)
                 raise RetryError(f"no master leads: {'; '.join(causes)}")
@@ -285,16 +314,22 @@ class ControlClient:
 
     def _refused(self) -> HoldfastError | None:
         """What a master says of our token, unless another one takes it: they have one secret, so neither asking again
-        with the same token nor asking those that are silent would change anything."""
-        causes = self._causes.values()
+        with the same token nor asking those that are silent would change anything. And where no master of ours ever
+        answered: that all who do are of another cluster."""
+        causes = [self._causes.get(each) for each in self._known]
         if any(isinstance(each, NotLeaderError) for each in causes):
             return None
-        return next((each for each in causes if isinstance(each, UnauthenticatedError | TokenExpiredError)), None)
+        others = [each.cluster_id for each in causes if isinstance(each, OtherClusterError)]
+        if not self._met and len(others) == len(causes):
+            why = f"the masters are of cluster {others[0]!r}, not of {self.cluster_id!r}"
+            return error_for(Status.WRONG_CLUSTER, why)
+        of_token = (each for each in causes if isinstance(each, UnauthenticatedError | TokenExpiredError))
+        return next((each.reworded(str(each)) for each in of_token), None)
 
     def _hopeless(self) -> bool:
         """Whether no endpoint names a master, nor ever did: neither an election nor a start would change that."""
         causes = [self._causes.get(each) for each in self._known]
-        return not self.cluster_id and all(isinstance(each, UnknownHostError | ProtocolError) for each in causes)
+        return not self._met and all(isinstance(each, UnknownHostError | NotMasterError) for each in causes)
 
     async def _ask_all(self) -> str:
         """Ask all masters at once; return the first that says of itself that it leads, "" if none does."""
@@ -319,10 +354,12 @@ class ControlClient:
         except HoldfastError as error:
             self._causes[address] = error
             return None
-        if self.cluster_id and reply.cluster_id != self.cluster_id:
-            self._causes[address] = RetryError(f"{address}: is a master of another cluster, {reply.cluster_id}")
+        if self.cluster_id not in ("", reply.cluster_id):  # the two first answers came from two clusters
+            why = f"{address}: is a master of another cluster, {reply.cluster_id}"
+            self._causes[address] = OtherClusterError(why, cluster_id=reply.cluster_id)
             return None
-        self.cluster_id = reply.cluster_id
+        self.cluster_id = self._http.cluster_id = self._transport.cluster_id = reply.cluster_id
+        self._met = True
         self._causes[address] = NotLeaderError(f"{address}: answers, but knows of no leader")
         for master in reply.masters:
             if master.name == reply.name and master.http:
@@ -331,12 +368,12 @@ class ControlClient:
                 self._known.setdefault(master.http, "")
         return reply
 
-    def _read(self, method: Method, data: bytes) -> Any:
+    def _read(self, address: str, method: Method, data: bytes) -> Any:
         reply = method.reply()
         try:
             reply.ParseFromString(data)
         except DecodeError as error:
-            raise ProtocolError(f"{method.name}: the answer is not its reply: {error}") from error
+            raise not_master(address, f"{method.name}: this is not its reply: {error}") from error
         self.raft_index = max(self.raft_index, getattr(reply, "raft_index", 0))
         return reply
 
@@ -378,7 +415,7 @@ class _Tries:
     def __init__(self) -> None:
         self.count = 0
         self.hints = 0
-        self.last: RetryError = RetryError("never tried")
+        self.last: HoldfastError = RetryError("never tried")
         self._pause = _PAUSE_MIN_S
 
     def pause(self) -> float:

@@ -127,6 +127,11 @@ class FrameClient(FrameConnection):
         client._reader.greeted = True
         return client
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for anything from here."""
+        return not self._answers and not self.sinks and not self._room
+
     # Requests.
 
     async def request(self, frame_type: FrameType, meta: bytes = b"", *body: Buffer) -> Reply:
@@ -202,7 +207,7 @@ class FrameClient(FrameConnection):
     def _why(self) -> HoldfastError:
         """A fresh exception of the same kind, so that tracebacks of several waiters do not mix."""
         error = self.error or RetryError("the connection is closed")
-        return type(error)(str(error), status=error.status)
+        return error.reworded(str(error))
 
     async def wait_closed(self) -> None:
         """Return when the connection is gone."""

@@ -353,7 +353,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         """What came is not what TLS says it should be: no frame can be sent any more, so there is no CLOSING."""
         assert self._out is not None
         _log.info("closing a connection", extra={"peer": self.peer, "reason": str(error)})
-        self.error = type(error)(f"{self.peer}: {error}", status=error.status)
+        self.error = error.reworded(f"{self.peer}: {error}")
         if self._answers_only and isinstance(self._wire, TlsWire) and self._wire.first.startswith(MAGIC_BYTES):
             self._tell_plainly("TLS is needed here: the CA has to be given (HOLDFAST_CA), and a token")
         self._drop_queue()

@@ -2,40 +2,30 @@
 
 Rules: one try, no policy; whatever goes wrong is a typed error: the master's own refusal by its status number,
 everything that says nothing about the call (refused, reset, timed out) as RetryError with UNAVAILABLE, an answer that
-no master gives as ProtocolError. The messages of the latter two begin with the address. Connections are kept and shared
-by concurrent calls. gRPC is imported when first used, so that a process that only reads does not pay
-for it. Called by control.py only.
+no master of the cluster gives as NotMasterError (answers.py). The messages of the latter two begin with the address.
+Connections are kept and shared by concurrent calls; one is kept only after a whole exchange with a master, and closed
+after anything else. gRPC is imported when first used, so that a process that only reads does not pay for it. Called by
+control.py only.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import ssl
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.common.errors import (
-    HoldfastError,
-    IncarnationTooLowError,
-    NotLeaderError,
-    ProtocolError,
-    RetryError,
-    Status,
-    error_for,
-)
+from holdfast.common.errors import HoldfastError, NotMasterError, ProtocolError, RetryError, Status
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB
 from holdfast.common.net import detour
-from holdfast.common.net.methods import LEADER_KEY, LOWEST_KEY, STATUS_KEY
+from holdfast.common.net.answers import check_cluster, not_master, read_http, refusal
 from holdfast.common.net.tasks import background
 from holdfast.common.net.tls import words_of
 from holdfast.common.security.shown import Shown
 
 _HEAD_BYTES_MAX = 16 * KIB
-_OK = 200
 #: What a resolver says of a name that is not there, and not of a moment in which nobody knows.
 _UNKNOWN_HOST = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 #: Idle HTTP connections kept per master.
@@ -72,6 +62,9 @@ class UnknownHostError(RetryError):
 class Transport(Protocol):
     """What control.py needs of a way to a master."""
 
+    #: whose masters are meant; "" while any will do
+    cluster_id: str
+
     def call(self, address: str, path: str, request: bytes, timeout_s: float) -> asyncio.Future[bytes]:
         """Begin one try at the master at `address`. The future gets the reply's bytes or a HoldfastError.
 
@@ -89,6 +82,7 @@ class GrpcTransport:
         """`shown`: what a secured cluster wants to see."""
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its lines about handshakes; errors are told by us
         self._shown = shown
+        self.cluster_id = ""
         self._calls: dict[tuple[str, str], Any] = {}
         self._channels: dict[str, Any] = {}
 
@@ -111,14 +105,32 @@ class GrpcTransport:
     ) -> None:
         from grpc import RpcError
 
+        call = self._method(address, path)(request, timeout=timeout_s, metadata=self._metadata())
         try:
-            reply = await self._method(address, path)(request, timeout=timeout_s, metadata=self._metadata())
+            reply = await call
+            check_cluster(address, _told(await call.trailing_metadata()), self.cluster_id, "it answers over gRPC")
         except RpcError as error:
-            if not answered.done():
-                answered.set_exception(_from_grpc(error, address))
+            _fail(answered, self._from_grpc(error, address))
+            return
+        except HoldfastError as error:
+            _fail(answered, error)
             return
         if not answered.done():
             answered.set_result(reply)
+
+    def _from_grpc(self, error: Any, address: str) -> HoldfastError:
+        from grpc import StatusCode
+
+        told, details = _told(error.trailing_metadata()), str(error.details() or "")
+        if told:
+            try:
+                check_cluster(address, told, self.cluster_id, details)
+            except NotMasterError as stranger:
+                return stranger
+            return refusal(address, told, details)
+        if error.code() is StatusCode.RESOURCE_EXHAUSTED:  # of gRPC itself: as many calls as it lets in
+            return RetryError(f"master {address} is busy: {details}", status=Status.BUSY)
+        return RetryError(f"master {address} cannot be reached: {error.code().name}: {details}")
 
     def _method(self, address: str, path: str) -> Any:
         found = self._calls.get((address, path))
@@ -147,8 +159,10 @@ class HttpTransport:
     def __init__(self, shown: Shown | None = None) -> None:
         """`shown`: what a secured cluster wants to see."""
         self._shown = shown
+        self.cluster_id = ""
         self._idle: dict[str, list[_Connection]] = {}
         self._opening: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def call(self, address: str, path: str, request: bytes, timeout_s: float) -> asyncio.Future[bytes]:
         """Begin one try at the master at `address`, an HTTP address."""
@@ -160,7 +174,7 @@ class HttpTransport:
         if self._shown is not None:
             head += f"Authorization: Bearer {self._shown.token}\r\n"
         data = f"{head}Content-Length: {len(request)}\r\n\r\n".encode("ascii") + request
-        kept = self._idle.setdefault(address, [])
+        kept = self._idle.get(address)
         if kept:
             kept.pop().begin(data, answered)
         else:
@@ -171,6 +185,7 @@ class HttpTransport:
 
     async def close(self) -> None:
         """Close idle connections; one with a call under way closes when it is done."""
+        self._closed = True
         idle, self._idle = self._idle, {}
         for connection in [each for kept in idle.values() for each in kept]:
             connection.close()
@@ -180,7 +195,6 @@ class HttpTransport:
     async def _open(self, address: str, data: bytes, answered: asyncio.Future[bytes], timeout_s: float) -> None:
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
-        idle = self._idle
         secure: dict[str, Any] = {}
         hung_up = _HUNG_UP_PLAIN if self._shown is None else _HUNG_UP
         if self._shown is not None:
@@ -192,7 +206,7 @@ class HttpTransport:
             }
         try:
             _, connection = await loop.create_connection(
-                lambda: _Connection(address, idle.setdefault(address, []), hung_up),
+                lambda: _Connection(self, address, hung_up),
                 detour.through(host.strip("[]"), int(port)),
                 int(port),
                 **secure,
@@ -205,13 +219,30 @@ class HttpTransport:
         else:
             connection.begin(data, answered)
 
+    # Called by connections.
+
+    def keep(self, address: str, connection: _Connection) -> bool:
+        """Keep a connection for the next call, if there is room and this transport is open."""
+        kept = self._idle.setdefault(address, [])
+        if self._closed or len(kept) >= _IDLE_MAX:
+            return False
+        kept.append(connection)
+        return True
+
+    def forget(self, address: str, connection: _Connection) -> None:
+        """A connection is gone; it is not given to any call."""
+        kept = self._idle.get(address, [])
+        if connection in kept:
+            kept.remove(connection)
+
 
 class _Connection(asyncio.Protocol):
-    """One connection to a master: sends a request, gathers its answer, and is idle again."""
+    """One connection to a master: sends a request, gathers its answer, and is kept if the exchange was whole: all of
+    the request sent, an answer of a master, and nothing behind it. After anything else it is closed."""
 
-    def __init__(self, address: str, idle: list[_Connection], hung_up: str) -> None:
+    def __init__(self, home: HttpTransport, address: str, hung_up: str) -> None:
+        self._home = home
         self._address = address
-        self._idle = idle
         self._hung_up = hung_up
         self._answered: asyncio.Future[bytes] | None = None
         self._received = bytearray()
@@ -227,7 +258,8 @@ class _Connection(asyncio.Protocol):
         self._transport.write(data)
 
     def close(self) -> None:
-        """Close the connection at once."""
+        """Close the connection at once; no call gets it from now on."""
+        self._home.forget(self._address, self)
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -236,13 +268,9 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Hear from asyncio; an idle connection is forgotten, a call under way fails."""
-        if self in self._idle:
-            self._idle.remove(self)
+        self._home.forget(self._address, self)
         if self._answered is not None:
-            _fail(
-                self._answered,
-                RetryError(f"{self._address}: {error or self._hung_up}"),
-            )
+            _fail(self._answered, RetryError(f"{self._address}: {error or self._hung_up}"))
 
     def data_received(self, data: bytes) -> None:
         """Hear from asyncio."""
@@ -254,7 +282,7 @@ class _Connection(asyncio.Protocol):
             if not self._body[1] and not self._read_head():
                 return
         except (ProtocolError, ValueError) as error:
-            _fail(self._answered, ProtocolError(f"{self._address}: answers, but is no master: {error}"))
+            _fail(self._answered, not_master(self._address, str(error)))
             return
         start, end = self._body
         if len(self._received) >= end:
@@ -267,7 +295,8 @@ class _Connection(asyncio.Protocol):
                 raise ProtocolError("the head of its answer does not end")
             return False
         self._status, self._headers = _parse_head(bytes(self._received[:end]))
-        size = int(self._headers.get("content-length", "-1"))
+        length = self._headers.get("content-length", "")
+        size = int(length) if length.isascii() and length.isdigit() and "transfer-encoding" not in self._headers else -1
         if not 0 <= size <= CONTROL_MESSAGE_BYTES_MAX:
             raise ProtocolError("no sane Content-Length")
         self._body = (end + 4, end + 4 + size)
@@ -275,25 +304,21 @@ class _Connection(asyncio.Protocol):
 
     def _finish(self, body: bytes) -> None:
         answered, self._answered = self._answered, None
-        whole = len(self._received) == self._body[1]
+        whole = len(self._received) == self._body[1] and self._transport.get_write_buffer_size() == 0
         self._received.clear()
         self._body = (0, 0)
-        if whole and self._headers.get("connection", "").lower() != "close" and len(self._idle) < _IDLE_MAX:
-            self._idle.append(self)
+        try:
+            reply = read_http(self._address, self._status, self._headers, body, self._home.cluster_id)
+        except HoldfastError as error:
+            whole &= not isinstance(error, NotMasterError)
+            if answered is not None:
+                _fail(answered, error)
         else:
+            if answered is not None and not answered.done():
+                answered.set_result(reply)
+        stays = self._headers.get("connection", "").lower() != "close"
+        if not (whole and stays and self._home.keep(self._address, self)):
             self._transport.close()
-        if answered is None or answered.done():
-            return
-        if self._status == _OK:
-            answered.set_result(body)
-        else:
-            answered.set_exception(self._refusal(_message(body).strip() or f"HTTP status {self._status}"))
-
-    def _refusal(self, message: str) -> HoldfastError:
-        """What an answer that is no success means: masters give a status, others' words are shown."""
-        if STATUS_KEY not in self._headers:
-            return ProtocolError(f"{self._address}: answers, but is no master: {message[:200]}")
-        return refusal(self._headers, message)
 
     def _ended(self, answered: asyncio.Future[bytes]) -> None:
         """The call was given up before its answer came: what comes now would be taken for the next one's."""
@@ -307,7 +332,7 @@ def _unreachable(address: str, error: OSError | UnicodeError) -> HoldfastError:
         return UnknownHostError(f"{address}: unknown host")
     if isinstance(error, ssl.SSLError):
         wrong = isinstance(error, ssl.SSLCertVerificationError)
-        return ProtocolError(f"{address}: {words_of(error)}", status=Status.UNAUTHENTICATED if wrong else None)
+        return NotMasterError(f"{address}: {words_of(error)}", status=Status.UNAUTHENTICATED if wrong else None)
     if isinstance(error, ConnectionRefusedError):
         return RetryError(f"{address}: connection refused")
     return RetryError(f"{address}: cannot be reached: {error}")
@@ -326,30 +351,6 @@ def _time_out(answered: asyncio.Future[bytes], address: str, seconds: float) -> 
     _fail(answered, RetryError(f"{address}: did not answer within {seconds:.2f} s"))
 
 
-def refusal(told: Mapping[str, str], message: str) -> HoldfastError:
-    """Return the error that a master's metadata or headers (keys in lower case) describe."""
-    number = told.get(STATUS_KEY, "")
-    if not number.isdigit():
-        return ProtocolError(f"the answer has no Holdfast-Status: {message}")
-    error = error_for(int(number), message)
-    if isinstance(error, NotLeaderError):
-        error.leader = told.get(LEADER_KEY, "")
-    if isinstance(error, IncarnationTooLowError):
-        lowest = told.get(LOWEST_KEY, "")
-        error.lowest = int(lowest) if lowest.isdigit() else 0
-    return error
-
-
-def _message(body: bytes) -> str:
-    """The message of a Connect error body; the body itself where it is none."""
-    text = body.decode("utf-8", "replace")[:2000]
-    try:
-        told = json.loads(text)
-    except ValueError:
-        return text
-    return str(told.get("message", text)) if isinstance(told, dict) else text
-
-
 def _parse_head(head: bytes) -> tuple[int, dict[str, str]]:
     lines = head.decode("latin-1").split("\r\n")
     parts = lines[0].split(" ", 2)
@@ -359,17 +360,6 @@ def _parse_head(head: bytes) -> tuple[int, dict[str, str]]:
     return int(parts[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
-def _from_grpc(error: Any, address: str) -> HoldfastError:
-    from grpc import StatusCode
-
-    told = {str(key): str(value) for key, value in (error.trailing_metadata() or ())}
-    details = str(error.details() or "")
-    if STATUS_KEY in told:
-        return refusal(told, details)
-    if error.code() in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED, StatusCode.UNKNOWN):
-        return RetryError(f"master {address} cannot be reached: {details}")
-    if error.code() is StatusCode.RESOURCE_EXHAUSTED and "message" in details:
-        return ProtocolError(f"master {address}: {details}", status=Status.TOO_LARGE)
-    if error.code() is StatusCode.RESOURCE_EXHAUSTED:
-        return RetryError(f"master {address} is busy: {details}", status=Status.BUSY)
-    return HoldfastError(f"master {address}: {error.code().name}: {details}")
+def _told(metadata: Any) -> dict[str, str]:
+    """The metadata of an answer over gRPC."""
+    return {str(key): str(value) for key, value in (metadata or ())}

@@ -46,6 +46,7 @@ class Credentials:
 
     def __init__(self, ca_pem: str, token: str) -> None:
         self.ca_pem = ca_pem
+        self._files: tuple[str | Path, str | Path] | None = None
         self._context: ssl.SSLContext | None = None
         self._token = token
         self._guard = threading.Lock()
@@ -101,7 +102,12 @@ class Credentials:
         if not found.bearer[0]:
             raise ConfigError(f"{token_file} holds no token; `holdfast token` makes one")
         calling_context(found.ca_pem)
+        found._files = ca, token_file
         return found
+
+    def read_again(self) -> Credentials:
+        """Return what the files hold now that these were read from: people replace them. Raises ConfigError."""
+        return self if self._files is None else Credentials.from_files(*self._files)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Credentials | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from holdfast.client import addresses as addresses_module
 from holdfast.client import push_credit, push_writer
@@ -66,7 +66,10 @@ class SimRuntime:
         self._links: dict[str, Link] = {}
         self._opening: dict[str, asyncio.Lock] = {}
 
-    def control(self, endpoints: str = "", credentials: None = None) -> Control:
+    async def call(self, ticket: Ticket, method: str, request: Any, deadline_s: float) -> Any:
+        return await self.control().call(method, request, deadline_s=deadline_s)
+
+    def control(self) -> Control:
         if self._control is None:
             self._control = Control(self._network)
         return self._control
@@ -77,6 +80,7 @@ class SimRuntime:
             if link is None or link.closed:
                 hello = Hello(role=Role.CLIENT, cluster_id="sim")
                 link = self._links[address] = await Dialer.connect(address.partition(":")[0], 1, hello)
+                link.line = push_credit.PushLine(cast("Any", link))
             return link
 
 
@@ -92,16 +96,13 @@ def wired(network: Network) -> Iterator[None]:
     swaps += [(module, "runtime", runtime_here) for module in (push_writer, addresses_module)]
     swaps += [(module, "FRAME_BODY_BYTES_MAX", BODY_BYTES) for module in (push_service, credits_module)]
 
-    async def control_client(masters: str, shown: None) -> Control:
+    async def control_client(masters: str, standing: object) -> Control:
         return Control(network)
 
     swaps += [(registration, "_control_client", control_client), (registration, "CHECK_SECONDS", CHECK_SECONDS)]
     swaps += [(registration, "KeptStanding", Kept), (registration, "_log", Strict(network.loop))]
-    try:
-        with swapped(swaps):
-            yield
-    finally:
-        push_credit._lines.clear()
+    with swapped(swaps):
+        yield
 
 
 class Executor:

@@ -126,7 +126,8 @@ class Network:
             try:
                 reply = await server.call(method, request)  # type: ignore[attr-defined]
             except HoldfastError as error:
-                told = error
+                told = error.reworded(str(error))
+                told.told = True
                 self.carry(server.life, source, lambda: settle(None, told), lost)
             else:
                 self.carry(server.life, source, lambda: settle(reply, None), lost)
@@ -171,6 +172,8 @@ class Link:
         self.target = server.life
         self.closed = False
         self.peer = f"{server.life.host}:1"
+        #: of those who push over it, as client/push_credit.WorkerLink has it
+        self.line: Any = None
         self._requests: dict[int, asyncio.Future[Reply]] = {}
         self._next = 0
         self._times = [0.0, 0.0]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from holdfast.common.errors import HoldfastError, NoRoomError, Status
+from holdfast.common.errors import HoldfastError, IncarnationTooLowError, Loop, NoRoomError, Status, ends
 from holdfast.common.ids import NO_STATE, NO_WORKER, Incarnation, RaftIndex, ShuffleKey, StateId, WorkerId
 from holdfast.common.net.keys import key_in, key_message
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -32,7 +32,6 @@ from holdfast.worker.storage.store import Store
 
 if TYPE_CHECKING:
     from holdfast.common.net.control import ControlClient
-    from holdfast.common.security.shown import Shown
 
 _log = logging.getLogger(__name__)
 
@@ -44,8 +43,6 @@ PAUSE_SECONDS = 1.0
 CHECK_SECONDS = 10.0
 #: The same refusal is logged again after so long.
 REMIND_SECONDS = 60.0
-#: Refusals of a registration that asking again does not end: somebody has to change a configuration.
-FOR_GOOD = frozenset({Status.WORKER_CONFLICT, Status.BAD_REQUEST, Status.WRONG_CLUSTER})
 
 
 class Registration:
@@ -74,7 +71,7 @@ class Registration:
 
     async def run(self, masters: str) -> None:
         """Stay registered until cancelled. `masters`: the HTTP endpoints."""
-        client = await _control_client(masters, self._standing.shown)
+        client = await _control_client(masters, self._standing)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._again_and_again("register", lambda: self._be_registered(client)))
@@ -107,19 +104,11 @@ class Registration:
         try:
             reply = await client.call("Registry/RegisterWorker", self._registration(), deadline_s=REGISTER_SECONDS)
         except HoldfastError as error:
-            if error.status == Status.INCARNATION_TOO_LOW:
-                await self._raise_incarnation(int(getattr(error, "lowest", 0)))
+            if isinstance(error, IncarnationTooLowError):
+                await self._raise_incarnation(error.lowest)
             self._take_refusal(error)
             raise
         standing = self._standing
-        if reply.cluster_id != standing.cluster_id:
-            wrong = HoldfastError(
-                f"the masters are of cluster {reply.cluster_id!r}, this worker of {standing.cluster_id!r}: "
-                "check [worker] masters and [cluster] id",
-                status=Status.WRONG_CLUSTER,
-            )
-            self._take_refusal(wrong)
-            raise wrong
         if standing.state not in (NO_STATE, reply.state):
             _log.warning(
                 "the masters were restored: another state of them answers, with a number of its own for this worker",
@@ -135,9 +124,11 @@ class Registration:
 
     def _take_refusal(self, error: HoldfastError) -> None:
         """Tell people of a refusal that waiting does not end; end, if there is nobody that this worker can serve."""
-        if error.status not in FOR_GOOD:
+        if not ends(error, Loop.WORKER):
             return
-        self._standing.refusal = f"the masters refuse this worker: {error}"
+        wrong = error.status is Status.WRONG_CLUSTER
+        what_to_do = ": check [worker] masters and [cluster] id" if wrong else ""
+        self._standing.refusal = f"the masters refuse this worker: {error}{what_to_do}"
         if self._standing.worker == NO_WORKER and not self._store.shuffles():
             self.end(self._standing.refusal)
 
@@ -240,7 +231,7 @@ class Registration:
         try:
             reply = await client.call("Registry/Heartbeat", request, deadline_s=REGISTER_SECONDS)
         except HoldfastError as error:
-            if error.status in (Status.UNKNOWN_WORKER, Status.STALE_INCARNATION, Status.INCARNATION_TOO_LOW):
+            if ends(error, Loop.STANDING):
                 return False
             raise
         if not reply.reregister:
@@ -328,7 +319,7 @@ class Registration:
             _log.info("deleted", extra={"shuffles": shuffles, "leftovers": leftovers})
 
 
-async def _control_client(masters: str, shown: Shown | None) -> ControlClient:
+async def _control_client(masters: str, standing: Standing) -> ControlClient:
     """Import gRPC, which takes a while, beside the loop: the data port serves already."""
 
     def load() -> type[ControlClient]:
@@ -336,4 +327,4 @@ async def _control_client(masters: str, shown: Shown | None) -> ControlClient:
 
         return ControlClient
 
-    return (await asyncio.to_thread(load))(masters, shown)
+    return (await asyncio.to_thread(load))(masters, standing.shown, cluster_id=standing.cluster_id)

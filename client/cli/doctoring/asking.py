@@ -16,7 +16,7 @@ from holdfast.common.config import Config
 from holdfast.common.errors import (
     ConfigError,
     HoldfastError,
-    ProtocolError,
+    NotMasterError,
     RetryError,
     Status,
     TokenExpiredError,
@@ -156,7 +156,7 @@ async def _welcome(client: ControlClient, address: str, secured: bool) -> Welcom
         await client.ask(address, "Shuffles/Discover", pb.DiscoverRequest(), timeout_s=_SECONDS)
     except (UnauthenticatedError, TokenExpiredError) as error:
         return WelcomeFact(address=address, secret_refused=str(error) if secured else "")
-    except ProtocolError as error:
+    except NotMasterError as error:
         if error.status is Status.UNAUTHENTICATED:
             return WelcomeFact(address=address, certificate_refused=str(error))
         return await _tls_differs(address, secured)

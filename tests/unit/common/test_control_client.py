@@ -32,6 +32,7 @@ class Scripted:
         self.answers: list[tuple[Status, str] | None] = []
         self.reply: bytes = b""
         self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
         self._silent = asyncio.Event()
 
     async def start(self) -> None:
@@ -43,8 +44,11 @@ class Scripted:
         assert self._server is not None
         self._silent.set()
         self._server.close()
+        for writer in list(self._open):
+            writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -64,6 +68,7 @@ class Scripted:
         except (EOFError, ConnectionError, asyncio.CancelledError):
             return  # the client closed the connection, or the test ends
         finally:
+            self._open.discard(writer)
             writer.close()
 
     def _discover(self) -> bytes:
@@ -74,7 +79,8 @@ class Scripted:
 
 
 def _http(status: int, headers: dict[str, str], body: bytes) -> bytes:
-    lines = [f"{name}: {value}\r\n" for name, value in {**headers, "Content-Length": str(len(body))}.items()]
+    headers = {"Holdfast-Cluster": "c", **headers, "Content-Length": str(len(body))}
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
     return f"HTTP/1.1 {status} said\r\n{''.join(lines)}\r\n".encode() + body
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
+from holdfast.common.errors import HoldfastError, NotMasterError, RetryError, Status
 from holdfast.common.net.http_server import HttpServer
 from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport
 from holdfast.common.security.shown import Credentials
@@ -29,7 +29,7 @@ class Door:
     async def http(self, request: web.BaseRequest) -> web.Response:
         """Answer over HTTP."""
         self.shown.append(request.headers["Authorization"])
-        return web.Response(body=b"answer of " + await request.read())
+        return web.Response(body=b"answer of " + await request.read(), headers={"Holdfast-Cluster": "c"})
 
     def admit(self, *_: Any) -> None:
         """Everybody."""
@@ -107,7 +107,7 @@ def test_another_server_is_shown_nothing(kind: type[GrpcTransport | HttpTranspor
         assert "secret" not in str(error)
         assert door.shown == []
         if kind is HttpTransport:
-            assert isinstance(error, ProtocolError)
+            assert isinstance(error, NotMasterError)
             assert error.status is Status.UNAUTHENTICATED
             assert str(error).startswith(f"{address}: its certificate is refused")
 

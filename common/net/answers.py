@@ -1,0 +1,79 @@
+"""What an answer that came from a master's address is worth: the one place that knows a master's word from others'.
+
+Rules: every answer of a master names its cluster (CLUSTER_KEY), and a refusal its status as well. Whatever comes
+without them, or from another cluster, says nothing about the call: NotMasterError, which is worth another try. Only
+what a master of the cluster said is `told` (common/errors.py has what that ends). Called by transports.py, control.py
+and client/direct.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from holdfast.common.errors import (
+    MEANINGS,
+    HoldfastError,
+    IncarnationTooLowError,
+    Next,
+    NotLeaderError,
+    NotMasterError,
+    OtherClusterError,
+    error_for,
+)
+from holdfast.common.net.methods import CLUSTER_KEY, LEADER_KEY, LOWEST_KEY, STATUS_KEY, told_cluster
+
+_OK = 200
+#: Of what somebody else says, so much is shown.
+_SHOWN_CHARS = 200
+
+
+def read_http(address: str, status: int, told: Mapping[str, str], body: bytes, cluster_id: str) -> bytes:
+    """Return the reply in an answer over HTTP, or raise what it means. `told` are its headers, keys in lower case;
+    `cluster_id` is the cluster that is meant, "" if any will do."""
+    message = _message(body).strip() or f"HTTP status {status}"
+    check_cluster(address, told, cluster_id, message)
+    if status == _OK:
+        return body
+    raise refusal(address, told, message)
+
+
+def check_cluster(address: str, told: Mapping[str, str], cluster_id: str, message: str) -> None:
+    """Raise NotMasterError unless a master of the cluster said this."""
+    if CLUSTER_KEY not in told:
+        raise not_master(address, message)
+    cluster = unquote(told[CLUSTER_KEY])[:_SHOWN_CHARS]
+    if told_cluster(cluster_id) not in ("", told[CLUSTER_KEY]):
+        raise OtherClusterError(f"{address}: is a master of another cluster, {cluster}", cluster_id=cluster)
+
+
+def refusal(address: str, told: Mapping[str, str], message: str) -> HoldfastError:
+    """Return the error that a master's metadata or headers (keys in lower case) describe."""
+    number = told.get(STATUS_KEY, "")
+    if not (number.isascii() and number.isdigit()):
+        return not_master(address, message)
+    error = error_for(int(number), message)
+    if MEANINGS[error.status].next is Next.DONE:
+        return not_master(address, f"it refuses with status {number}")
+    if isinstance(error, NotLeaderError):
+        error.leader = told.get(LEADER_KEY, "")
+    if isinstance(error, IncarnationTooLowError):
+        lowest = told.get(LOWEST_KEY, "")
+        error.lowest = int(lowest) if lowest.isdigit() else 0
+    return error
+
+
+def not_master(address: str, why: str) -> NotMasterError:
+    """Somebody else answers there."""
+    return NotMasterError(f"{address}: answers, but is no master: {why[:_SHOWN_CHARS]}")
+
+
+def _message(body: bytes) -> str:
+    """The message of a Connect error body; the body itself where it is none."""
+    text = body[:2000].decode("utf-8", "replace")
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return text
+    return str(told.get("message", text)) if isinstance(told, dict) else text
