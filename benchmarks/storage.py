@@ -157,7 +157,7 @@ def write(directory: str) -> None:
             f"batches of {size:6} bytes: {total / took / 1e9:.2f} GB/s, {total / cpu / 1e9:.2f} GB per CPU second, "
             f"seal of {total >> 20} MiB {sealed * 1e3:.0f} ms"
         )
-    store.forget([SHUFFLE])
+    store.forget([SHUFFLE]).result(30)
     store.close()
 
 

@@ -71,7 +71,7 @@ def make_directory(root: Path) -> dict[MapFileKey, FileRecord]:
             write(store, content)
             passing = make_content(file_key(shuffle_key(bytes(16), 9), content.key.map), 300, 1, 10)
             write(store, passing)
-        store.forget([shuffle_key(bytes(16), 9)])
+        store.forget([shuffle_key(bytes(16), 9)]).result(30)
         append_all(store, make_content(file_key(shuffle_key(bytes(16), 0), 99)))
         store.close()
     return dict(open_offline(str(root)).indexed)
@@ -120,7 +120,7 @@ def _judge(damage: Damage, root: Path, records: dict[MapFileKey, FileRecord]) ->
         if turn == "first":
             extra = make_content(file_key(shuffle_key(bytes(16), 7), 1), 300)
             write(store, extra)
-            store.forget([extra.key.shuffle])
+            store.forget([extra.key.shuffle]).result(30)
             write(store, extra)
         store.close()
     named = {finding.path for finding in damaged}

@@ -40,7 +40,7 @@ from holdfast.common.reduce_layouts import ReduceLocations, ReduceManifest, Redu
 from holdfast.common.reduce_messages import ChunksOpen
 from holdfast.master.service import links
 from holdfast.worker.core import credits as credits_module
-from holdfast.worker.server import forwarding, push_service, registration
+from holdfast.worker.server import forwarding, push_service, registration, standing
 from tests.sim.clock import Life, here, pause
 from tests.sim.control import Control
 from tests.sim.network import Dialer, Link, Network
@@ -100,7 +100,7 @@ def wired(network: Network) -> Iterator[None]:
         return Control(network)
 
     swaps += [(registration, "_control_client", control_client), (registration, "CHECK_SECONDS", CHECK_SECONDS)]
-    swaps += [(registration, "KeptStanding", Kept), (registration, "_log", Strict(network.loop))]
+    swaps += [(standing, "KeptStanding", Kept), (registration, "_log", Strict(network.loop))]
     with swapped(swaps):
         yield
 

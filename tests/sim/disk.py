@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.common.batch import HEADER, parse_batch, whole_batch_bytes
@@ -25,10 +26,12 @@ from holdfast.worker.core.reduce import Decision, EpochState
 from holdfast.worker.core.space import Space
 from holdfast.worker.core.usage import Held
 from holdfast.worker.server.standing import KeptStanding
+from holdfast.worker.storage.reduce_directory import Missing
 from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.reduce_recovery import Left, is_cut
 from holdfast.worker.storage.store import DirectoryStatus
 from tests.sim.clock import Life, Violation, VirtualLoop
+from tests.support.storage_faults import Inline
 
 #: Batches of a chunk, on even and on odd workers: few, so that epochs have several, and copies have others.
 CHUNK_BATCHES = (2, 3)
@@ -246,17 +249,19 @@ class Store:
         if self._life.alive:
             self.disk.failed[key] = None
 
-    def sync(self, decision: Decision) -> list[Future[None]]:
-        future: Future[None] = Future()
+    def sync(self, decision: Decision) -> list[Future[Missing]]:
+        future: Future[Missing] = Future()
         piles = {state.copy: self._mine[state.copy] for state in decision.states if state is not None}
         counts = {key: len(pile.batches) for key, pile in piles.items()}
 
         def done() -> None:
-            error = self.bring_down(piles, counts)
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
+            if self.bring_down(piles, counts) is None:
+                future.set_result(frozenset())
+                return
+            missing = [key for key, pile in piles.items() if self._mine.get(key) is pile]
+            for key in missing:
+                self.mark_failed(key)
+            future.set_result(frozenset(missing))
 
         self._loop.on(self._life, self.disk.rng.uniform(0.0, self.speed), done)
         return [future]
@@ -409,7 +414,10 @@ class Store:
     def shuffles(self) -> list[ShuffleKey]:
         return self.disk.shuffles()
 
-    def forget(self, keys: Iterable[ShuffleKey]) -> int:
+    def lanes(self) -> list[tuple[Path, Inline]]:
+        return [(Path(self._life.host), Inline())]
+
+    def forget(self, keys: Iterable[ShuffleKey]) -> Future[int]:
         """Delete shuffles; one that is being sealed goes when it is asked about next."""
         disk = self.disk
         busy = {key.shuffle for key in self.sealing}
@@ -419,11 +427,11 @@ class Store:
             for part in (disk.index, disk.piles, disk.failed, self._mine):
                 for key in [key for key in part if key.shuffle == shuffle]:
                     del part[key]
-        return 0
+        return _zero()
 
-    def remove_leftovers(self, keys: Iterable[ShuffleKey]) -> int:
+    def remove_leftovers(self, keys: Iterable[ShuffleKey]) -> Future[int]:
         """Of MAP partitions only."""
-        return 0
+        return _zero()
 
     # reading
 
@@ -436,3 +444,9 @@ class Store:
         if sealed.answer.status != Status.OK:
             raise HoldfastError(f"{key}", status=sealed.answer.status)
         return sealed.chunks
+
+
+def _zero() -> Future[int]:
+    future: Future[int] = Future()
+    future.set_result(0)
+    return future

@@ -26,7 +26,7 @@ from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.push_service import PushService
 from holdfast.worker.server.registration import Registration
 from holdfast.worker.server.seal_service import SealService
-from holdfast.worker.server.standing import KeptStanding, Place, Standing
+from holdfast.worker.server.standing import Keeper, KeptStanding, Place, Standing
 from holdfast.worker.storage.reduce_layout import EpochKey
 from tests.sim.clock import Life, VirtualLoop, here, pause
 from tests.sim.disk import Disk, Store, name_of
@@ -136,7 +136,11 @@ class SimWorker:
             )
             place = Place(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
             departure = Departure(server, self.standing, 0, asyncio.Event())
-            self._loop.create_task(Registration(store, self.standing, counters, server, place, departure).run(""))
+            self._loop.create_task(
+                Registration(
+                    store, self.standing, Keeper(store, self.standing), counters, server, place, departure
+                ).run("")
+            )
             self._loop.create_task(self._tick())
         finally:
             here.reset(token)

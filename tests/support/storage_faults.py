@@ -145,5 +145,5 @@ class Inline:
             future.set_exception(error)
         return future
 
-    def shutdown(self) -> None:
+    def shutdown(self, **_: object) -> None:
         """Nothing runs."""

@@ -106,7 +106,7 @@ class Story(StoryChecks):
         for key in self.forgotten:  # the masters say it again
             if key in self.world.store.shuffles():
                 self.world.core.forget(key)
-                self.world.store.forget([key])
+                self.world.store.forget([key]).result(30)
         self.world.carry_out()
         for number, directory in enumerate(self.world.store._directories):
             for shuffle in self.shuffles:
@@ -229,7 +229,7 @@ class Story(StoryChecks):
         """The loop goes on while the mover moves; `free`: nothing holds the index."""
         self.counts["meanwhile"] += 1
         self.read(rng)
-        running = self.world.store.mover._running
+        running = next(iter(self.world.store.mover._running), None)
         self._hold(rng, running.epochs if running is not None else ())
         acts: list[Callable[[random.Random], object]] = [self._fill_target, self.break_disk, self.lose_dfs]
         acts += [self._flood, self._pushes, self._seal, self._forget_beside] if free and running is not None else []
@@ -243,14 +243,14 @@ class Story(StoryChecks):
 
     def _fill_target(self, rng: random.Random) -> None:
         """There is no room any more where the file goes that moves."""
-        running = self.world.store.mover._running
+        running = next(iter(self.world.store.mover._running), None)
         target = running.target if running is not None else None
         self.world.disk.full = target.root if target is not None else rng.choice(self.world.roots)
 
     def _forget_beside(self, rng: random.Random) -> None:
         """Forget the shuffle of the file on its way, in a thread as the worker does; it waits for the move, unless
         that goes to the DFS and is not recorded yet: then nothing of it is where the deletion looks."""
-        running = self.world.store.mover._running
+        running = next(iter(self.world.store.mover._running), None)
         assert running is not None
         (shuffle,) = [one for one in self.shuffles if one.key == running.key.shuffle]
         self._mark_forgotten(shuffle)
@@ -259,7 +259,7 @@ class Story(StoryChecks):
 
         def forget() -> None:
             try:
-                self.world.store.forget([shuffle.key])
+                self.world.store.forget([shuffle.key]).result(30)
             except BaseException as error:  # noqa: BLE001 - told in the thread that waits
                 errors.append(error)
 
@@ -398,7 +398,7 @@ class Story(StoryChecks):
         """The masters say that a shuffle is to be deleted."""
         self.world.core.forget(key)
         try:
-            self.world.store.forget([key])
+            self.world.store.forget([key]).result(30)
         except (HoldfastError, OSError, lmdb.Error) as error:
             must(self.world.disk.broken or self.world.disk.full, f"{self.at}: not forgotten: {error!r}")
             must(key in self.world.store.shuffles(), f"{self.at}: nobody will ask about {key} again")
@@ -474,7 +474,7 @@ class Story(StoryChecks):
         for shuffle in self.shuffles[:]:
             self._mark_forgotten(shuffle)
             self.world.core.forget(shuffle.key)
-            self.world.store.forget([shuffle.key])
+            self.world.store.forget([shuffle.key]).result(30)
         self.check()
         left = [path.relative_to(self.world.url) for path in self.world.url.rglob("*.????????") if path.is_file()]
         left = [path for path in left if str(path.parent.parent) not in self.left_to_master]

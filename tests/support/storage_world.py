@@ -29,7 +29,7 @@ from holdfast.worker.storage.away import Away
 from holdfast.worker.storage.away_search import AwaySearch
 from holdfast.worker.storage.places import SealedPlace
 from holdfast.worker.storage.push_log import is_full
-from holdfast.worker.storage.reduce_layout import DataKey
+from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
 from holdfast.worker.storage.reduce_records import DataRecord
 from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
 from tests.sim.swap import swapped
@@ -76,9 +76,9 @@ class StoryAway(Away):
         self.disk.step(None)
         return token
 
-    def remove_dropped(self) -> None:
+    def _remove_dropped(self) -> None:
         self.disk.step(None)
-        super().remove_dropped()
+        super()._remove_dropped()
 
 
 class StoryWorld:
@@ -118,6 +118,7 @@ class StoryWorld:
         section = DfsSection(url=str(self.url), retry_window=Duration(0))
         away = StoryAway(lambda: DfsStore(section, CLUSTER), CLUSTER, uid)
         away.disk = self.disk
+        away._lane = Inline()  # type: ignore[assignment]  # as much of an executor as is needed
         return away
 
     # starts
@@ -128,7 +129,7 @@ class StoryWorld:
         with in_one_thread():
             self._store = prepare(self.settings, self.disk).open()
         self.starts += 1
-        self.store.mover._thread = _ended_thread()
+        self.store.mover._threads.append(_ended_thread())
         for directory in self.store._directories:
             directory.index._disk = IndexDisk(self.disk, directory.root)
         self.core = Reduce(self.store.incarnation, LIMITS, choose=self.store.tiering.choose)
@@ -211,11 +212,13 @@ class StoryWorld:
         failures: dict[int, int] = {}
         directories = dict.fromkeys([state.directory for state in decision.states if state is not None])
         for directory, future in zip(directories, self.store.reduce.sync(decision), strict=True):
-            if future.exception(10) is not None:
-                for index, state in enumerate(decision.states):
-                    if state is not None and state.directory == directory:
-                        self._give_up(state)
-                        failures[index] = Status.FAILED_COPY
+            missing = future.result(10)
+            for index, state in enumerate(decision.states):
+                if state is None or state.directory != directory:
+                    continue
+                if EpochKey(state.shuffle, state.partition, state.epoch) in missing:
+                    self.core.broke(state)
+                    failures[index] = Status.FAILED_COPY
         return failures
 
     def _give_up(self, state: EpochState) -> None:

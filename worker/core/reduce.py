@@ -332,8 +332,9 @@ class Reduce:
                     lane.untake(number)
 
     def broke(self, state: EpochState) -> None:
-        """A write or sync of this copy failed: it is given up for good."""
-        if state.life not in (Life.FAILED, Life.GONE):
+        """A write or sync of this copy failed: it is given up for good. One that is sealed or dropped by now is not in
+        that any more: what failed was its file before."""
+        if Life.FAILED in LEGAL[state.life]:
             state.become(Life.FAILED)
 
     def split(self, state: EpochState) -> None:

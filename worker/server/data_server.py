@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from functools import partial
 from typing import assert_never
 
-from holdfast.common.errors import ProtocolError, TokenExpiredError
+from holdfast.common.errors import ForbiddenError, ProtocolError, TokenExpiredError
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.messages import Hello, HelloOk, Role
@@ -17,7 +17,9 @@ from holdfast.common.security.tokens import Identity
 from holdfast.worker.core.access import check_frame, check_role
 from holdfast.worker.core.greeting import check_hello
 from holdfast.worker.server.map_service import MapService, Request
+from holdfast.worker.server.parts import in_parts
 from holdfast.worker.server.push_service import PushService
+from holdfast.worker.server.refusal import refusal
 from holdfast.worker.server.seal_service import SealService
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.server.stream_service import StreamService
@@ -78,7 +80,17 @@ class DataServer:
         return True
 
     def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
-        """Hand a request on. Raises ProtocolError for what no client sends, ForbiddenError for another's shuffle."""
+        """Hand a request on. Raises ProtocolError for what no client sends, ForbiddenError for another's shuffle: those
+        close the connection. Whatever else comes of a request is its answer, and concerns no other request."""
+        try:
+            self._hand_on(connection, header, meta, body)
+        except (ProtocolError, ForbiddenError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked gets an answer
+            connection.unhold()
+            connection.refuse(header, refusal(error))
+
+    def _hand_on(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
         if body is None:  # else it was admitted
             self._check(connection, header, meta)
         if header.type == FrameType.MAP_PUSH:
@@ -135,17 +147,16 @@ class DataServer:
         """The connection is gone. What one service meets there keeps no other from it."""
         self._roles.pop(connection.number, None)
         self._callers.pop(connection.number, None)
-        with ExitStack() as services:
-            services.callback(self.streams.lost, connection)
-            services.callback(self.pushes.lost, connection)
-            services.callback(self.maps.lost, connection)
+        in_parts(
+            partial(self.maps.lost, connection),
+            partial(self.pushes.lost, connection),
+            partial(self.streams.lost, connection),
+        )
 
     def tick(self) -> None:
         """Once a second."""
         now_ns = time.monotonic_ns()
-        self.maps.tick(now_ns)
-        self.streams.tick(now_ns)
-        self.pushes.tick(now_ns)
+        in_parts(partial(self.maps.tick, now_ns), partial(self.streams.tick, now_ns), partial(self.pushes.tick, now_ns))
         now_s = time.time() if self._callers else 0.0
         for connection, caller in list(self._callers.values()):
             if now_s >= caller.expires_s:

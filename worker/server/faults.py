@@ -135,6 +135,11 @@ class FaultyDisk(Disk):
             self._faults.strike(1)
         super().sync_data(fd)
 
+    def sync_folder(self, path: Path) -> None:
+        """Sync late."""
+        time.sleep(self._faults.delay_seconds)
+        super().sync_folder(path)
+
     def make_folder(self, path: Path) -> bool:
         """Make a folder, or fail."""
         self._change()

@@ -40,7 +40,7 @@ from holdfast.worker.server.http import serve_http
 from holdfast.worker.server.map_service import MapService
 from holdfast.worker.server.push_service import PushService
 from holdfast.worker.server.seal_service import SealService
-from holdfast.worker.server.standing import KeptStanding, Place, Standing, directory_paths
+from holdfast.worker.server.standing import Keeper, KeptStanding, Place, Standing, directory_paths
 from holdfast.worker.server.status import Status, resident_bytes
 from holdfast.worker.server.stream_service import StreamService
 from holdfast.worker.storage.monitor import Monitor
@@ -100,6 +100,7 @@ class Worker:
         maps = MapService(store, standing, counters, faults)
         kept = KeptStanding.read(directory_paths(store))
         standing.given(kept.worker, kept.state, kept.raft_index)
+        keeper = Keeper(store, standing)
         pushes = PushService(
             store,
             standing,
@@ -131,13 +132,13 @@ class Worker:
         status = Status(standing, store, counters, pool, frames, server, faults, place)
         self._monitor.start()
         store.watch_away(config.disk_check.interval.seconds)
-        beside = awaited(self._beside(status, http, departure))
+        beside = awaited(self._beside(status, keeper, http, departure))
         stop_task = awaited(self._stop.wait())
         await asyncio.wait({stop_task, beside}, return_when=asyncio.FIRST_COMPLETED)
         if not stop_task.done():
             beside.result()  # raises what ended it
         self._notifier.stopping()
-        in_time = await _finish(status)
+        in_time = await _finish(status, keeper)
         for task in (beside, watch):
             task.cancel()
         await asyncio.gather(beside, watch, return_exceptions=True)
@@ -151,15 +152,17 @@ class Worker:
         self._refusal = refusal
         self._stop.set()
 
-    async def _beside(self, status: Status, http: socket.socket, departure: Departure) -> None:
+    async def _beside(self, status: Status, keeper: Keeper, http: socket.socket, departure: Departure) -> None:
         """What runs beside the data port: ticks, HTTP, registration. Ends only by an error or by being cancelled."""
         await asyncio.to_thread(importlib.import_module, "holdfast.worker.server.registration")
         from holdfast.worker.server.registration import Registration
 
-        registration = Registration(self._store, status.standing, status.counters, status.data, status.place, departure)
+        registration = Registration(
+            self._store, status.standing, keeper, status.counters, status.data, status.place, departure
+        )
         registration.memory, registration.end = resident_bytes, self._end
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_tick(status, self._monitor))
+            tasks.create_task(_tick(status, keeper, self._monitor))
             tasks.create_task(registration.run(",".join(map(str, self._config.worker.masters))))
             runner = await serve_http(http, status, self._security)
             _calm_collector()
@@ -218,19 +221,15 @@ def _say_ready(standing: Standing, place: Place) -> None:
     sys.stdout.flush()
 
 
-async def _tick(status: Status, monitor: Monitor) -> None:
+async def _tick(status: Status, keeper: Keeper, monitor: Monitor) -> None:
     """What happens once a second: disks looked at, expiry, idle memory given back, and the standing kept if it has
     changed. Nothing of it waits for a disk, since that is how a disk that hangs is noticed."""
-    kept, writing = KeptStanding.of(status.standing), None
     while True:
         await asyncio.sleep(TICK_SECONDS)
         status.data.tick()
         monitor.look()  # behind what splits epochs: those of a directory that was isolated are split before it returns
         status.pool.trim()
-        now = KeptStanding.of(status.standing)
-        if now != kept and (writing is None or writing.done()):
-            writing = background(asyncio.to_thread(now.write, directory_paths(status.store)))
-            kept = now
+        keeper.keep()
 
 
 def _leave(what: str, code: int) -> None:
@@ -242,7 +241,7 @@ def _leave(what: str, code: int) -> None:
     os._exit(code)
 
 
-async def _finish(status: Status) -> bool:
+async def _finish(status: Status, keeper: Keeper) -> bool:
     """Take nothing new, let seals on their way end, say good-bye to everybody; False if a disk does not answer."""
     ending = RetryError("this worker is ending")
     status.data.accept(False, str(ending))
@@ -257,7 +256,7 @@ async def _finish(status: Status) -> bool:
     await status.frames.close(ending)
     try:
         async with asyncio.timeout(STOP_SECONDS_MAX):
-            await asyncio.to_thread(KeptStanding.of(status.standing).write, directory_paths(status.store))
+            await asyncio.gather(*map(asyncio.wrap_future, keeper.keep()))
     except TimeoutError:
         return False
     return True

@@ -8,8 +8,10 @@ before it is written. A body beyond its sender's window is never received. Calle
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,14 +27,19 @@ from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.net.tasks import awaited
 from holdfast.common.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCredit
 from holdfast.worker.core.credits import Credits
-from holdfast.worker.core.reduce import EPOCHS_MAX, Decision, EpochState, Life, Limits, Reduce
+from holdfast.worker.core.reduce import EPOCHS_MAX, LEGAL, Decision, EpochState, Life, Limits, Reduce
 from holdfast.worker.core.usage import Held
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.forwarding import Forwarder
+from holdfast.worker.server.parts import in_parts
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.storage.push_log import is_full
+from holdfast.worker.storage.reduce_directory import Missing
+from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.store import Store
+
+_log = logging.getLogger(__name__)
 
 #: A body's buffer is up to a quarter larger than the body (buffers.py): windows are so much smaller than the memory for
 #: bodies, so that whoever keeps to a window never waits for memory.
@@ -69,6 +76,7 @@ class _Push:
     #: what the answer waits for: syncs, the replica, first arrivals
     waits: int = 0
     landed: asyncio.Future[None] | None = None
+    answered: bool = False
 
 
 class PushService:
@@ -160,7 +168,7 @@ class PushService:
             view = body.view
             _check_sizes(request, size)
             refusal = self._refuse(request, view, header)
-        except HoldfastError:
+        except BaseException:  # the data server answers it, or closes the connection
             body.release()
             self._grant(account.answered(connection.number, size, time.monotonic_ns()))
             raise
@@ -171,7 +179,33 @@ class PushService:
             connection.refuse(header, refusal)
             return
         push = _Push(connection, header, account, size, body, self.reduce.decide(request))
-        self._take(push, memoryview(meta)[-PUSH_ENTRY.size * len(request.entries) :], view)
+        rows = memoryview(meta)[-PUSH_ENTRY.size * len(request.entries) :]
+        self._guarded(push, lambda: self._take(push, rows, view))
+
+    def _guarded(self, push: _Push, act: Callable[[], object], _: object = None) -> None:
+        """Do something for a push. Whatever comes of it, the push is answered once, and what it holds is given back: a
+        mistake of ours costs the copies that it touched, and nobody else."""
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
+            _log.exception("a push failed in an unforeseen way", extra={"shuffle": str(push.decision.push.shuffle)})
+            self._abandon(push, error)
+
+    def _abandon(self, push: _Push, error: Exception) -> None:
+        if push.answered:
+            return
+        for index, state in enumerate(push.decision.states):
+            if state is None:
+                continue
+            if Life.FAILED in LEGAL[state.life]:  # nobody knows what came of it: it may not stand for all
+                if state.copy is not None:
+                    self._store.reduce.give_up(state, error)
+                self.reduce.broke(state)
+            push.failures[index] = Status.FAILED_COPY
+        self._entries.pop(push.decision, None)
+        self._answer(push)
+        if push.landed is not None:
+            push.landed.set_result(None)
 
     def _refuse(self, request: Push, body: memoryview, header: FrameHeader) -> HoldfastError | None:
         """The questions about the frame as a whole."""
@@ -199,8 +233,13 @@ class PushService:
         at_once = taken and replica is None and not slow and not decision.waits
         if request.ack is Ack.MEMORY and at_once and not decision.opened:  # a first write is the note of its epoch
             self._answer(push, release=False)
-            self._write(push, rows, body)
-            self._give_up_promised(push)
+            try:
+                self._write(push, rows, body)
+                self._give_up_promised(push)
+            except Exception:  # noqa: BLE001 - what was promised may not be there, whatever it is
+                _log.exception("a push failed in an unforeseen way", extra={"shuffle": str(request.shuffle)})
+                push.failures = dict.fromkeys(range(len(decision.states)), int(Status.FAILED_COPY))
+                self._give_up_promised(push)
             push.body.release()
             return
         if taken:
@@ -219,7 +258,7 @@ class PushService:
             self._wait_for(push, index, first)
         if slow:
             push.waits += 1
-            self._loop.call_later(slow, self._one_less, push)
+            self._loop.call_later(slow, self._guarded, push, partial(self._one_less, push))
         self._one_less(push)
 
     def _open(self, push: _Push) -> None:
@@ -268,7 +307,7 @@ class PushService:
         """What was acknowledged from memory could not be written: nobody may take the rest of its copy for all."""
         for index in push.failures:
             state = push.decision.states[index]
-            if state is not None and state.life is not Life.FAILED:
+            if state is not None and Life.FAILED in LEGAL[state.life]:
                 self._store.reduce.give_up(state, OSError("what was acknowledged from memory could not be written"))
                 self.reduce.broke(state)
 
@@ -278,18 +317,19 @@ class PushService:
         directories = dict.fromkeys([state.directory for state in push.decision.states if state is not None])
         for directory, future in zip(directories, self._store.reduce.sync(push.decision), strict=True):
             push.waits += 1
-            synced = partial(self._synced, push, directory)
-            asyncio.wrap_future(future).add_done_callback(synced)
+            future.add_done_callback(partial(self._guarded, push, partial(self._synced, push, directory, future)))
 
-    def _synced(self, push: _Push, directory: int, done: asyncio.Future[None]) -> None:
-        """A directory's part of a push is on its disk; if it is not, its copies are given up, and no others."""
-        if done.cancelled() or done.exception() is not None:
-            error = OSError(f"a sync failed: {None if done.cancelled() else done.exception()}")
-            for index, state in enumerate(push.decision.states):
-                if state is not None and state.directory == directory:
-                    if state.life is not Life.FAILED:
-                        self._store.reduce.give_up(state, error)
-                    self._fail(push, index, Status.FAILED_COPY)
+    def _synced(self, push: _Push, directory: int, done: Future[Missing]) -> None:
+        """A directory's part of a push is on its disk, but for the epochs that storage names: those are given up, and
+        no others. What was dropped meanwhile is refused as any batch that comes after that."""
+        missing = done.result()
+        for index, state in enumerate(push.decision.states):
+            if state is None or state.directory != directory:
+                continue
+            if EpochKey(state.shuffle, state.partition, state.epoch) in missing:
+                self._fail(push, index, Status.FAILED_COPY)
+            elif state.life is Life.GONE:
+                push.failures.setdefault(index, Status.SEALED)
         self._one_less(push)
 
     def _forward(self, push: _Push, body: memoryview) -> None:
@@ -303,7 +343,7 @@ class PushService:
         push.waits += 1
         task = awaited(self.forwarder.forward(decision.push, chosen, body))
         self._counters.forwards += 1
-        task.add_done_callback(lambda done: self._forwarded(push, chosen, done))
+        task.add_done_callback(lambda done: self._guarded(push, lambda: self._forwarded(push, chosen, done)))
 
     def _forwarded(self, push: _Push, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
         refused = chosen if done.cancelled() or done.exception() is not None else done.result()
@@ -334,11 +374,11 @@ class PushService:
                 push.failures.setdefault(index, status)
             self._one_less(push)
 
-        other.landed.add_done_callback(landed)
+        other.landed.add_done_callback(lambda done: self._guarded(push, partial(landed, done)))
 
     def _one_less(self, push: _Push) -> None:
         push.waits -= 1
-        if not push.waits:
+        if not push.waits and not push.answered:
             self._entries.pop(push.decision, None)
             self._answer(push)
             if push.landed is not None:
@@ -346,6 +386,7 @@ class PushService:
 
     def _answer(self, push: _Push, *, release: bool = True) -> None:
         decision = push.decision
+        push.answered = True
         self.reduce.landed(decision, list(push.failures))
         if release:
             push.body.release()
@@ -374,14 +415,17 @@ class PushService:
 
     def tick(self, now_ns: int) -> None:
         """Once a second."""
+        in_parts(partial(self._tick_credits, now_ns), self._look_at_rooms, self._seal_drained, self._store.reduce.tick)
+
+    def _tick_credits(self, now_ns: int) -> None:
         self._grant(self.credits.tick(now_ns))
         late = self.replica_credits.tick(now_ns)
         self._counters.replica_grants_late += len(late)
         self._grant(late)
-        self._look_at_rooms()
+
+    def _seal_drained(self) -> None:
         if self.reduce.draining:  # those that could not be sealed before, too
             self.seal_split(self.reduce.split_anywhere())
-        self._store.reduce.tick()
 
     def _look_at_rooms(self) -> None:
         """Move what should move, and split what is on disks that are full or not well."""

@@ -13,12 +13,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-import lmdb
-
-from holdfast.common.errors import HoldfastError, IncarnationTooLowError, Loop, NoRoomError, Status, ends
+from holdfast.common.errors import HoldfastError, IncarnationTooLowError, Loop, Status, ends
 from holdfast.common.ids import NO_STATE, NO_WORKER, Incarnation, RaftIndex, ShuffleKey, StateId, WorkerId
 from holdfast.common.net.keys import key_in, key_message
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -27,7 +27,7 @@ from holdfast.worker.core.usage import by_application
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
 from holdfast.worker.server.departure import LEAVING_BEAT_SECONDS, Departure
-from holdfast.worker.server.standing import KeptStanding, Place, Standing, directory_paths
+from holdfast.worker.server.standing import Keeper, Place, Standing
 from holdfast.worker.storage.store import Store
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ REGISTER_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
 #: How often the masters are asked what may be deleted.
 CHECK_SECONDS = 10.0
+#: A disk that has not answered by then is not waited for.
+DISK_SECONDS = 5.0
 #: The same refusal is logged again after so long.
 REMIND_SECONDS = 60.0
 
@@ -52,6 +54,7 @@ class Registration:
         self,
         store: Store,
         standing: Standing,
+        keeper: Keeper,
         counters: Counters,
         server: DataServer,
         place: Place,
@@ -60,6 +63,7 @@ class Registration:
         self._store = store
         self._departure = departure
         self._standing = standing
+        self._keeper = keeper
         self._counters = counters
         self._server = server
         self._place = place
@@ -75,7 +79,7 @@ class Registration:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._again_and_again("register", lambda: self._be_registered(client)))
-                # Deleting much takes long, and heartbeats must not wait for it.
+                # Of its own: heartbeats wait for no answer about shuffles.
                 tasks.create_task(self._again_and_again("forget", lambda: self._forget_dropped(client)))
         finally:
             await client.close()
@@ -115,8 +119,11 @@ class Registration:
                 extra={"before": standing.worker, "now": reply.worker},
             )
         standing.given(WorkerId(reply.worker), StateId(reply.state), RaftIndex(reply.raft_index))
-        # Whoever takes files remembers over a restart that it may; masters need not be asked first then.
-        await asyncio.to_thread(KeptStanding.of(standing).write, directory_paths(self._store))
+        # Whoever takes files remembers over a restart that it may; masters need not be asked first then. One directory
+        # is enough for that, and none is waited for that does not answer.
+        if writes := self._keeper.keep():
+            ends = [asyncio.wrap_future(one) for one in writes]
+            await asyncio.wait(ends, timeout=DISK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         self._heartbeat_seconds = max(reply.heartbeat_ms, 100) / 1_000
         standing.registered, standing.refusal = True, ""
         self._server.accept(True)
@@ -201,8 +208,13 @@ class Registration:
             )
             _log.error("there is another one", extra={"why": standing.twin})
         self._server.accept(False, "this worker is registering anew")
-        await asyncio.to_thread(self._store.raise_incarnation, Incarnation(max(lowest, standing.incarnation + 1)))
-        standing.incarnation = self._store.incarnation
+        incarnation = Incarnation(max(lowest, standing.incarnation + 1))
+        writes = [asyncio.wrap_future(one) for one in self._store.record_start(incarnation)]
+        done, _ = await asyncio.wait(writes, timeout=DISK_SECONDS) if writes else (set(), set())
+        if all(one.exception() is not None for one in done):
+            raise HoldfastError("no directory takes the number of this start", status=Status.DISK_FAILED)
+        self._store.begin_incarnation(incarnation)
+        standing.incarnation = incarnation
         self._server.begin(standing.incarnation)
         _log.warning("incarnation raised", extra={"incarnation": standing.incarnation})
 
@@ -296,27 +308,33 @@ class Registration:
             if verdict.stop:
                 break
             self._standing.saw(RaftIndex(reply.raft_index))
-            await self._delete(verdict.delete, asked)
+            self._delete(verdict.delete, asked)
         self._standing.problems = tuple(problems)
         return CHECK_SECONDS
 
-    async def _delete(self, dropped: Sequence[ShuffleKey], asked: Sequence[ShuffleKey]) -> None:
-        """Delete dropped shuffles, and what earlier incarnations left unsealed of all that was asked about."""
+    def _delete(self, dropped: Sequence[ShuffleKey], asked: Sequence[ShuffleKey]) -> None:
+        """Have dropped shuffles deleted, and what earlier incarnations left unsealed of all that was asked about; waits
+        for no disk."""
         for key in dropped:
             self._server.forget(key)
         if dropped:
             # Killed from here on, we must not believe masters that know less than those who said this.
-            await asyncio.to_thread(KeptStanding.of(self._standing).write, directory_paths(self._store))
-        try:
-            shuffles = await asyncio.to_thread(self._store.forget, dropped)
-            leftovers = await asyncio.to_thread(self._store.remove_leftovers, asked)
-        except (OSError, NoRoomError, lmdb.Error) as error:
-            _log.error("deleting failed; the rest is found again", extra={"why": str(error)})
+            self._keeper.keep()
+        self._store.forget(dropped).add_done_callback(partial(self._deleted, "shuffles"))
+        self._store.remove_leftovers(asked).add_done_callback(partial(self._deleted, "leftovers"))
+
+    def _deleted(self, what: str, done: Future[int]) -> None:
+        error = done.exception()
+        if error is not None:
+            _log.error("deleting failed; the rest is found again", extra={"of": what, "why": str(error)})
             return
-        self._counters.shuffles_forgotten += shuffles
-        self._counters.leftovers_removed += leftovers
-        if shuffles or leftovers:
-            _log.info("deleted", extra={"shuffles": shuffles, "leftovers": leftovers})
+        count = done.result()
+        if what == "shuffles":
+            self._counters.shuffles_forgotten += count
+        else:
+            self._counters.leftovers_removed += count
+        if count:
+            _log.info("deleted", extra={what: count})
 
 
 async def _control_client(masters: str, standing: Standing) -> ControlClient:

@@ -95,6 +95,16 @@ class SealService:
             return [SealedEpoch(PartitionId(one), Epoch(epoch), gone) for one, epoch in request.epochs]
         final = bool(request.flags & SealFlag.FINAL)
         states = self._reduce.seal(request.shuffle, final, request.epochs)
+        try:
+            return await self._seal_states(request, final, states, began)
+        finally:  # whatever came: what is not sealed may be sealed when it is asked for again
+            for state in states:
+                if state is not None:
+                    self._reduce.not_sealed(state)
+
+    async def _seal_states(
+        self, request: Seal, final: bool, states: Sequence[EpochState | None], began: int
+    ) -> list[SealedEpoch]:
         promised = self._store.reduce.seal(request.shuffle, final, request.epochs)
         jobs = {id(one): one for _, one in promised if not isinstance(one, SealedEpoch)}
         futures = {number: asyncio.wrap_future(one) for number, one in jobs.items()}
@@ -110,7 +120,6 @@ class SealService:
             error = futures[id(one)].exception()
             if error is not None:
                 errors.append(error)
-                self._not_sealed(state)
                 continue
             answers.append(futures[id(one)].result()[key])
             if state is not None:
@@ -122,7 +131,3 @@ class SealService:
         self._counters.epoch_seals += 1
         self._counters.epoch_seal_microseconds += (time.monotonic_ns() - began) // 1_000
         return answers
-
-    def _not_sealed(self, state: EpochState | None) -> None:
-        if state is not None:
-            self._reduce.not_sealed(state)

@@ -3,8 +3,9 @@
 Rules: the highest Raft index ever heard of is what protects data from masters that were restored from a backup (see
 core/forgetting.py), so it is kept on disk, at most a second late. Only what the masters answer to this worker's own
 questions is believed: anybody who may connect can name an index in a frame, and one that is too high would end all
-deletion. A lost or damaged file costs only that: it is read as "nothing is known". Written by registration; loop thread
-only, except KeptStanding.write.
+deletion. A lost or damaged file costs only that: it is read as "nothing is known". Each directory is written in its own
+lane, so that one that hangs holds up no other, and what follows in that lane comes behind it. Loop thread only, except
+KeptStanding.write.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import struct
 import threading
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +26,6 @@ from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.store import Store
 
 _log = logging.getLogger(__name__)
-
-#: One for each directory, of which a process has a few.
-_WRITING: dict[Path, threading.Lock] = {}
 
 #: Name of the file; the other names in a storage directory are in storage/layout.py.
 STANDING = "standing"
@@ -149,8 +148,39 @@ class KeptStanding:
         """Put it into every directory, synced. Blocks; one directory that fails does not keep the others from it."""
         for directory in directories:
             try:
-                # A registration and the tick of a second may write at the same time.
-                with _WRITING.setdefault(directory, threading.Lock()):
-                    Disk().replace(directory / STANDING, self.encode())
+                Disk().replace(directory / STANDING, self.encode())
             except OSError as error:
                 _log.warning("cannot be written", extra={"path": directory / STANDING, "why": error.strerror})
+
+
+class Keeper:
+    """Brings a standing to the disks."""
+
+    def __init__(self, store: Store, standing: Standing) -> None:
+        self._store = store
+        self._standing = standing
+        self._guard = threading.Lock()
+        #: for each directory what was asked for last, what waits in its lane, and the end of the last write
+        self._asked: dict[Path, KeptStanding] = {}
+        self._due: dict[Path, KeptStanding] = {}
+        self._ends: dict[Path, Future[None]] = {}
+
+    def keep(self) -> list[Future[None]]:
+        """Have what is known now written wherever it is not yet; what comes next in a lane is behind that. At most one
+        write waits in each. Returns the ends of the last writes."""
+        now = KeptStanding.of(self._standing)
+        for path, lane in self._store.lanes():
+            if self._asked.get(path) == now:
+                continue
+            self._asked[path] = now
+            with self._guard:
+                waits = path in self._due
+                self._due[path] = now
+            if not waits:
+                self._ends[path] = lane.submit(self._write, path)
+        return list(self._ends.values())
+
+    def _write(self, path: Path) -> None:
+        with self._guard:
+            kept = self._due.pop(path)
+        kept.write([path])

@@ -95,8 +95,12 @@ class Away:
         #: files that were stored and are in no index yet, as far as anybody knows (one whose transaction failed may
         #: have them all the same), so that the next try has no need to store them again
         self._unrecorded: dict[DataKey, bytes] = {}
-        #: deleted shuffles whose files are still to be removed, oldest first
-        self._dropped: dict[ShuffleKey, None] = {}
+        #: deleted shuffles whose files are still to be removed, oldest first, with the number of the call that said so
+        self._dropped: dict[ShuffleKey, int] = {}
+        self._drops = 0
+        #: one thread removes them, one shuffle after the other
+        self._lane = ThreadPoolExecutor(1, "holdfast-remove")
+        self._removing = False
         self._cluster_id = cluster_id
         self._worker_uid = worker_uid
         self._pool = ThreadPoolExecutor(FETCH_THREADS, "holdfast-fetch")
@@ -222,25 +226,42 @@ class Away:
         """A shuffle is being deleted, of which files are here (`sure`), or may be: `remove_dropped` removes them."""
         with self._guard:
             if sure or shuffle in self._touched:
-                self._dropped[shuffle] = None
+                self._drops += 1
+                self._dropped[shuffle] = self._drops
             for key in [key for key in self._unrecorded if key.shuffle == shuffle]:
                 del self._unrecorded[key]
         if self._opened is not None:  # whoever removes the files, be it the leading master: their space is to be free
             self._opened.forget(worker_folder(self._cluster_id, shuffle, self._worker_uid))
 
-    def remove_dropped(self) -> None:
-        """Remove the files of dropped shuffles. If the store fails, the rest is tried again the next time; what a start
-        comes between is removed by the leading master, with all of its application."""
-        for shuffle in list(self._dropped):
+    def remove_dropped(self, _: object = None) -> None:
+        """Have the files of dropped shuffles removed; waits for nothing."""
+        with self._guard:
+            if self._removing or not self._dropped or self._closed:
+                return
+            self._removing = True
+        self._lane.submit(self._remove_dropped)
+
+    def _remove_dropped(self) -> None:
+        """If the store fails, the rest is tried again the next time; what a start comes between is removed by the
+        leading master, with all of its application."""
+        while True:
+            with self._guard:
+                shuffle, number = next(iter(self._dropped.items()), (None, 0))
+                if shuffle is None or self._closed:
+                    self._removing = False
+                    return
             try:
                 self.store.remove_folder(worker_folder(self._cluster_id, shuffle, self._worker_uid))
                 self.store.remove_if_empty(shuffle_folder(self._cluster_id, shuffle))
-            except (OSError, HoldfastError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told of, and tried again
                 _log.warning(LEFT, extra={"shuffle": str(shuffle), "why": str(error)})
+                with self._guard:
+                    self._removing = False
                 return
             with self._guard:
-                self._touched.discard(shuffle)
-                self._dropped.pop(shuffle, None)
+                if self._dropped.get(shuffle) == number:  # else a file came meanwhile
+                    self._touched.discard(shuffle)
+                    del self._dropped[shuffle]
 
     def files(self) -> Iterator[tuple[DataKey, bytes, int]]:
         """Every file of this worker: key, token and length. Raises OSError or HoldfastError."""
@@ -324,3 +345,4 @@ class Away:
         if self._watch is not None:
             self._watch.close()
         self._pool.shutdown(cancel_futures=True)
+        self._lane.shutdown(cancel_futures=True)

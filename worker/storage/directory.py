@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from concurrent.futures import Executor, Future
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from holdfast.common.errors import CorruptError, NoRoomError
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
@@ -26,6 +28,7 @@ from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, Found, Index, Reader
 from holdfast.worker.storage.loans import Loan, Loans, leaves_enough
+from holdfast.worker.storage.owner import Threads
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.records import encode_key
 from holdfast.worker.storage.reduce_directory import ReduceDirectory
@@ -63,6 +66,13 @@ class Tables:
         return keys | self.sealed.keys()
 
 
+class Leftover(NamedTuple):
+    """An unsealed file of an earlier incarnation."""
+
+    path: Path
+    size_bytes: int
+
+
 class StorageDirectory:
     """Made by opening.py; used by store.py."""
 
@@ -76,7 +86,7 @@ class StorageDirectory:
         lock: object,
         disk: Disk,
         index: Index,
-        pool: Executor,
+        threads: Threads,
         tables: Tables,
         writers: OpenFiles,
         starts: Starts,
@@ -102,11 +112,11 @@ class StorageDirectory:
         #: what writers may still add before the next look
         self.room = Room()
         self._lock_file = lock
-        self._pool = pool
+        self._pool, self.lane = threads.pool, threads.lane
         self._disk = disk
         self._guard = threading.Lock()
         self._folders = Folders(disk, root / names.DATA)
-        self._sealer = Sealer(disk, self._folders, index, pool, self._on_sealed, self._on_failed)
+        self._sealer = Sealer(disk, self._folders, index, threads.pool, self._on_sealed, self._on_failed)
         self._leftover_bytes = {key: bytes_on_disk(path) for key, path in tables.leftovers.items()}
         #: bytes that are on their way here from another directory
         self.coming_bytes = 0
@@ -121,7 +131,7 @@ class StorageDirectory:
             disk=disk,
             index=index,
             folders=self._folders,
-            pool=pool,
+            threads=threads,
             writers=writers,
             incarnation=starts.incarnation,
             boot_id=starts.boot_id,
@@ -208,8 +218,10 @@ class StorageDirectory:
 
     def _on_failed(self, writer: MapFileWriter, error: Exception) -> None:
         """Give a copy up for good: the name says so, also after a restart."""
-        writer.state = State.FAILED
         with self._guard:
+            if writer.state is State.CLOSED:
+                return  # dropped meanwhile, and its files with it
+            writer.state = State.FAILED
             self.tables.writers.pop(writer.key, None)
             self.tables.sealing.pop(writer.key, None)
             self.tables.failed.add(writer.key)
@@ -246,6 +258,8 @@ class StorageDirectory:
         still known: the index may have answers of it."""
         sign = -1 if gone else 1
         with self._guard:
+            if gone and shuffle not in self.tables.sealed:
+                return  # it was deleted meanwhile
             total = self.tables.sealed.setdefault(shuffle, ShuffleSum())
             total.files += sign * len(sizes)
             total.size_bytes += sign * sum(sizes)
@@ -256,9 +270,9 @@ class StorageDirectory:
         """Make a folder below data/; raises OSError."""
         self._folders.make(folder)
 
-    def sync_folders(self, folders: set[Path]) -> None:
-        """Bring the names in them to the disk; raises OSError."""
-        self._folders.sync(folders)
+    def sync_folder(self, folder: Path) -> None:
+        """Bring the names in it to the disk; raises OSError."""
+        self._folders.sync(folder)
 
     def note_away(self, key: DataKey, token: bytes, size_bytes: int) -> None:
         """A file whose epochs are in the index here is on the DFS."""
@@ -370,11 +384,27 @@ class StorageDirectory:
 
     # removing
 
-    def forget(self, key: ShuffleKey) -> None:
+    def let_go(self, key: ShuffleKey) -> None:
+        """Nothing of a shuffle is written any more. Loop thread."""
+        with self._guard:
+            for name in [name for name in self.tables.writers if name.shuffle == key]:
+                writer = self.tables.writers.pop(name)
+                writer.state = State.CLOSED
+                self._leave_over(writer)
+        self.reduce.drop(key)
+        for job in self.jobs:
+            job.dropped = job.dropped or job.shuffle == key
+
+    def seals_of(self, key: ShuffleKey) -> list[Future[Any]]:
+        """The seals of a shuffle that run."""
+        with self._guard:
+            maps: list[Future[Any]] = [job.future for name, job in self.tables.sealing.items() if name.shuffle == key]
+        return maps + [job.future for job in self.jobs if job.shuffle == key]
+
+    def remove(self, key: ShuffleKey) -> None:
         """Remove a shuffle: index first, then files; but files first where the index is so full that it cannot shrink.
-        The caller has waited for its seals. Raises OSError, NoRoomError or lmdb.Error; then it is still known here, and
-        to be removed again."""
-        self._let_go(key)
+        In the lane, when nothing of it is written or sealed any more. Raises OSError, NoRoomError or lmdb.Error; then
+        it is to be removed again."""
         try:
             self.index.remove_shuffle(key)
         except (OSError, NoRoomError) as error:
@@ -383,6 +413,9 @@ class StorageDirectory:
             self._remove_folder(key)
             self.index.remove_shuffle(key)
         self._remove_folder(key)
+
+    def removed(self, key: ShuffleKey) -> None:
+        """A shuffle is gone from the disk: nobody asks about it any more. Loop thread."""
         with self._guard:
             for name in [name for name in self.tables.leftovers if name.shuffle == key]:
                 del self.tables.leftovers[name]
@@ -391,49 +424,40 @@ class StorageDirectory:
             self.tables.sealed.pop(key, None)
             self.tables.away.pop(key, None)
             self.tables.away_bytes.pop(key, None)
-            self.leaving = {name for name in self.leaving if name.shuffle != key}
-            self.reduce.removed(key)
-
-    def _let_go(self, key: ShuffleKey) -> None:
-        """Nothing of a shuffle is written any more."""
-        with self._guard:
-            for name in [name for name in self.tables.writers if name.shuffle == key]:
-                writer = self.tables.writers.pop(name)
-                writer.state = State.CLOSED
-                self._leave_over(writer)
-            self.reduce.drop(key)
-            for job in self.jobs:
-                job.dropped = job.dropped or job.shuffle == key
+        self.leaving = {name for name in self.leaving if name.shuffle != key}
+        self.reduce.removed(key)
 
     def _remove_folder(self, key: ShuffleKey) -> None:
         folder = self.root / layout.shuffle_folder(key)
-        self._folders.forget(folder)
         for path in folder.iterdir() if folder.is_dir() else ():
             self._disk.remove(path)
-        for empty in (folder, folder.parent):
-            try:
-                empty.rmdir()
-            except OSError:
-                # Not empty (another shuffle, or a file that is being made this moment) or gone already: both are fine.
-                break
-            self._folders.forget(empty)
+        if self._folders.remove(folder):
+            self._folders.remove(folder.parent)
 
-    def remove_leftovers(self, keys: set[ShuffleKey]) -> int:
-        """Remove unsealed files of earlier incarnations that belong to these shuffles."""
+    def take_leftovers(self, keys: set[ShuffleKey]) -> dict[MapFileKey, Leftover]:
+        """The unsealed files of earlier incarnations that belong to these shuffles, which are about to be removed."""
         with self._guard:
             gone = [key for key in self.tables.leftovers if key.shuffle in keys]
-            paths = [self.tables.leftovers.pop(key) for key in gone]
-            for key in gone:
-                self._leftover_bytes.pop(key, None)
+            return {key: Leftover(self.tables.leftovers.pop(key), self._leftover_bytes.pop(key, 0)) for key in gone}
+
+    def put_back_leftovers(self, taken: Mapping[MapFileKey, Leftover]) -> None:
+        """They could not be removed."""
+        with self._guard:
+            for key, one in taken.items():
+                self.tables.leftovers[key], self._leftover_bytes[key] = one
+
+    def remove_files(self, paths: Sequence[Path]) -> None:
+        """In the lane. Raises OSError."""
         for path in paths:
             self._disk.remove(path)
-        return len(paths)
 
     def close(self) -> None:
         """Let running seals end and give the directory back; one that hangs is left to the end of the process."""
         if self.condition.hanging:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            for pool in (self._pool, self.lane):
+                pool.shutdown(wait=False, cancel_futures=True)
             return
         self._pool.shutdown()
+        self.lane.shutdown()  # behind it: what failed in there is marked here
         self.index.close()
         del self._lock_file

@@ -62,7 +62,6 @@ def probe(directory: StorageDirectory, disk: Disk, *, thorough: bool) -> tuple[O
             return Outcome.GONE, GONE
         if not _write_and_read(directory, disk):
             return Outcome.WRONG, "read back other bytes than were written and synced"
-        directory.reduce.mark_unmarked()
         if thorough:
             directory.try_index()
     except NoRoomError as error:
@@ -188,6 +187,8 @@ class Monitor:
         condition.health.probe_ended(result.ended_ns, result.took_ns, result.outcome, thorough=result.thorough)
         if result.space is not None:
             condition.space = result.space
+        if result.outcome is Outcome.GOOD:
+            result.directory.reduce.mark()
         if condition.health.state is not State.WELL and not condition.problem:
             condition.problem = result.why or f"was slow: a check took {result.took_ns / 1e9:.1f} s"
 
@@ -197,7 +198,7 @@ class Monitor:
         if condition.hanging and not condition.problem:
             seconds = condition.health.limits.probe_timeout_ns / 1e9
             condition.problem = f"hangs: a check of its device took more than {seconds:g} s"
-        if condition.health.may_return:
+        if condition.health.may_return and not directory.reduce.unmarked:
             condition.health.returned()
             if not directory.come_back():
                 condition.tell()

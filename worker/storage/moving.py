@@ -6,8 +6,9 @@ index transaction at the source; the file there goes. Killed before the first tr
 for nothing; killed between the two the file is in both, and a start settles that (`settle`). Where the source cannot
 be changed any more (its disk fails, or is so full that its index cannot grow) the move has come about all the same:
 what is left there is removed before anything else moves from or to that directory. A reader that has the file open goes
-on with it. No epoch is ever split: a file moves whole, its checksums in it. Runs in the thread of the mover, but for
-what the loop is told. Called by tiering.py.
+on with it. No epoch is ever split: a file moves whole, its checksums in it. One file moves at a time; while a move
+hangs with one of its directories another thread goes on with the rest, so that each directory holds up one thread at
+most. What the loop owns is asked and changed on the loop. Called by tiering.py.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +37,7 @@ from holdfast.worker.storage.footers import read_data_footer
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.index import data_items
 from holdfast.worker.storage.names import MOVING_SUFFIX
+from holdfast.worker.storage.owner import Owner
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.records import encode_shuffle
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_path
@@ -87,23 +91,33 @@ class Move:
     #: it is on the DFS and being recorded: not before that can it be left alone by who drops it
     recording: bool = False
     ended: threading.Event = field(default_factory=threading.Event)
+    #: the same, for who cannot wait
+    done: Future[None] = field(default_factory=Future)
+
+    def places(self) -> tuple[StorageDirectory | None, ...]:
+        """What it reads and writes; None: the DFS."""
+        return self.source, self.target
 
 
 class Mover:
-    """One thread that moves one file after the other; it begins with the first move."""
+    """Moves one file after the other, in a thread that begins with the first move."""
 
-    def __init__(self, disk: Disk, open_files: OpenFiles, away: Away | None, relocate: Callable[[Move], None]) -> None:
+    def __init__(
+        self, disk: Disk, open_files: OpenFiles, away: Away | None, relocate: Callable[[Move], None], owner: Owner
+    ) -> None:
         self._disk = disk
         self._open_files = open_files
         self._away = away
         #: tells readers where the file is now; runs on the loop
         self._relocate = relocate
-        #: runs something on the loop; without a loop, at once
-        self.on_loop: Callable[[Callable[[], None]], object] = lambda act: act()
+        self._owner = owner
         self._guard = threading.Condition()
         self._waiting: deque[Move] = deque()
-        self._running: Move | None = None
-        self._thread: threading.Thread | None = None
+        #: one, and those that hang
+        self._running: list[Move] = []
+        self._threads: list[threading.Thread] = []
+        #: threads that wait for a move
+        self._idle = 0
         self._closed = False
         self._away_not_before = 0.0
         #: moves that have ended since they were last taken
@@ -122,11 +136,35 @@ class Mover:
                 move.target.coming_bytes += move.size_bytes
                 move.target.room.keep(move.size_bytes)
             self._waiting.append(move)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="holdfast-move", daemon=True)
-                self._thread.start()
+            if not self._threads:
+                self._begin_thread()
             self._guard.notify_all()
         return True
+
+    def _begin_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name="holdfast-move", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def look(self) -> None:
+        """Once a second: where all that runs hangs, another thread goes on with what waits."""
+        with self._guard:
+            if self._idle:
+                self._guard.notify_all()
+            elif self._running and self._pick() is not None:
+                self._begin_thread()
+
+    def _hangs(self, move: Move) -> bool:
+        if move.target is None and self._away is not None and not self._away.health.answers:
+            return True
+        return any(one is not None and one.condition.silent for one in move.places())
+
+    def _pick(self) -> Move | None:
+        """The move to be carried out next: one at a time, and nothing beside what hangs with the same directory."""
+        if not all(map(self._hangs, self._running)):
+            return None
+        taken = [one for move in self._running for one in move.places()]
+        return next((one for one in self._waiting if not any(place in taken for place in one.places())), None)
 
     def take_ended(self) -> list[Move]:
         """The moves that have ended since this was asked last."""
@@ -140,29 +178,29 @@ class Mover:
 
     @property
     def busy(self) -> int:
-        """Moves that wait or run."""
+        """Moves that wait or run, but for what hangs and what waits for that."""
         with self._guard:
-            return len(self._waiting) + (self._running is not None)
+            hanging = [one for one in self._running if self._hangs(one)]
+            taken = [place for one in hanging for place in one.places()]
+            waiting = [one for one in self._waiting if not any(place in taken for place in one.places())]
+            return len(waiting) + len(self._running) - len(hanging)
 
-    def drop(self, shuffle: ShuffleKey) -> None:
-        """Let go of a shuffle that is about to be deleted; returns when nothing of it can come into a directory or an
-        index any more, and nothing will until `forgotten` is called. What is on its way to the DFS, which may hang, is
-        not waited for: it is removed there when it has come."""
+    def drop(self, shuffle: ShuffleKey) -> list[Future[None]]:
+        """Let go of a shuffle that is about to be deleted. When what is returned has ended nothing of it can come into
+        a directory or an index any more, and nothing will until `forgotten` is called. What is on its way to the DFS,
+        which may hang, is not waited for: it is removed there when it has come."""
         with self._guard:
             self._dropped.add(shuffle)
             for move in [move for move in self._waiting if move.key.shuffle == shuffle]:
                 self._waiting.remove(move)
                 move.dropped = True
                 self._end(move)
-            running = self._running if self._running and self._running.key.shuffle == shuffle else None
-            if running is not None:
-                running.dropped = running.deleted = True
-                if running.target is None and not running.recording:
-                    running = None
-        if running is not None:
-            running.ended.wait()
-        with self._guard:  # its directories remove everything of it
+            running = [one for one in self._running if one.key.shuffle == shuffle]
+            for move in running:
+                move.dropped = move.deleted = True
+            # Its directories remove everything of it.
             self._remains = [one for one in self._remains if one.record.key.shuffle != shuffle]
+            return [one.done for one in running if one.target is not None or one.recording]
 
     def forgotten(self, shuffle: ShuffleKey) -> None:
         """A dropped shuffle is deleted, and in nobody's books any more."""
@@ -174,11 +212,11 @@ class Mover:
         with self._guard:
             self._closed = True
             self._waiting.clear()
-            if self._running is not None:
-                self._running.dropped = True
+            for move in self._running:
+                move.dropped = True
             self._guard.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def _run(self) -> None:
         while self._has_work():
@@ -187,16 +225,20 @@ class Mover:
     def _has_work(self) -> bool:
         """Wait for a move; False: this is the end."""
         with self._guard:
-            while not self._waiting and not self._closed:
+            self._idle += 1
+            while self._pick() is None and not self._closed:
                 self._guard.wait()
+            self._idle -= 1
             return not self._closed
 
     def _take_next(self) -> None:
         """Carry out the move that waits longest, if it is still wanted."""
         with self._guard:
-            if not self._waiting:
+            move = self._pick()
+            if move is None:
                 return
-            move = self._running = self._waiting.popleft()
+            self._waiting.remove(move)
+            self._running.append(move)
         try:
             self._clear_remains()
             self.carry_out(move)
@@ -212,14 +254,16 @@ class Mover:
             _log.exception("a move ended in an error that is not known")
             move.problem = f"{move.key} was not moved: {type(error).__name__}: {error}"
         with self._guard:
-            self._running = None
+            self._running.remove(move)
             self._end(move)
+            self._guard.notify_all()
 
     def _end(self, move: Move) -> None:
         if move.target is not None:
             move.target.coming_bytes -= move.size_bytes
         self._ended.append(move)
         move.ended.set()
+        move.done.set_result(None)
 
     def carry_out(self, move: Move) -> None:
         """Take all steps, in this thread. Raises FullError, OSError, lmdb.Error or HoldfastError, and then the file is
@@ -233,16 +277,22 @@ class Mover:
         if move.target is None:
             self._store_away(move, path, record)
         else:
+            self._ask(partial(_check_room, move, move.target))
+            if move.dropped:
+                return
             _copy(self._disk, path, move, move.target, record)
-        if move.dropped or not self._tell(move):
+        if not move.dropped:
+            self._ask(partial(self._relocate, move))
+        if move.dropped:
             return  # what is in both places is deleted with the shuffle, or settled by the next start
         remains = _Remains(move.source, record, move.home is move.source)
         try:
-            remains.remove(self._disk)
+            self._remove(remains)
         except (OSError, lmdb.Error, HoldfastError) as error:
             move.remains = f"{path} was moved and cannot be removed: {error}"
             with self._guard:
-                self._remains.append(remains)
+                if not move.deleted:
+                    self._remains.append(remains)
         self._open_files.close(str(path))
 
     def _store_away(self, move: Move, path: Path, record: DataRecord) -> None:
@@ -271,24 +321,36 @@ class Mover:
             move.home.index.put_items(data_items(record, move.token))
         move.home.note_away(record.key, move.token, record.file_bytes)
 
-    def _tell(self, move: Move) -> bool:
-        """Have readers told where the file is; False if that did not happen, because this worker is ending."""
-        told = threading.Event()
+    def _ask(self, act: Callable[[], object]) -> None:
+        """Have something done on the loop, and wait until it is. Raises what it raises, and HoldfastError if this
+        worker is ending."""
+        done: Future[None] = Future()
 
-        def tell() -> None:
-            self._relocate(move)
-            told.set()
+        def run() -> None:
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the mover hears of it
+                done.set_exception(error)
+            else:
+                done.set_result(None)
 
-        self.on_loop(tell)
-        while not told.wait(LOOP_SECONDS) and not self._closed:
-            pass
-        return told.is_set()
+        self._owner(run)
+        while not wait([done], LOOP_SECONDS).done:
+            if self._closed:
+                raise HoldfastError("this worker is ending")
+        done.result()
+
+    def _remove(self, remains: _Remains) -> None:
+        """Take a file out of the directory that it has left. Raises OSError, lmdb.Error or HoldfastError."""
+        remains.remove(self._disk)
+        # On the loop: whoever found it in the index before is told there that it is elsewhere.
+        self._ask(lambda: remains.source.leaving.discard(remains.record.key))
 
     def _clear_remains(self) -> None:
         """Try again to remove what files that have moved left behind."""
         for one in list(self._remains):
             try:
-                one.remove(self._disk)
+                self._remove(one)
             except (OSError, lmdb.Error, HoldfastError):
                 continue  # nothing moves from or to that directory until it can be done
             with self._guard:
@@ -307,7 +369,15 @@ class _Remains:
     def remove(self, disk: Disk) -> None:
         """Take it out. Raises OSError, lmdb.Error or HoldfastError, and may then be called again."""
         remove(disk, self.source, self.record, keep_epochs=self.keep_epochs)
-        self.source.leaving.discard(self.record.key)
+
+
+def _check_room(move: Move, target: StorageDirectory) -> None:
+    """Raises FullError if there is none, as where another file was to leave first, and did not. Loop thread."""
+    limit = target.capacity_bytes
+    taken = target.used_bytes - target.coming_bytes
+    spoken_for = target.reduce.pending_bytes + target.room.kept_bytes  # what seals will write
+    if limit and taken + spoken_for + move.size_bytes > limit:
+        raise FullError
 
 
 def _copy(disk: Disk, path: Path, move: Move, target: StorageDirectory, record: DataRecord) -> None:
@@ -315,11 +385,6 @@ def _copy(disk: Disk, path: Path, move: Move, target: StorageDirectory, record: 
     folder = target.root / layout.shuffle_folder(move.key.shuffle)
     final = target.root / sealed_path(move.key)
     new = final.with_name(final.name + MOVING_SUFFIX)
-    limit = target.capacity_bytes
-    taken = target.used_bytes - target.coming_bytes
-    spoken_for = target.reduce.pending_bytes + target.room.kept_bytes  # what seals will write
-    if limit and taken + spoken_for + move.size_bytes > limit:
-        raise FullError  # as where another file was to leave first, and did not
     target.count_sealed(move.key.shuffle, [])  # so that its folder goes with the shuffle, whatever becomes of this
     try:
         target.make_folder(folder)
@@ -329,7 +394,7 @@ def _copy(disk: Disk, path: Path, move: Move, target: StorageDirectory, record: 
                 raise CorruptError(f"{new} is not what was copied")
             disk.rename(new, final)
             try:
-                target.sync_folders({folder})
+                target.sync_folder(folder)
                 target.index.put_items(data_items(record))
             except (OSError, lmdb.Error, HoldfastError):
                 disk.remove(final)  # should the record be there in spite of the error, the next start sees the truth

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, STARTS_KEY, Index
 from holdfast.worker.storage.log_recovery import find_segments, scan_log, scan_segment
+from holdfast.worker.storage.owner import Threads
 from holdfast.worker.storage.pages import IndexDamagedError, PageCounts
 from holdfast.worker.storage.prepare import Candidate, StoreSettings
 from holdfast.worker.storage.push_log import is_full
@@ -165,7 +165,7 @@ def open_directory(
     *,
     identity: Identity,
     disk: Disk,
-    pool: Executor,
+    threads: Threads,
     writers: OpenFiles,
     starts: Starts,
     settings: StoreSettings,
@@ -216,7 +216,7 @@ def open_directory(
         lock=found.candidate.lock,
         disk=disk,
         index=index,
-        pool=pool,
+        threads=threads,
         tables=tables,
         writers=writers,
         starts=starts,

@@ -7,6 +7,7 @@ flush, and its head goes with the first bytes, in one write. Called by reduce_di
 
 from __future__ import annotations
 
+import errno
 import struct
 from array import array
 from bisect import bisect_left
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 from holdfast.common.batch import HEADER_BYTES
@@ -89,6 +91,8 @@ class PartitionCopy:
         "path_text",
         "pending",
         "rows",
+        "sync_error",
+        "syncing",
         "views",
         "write_back_from",
     )
@@ -109,6 +113,9 @@ class PartitionCopy:
         self.batches = 0
         self.crc_sum = 0
         self.write_back_from = 0
+        self.syncing = Lock()
+        #: a sync of the file failed: it is never tried again
+        self.sync_error: OSError | None = None
 
     @property
     def incarnation(self) -> Incarnation:
@@ -127,6 +134,18 @@ class PartitionCopy:
     def needs(self, segment: int) -> bool:
         """Whether something pending lies in this segment of the log."""
         return any(position >> SEGMENT_SHIFT == segment for position in self.pending.positions[:])
+
+    def sync(self, disk: Disk, fd: int) -> None:
+        """Bring the bytes of the file to the disk. Raises OSError, and from then on whenever it is asked: the kernel
+        tells of what it could not write only once. A round and a seal may ask at the same time."""
+        with self.syncing:
+            if self.sync_error is not None:
+                raise OSError(errno.EIO, f"an earlier sync failed ({self.sync_error})")
+            try:
+                disk.sync_data(fd)
+            except OSError as error:
+                self.sync_error = error
+                raise
 
     def gather(self) -> Gathered:
         """What is pending, as views of the log."""

@@ -1,16 +1,19 @@
 """The REDUCE partitions of one storage directory: copies being written, the push log, seals, what earlier starts left.
 
-Rules: everything but seals, syncs and removals runs on the loop thread. A segment of the log goes when nothing pending
+Rules: everything runs on the loop thread, which owns all tables, but seals, syncs, marks and removals: those run in
+threads with what they need as it was, and what they find is taken in on the loop, where what has left meanwhile is
+passed over by name. A failure names the segment or the copy that failed. A segment of the log goes when nothing pending
 refers to it, and, at level SYNCED, when what was flushed from it is synced. The oldest segments are emptied bit by bit,
 twice as fast as the log grows. Facts and steps only; reduce_store.py decides what goes where. Made by opening.py.
 """
 
 from __future__ import annotations
 
-import threading
+import errno
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
-from contextlib import suppress
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 from typing import NamedTuple
@@ -21,16 +24,16 @@ from holdfast.common.errors import CorruptError, NoRoomError, Status
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.worker.core.health import WindowMean
-from holdfast.worker.storage import layout
-from holdfast.worker.storage.answers import failed_copy
+from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.disk import Disk, bytes_on_disk
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.index import FINAL_SPACE, Index
+from holdfast.worker.storage.owner import Threads
 from holdfast.worker.storage.partition import PartitionCopy
 from holdfast.worker.storage.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment
 from holdfast.worker.storage.records import encode_shuffle
 from holdfast.worker.storage.reduce_layout import EpochKey, open_path
-from holdfast.worker.storage.reduce_records import EpochRecord, FileHead
+from holdfast.worker.storage.reduce_records import DataRecord, EpochRecord, FileHead
 from holdfast.worker.storage.reduce_recovery import Left
 from holdfast.worker.storage.reduce_seal import ReduceSealer, ReduceSealJob, mark_failed
 from holdfast.worker.storage.room import Room
@@ -42,11 +45,45 @@ from holdfast.worker.storage.sealing import Folders
 WRITE_BACK_BYTES = 4 << 20
 
 
-class Round(NamedTuple):
+class Wanted(NamedTuple):
     """What one synced acknowledgement waits for."""
 
-    segments: set[Segment]
+    #: copies that took something of it
     copies: set[PartitionCopy]
+    #: what has to be synced for them
+    segments: set[Segment]
+    files: set[PartitionCopy]
+
+
+#: The epochs of what was wanted that are not on the disk: their copies are given up.
+Missing = frozenset[EpochKey]
+
+
+@dataclass(slots=True)
+class Round:
+    """Syncs that are done together, for all who wait."""
+
+    segments: set[Segment] = field(default_factory=set)
+    files: set[PartitionCopy] = field(default_factory=set)
+    waiting: list[tuple[set[PartitionCopy], Future[Missing]]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _SyncSegment:
+    """A segment as it was when its sync was asked for, and how that ended."""
+
+    segment: Segment
+    end: int
+    noted: bool
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
+class _SyncFile:
+    copy: PartitionCopy
+    error: Exception | None = None
+    #: there is no such file
+    missing: Exception | None = None
 
 
 class ReduceDirectory:
@@ -59,7 +96,7 @@ class ReduceDirectory:
         disk: Disk,
         index: Index,
         folders: Folders,
-        pool: Executor,
+        threads: Threads,
         writers: OpenFiles,
         incarnation: Incarnation,
         boot_id: bytes,
@@ -81,7 +118,7 @@ class ReduceDirectory:
         #: a log of an earlier start lost records of which nobody knows what epochs were in them: what is unknown here
         #: may have been there
         self.unnamed = unnamed
-        self.log = PushLog(disk, index, root, incarnation, boot_id, flushes, pool, segment_bytes)
+        self.log = PushLog(disk, index, root, incarnation, boot_id, flushes, threads.pool, segment_bytes)
         #: open and being sealed
         self.copies: dict[EpochKey, PartitionCopy] = {}
         self.sealing: dict[EpochKey, ReduceSealJob] = {}
@@ -89,7 +126,7 @@ class ReduceDirectory:
         self._aside = aside
         self._disk = disk
         self._folders = folders
-        self._pool = pool
+        self._pool, self._lane, self._owner = threads
         self._writers = writers
         self._boot_id = boot_id
         self._old_segments = old_segments
@@ -101,15 +138,18 @@ class ReduceDirectory:
         self.room = room
         self._flushes = flushes
         #: copies that are given up, which the disk does not say yet
-        self._unmarked: set[EpochKey] = set()
-        self._sealer = ReduceSealer(disk, root, folders, index, writers, boot_id, self.give_up)
+        self.unmarked: set[EpochKey] = set()
+        self._marking = False
+        self._sealer = ReduceSealer(disk, root, folders, index, writers, boot_id, broke)
+        #: files that seals finished before they met a full disk
+        self._finished: dict[EpochKey, DataRecord] = {}
         self._emptying: list[PartitionCopy] = []
-        self._guard = threading.Lock()
         #: SYNCED copies that were flushed since their last sync
         self._unsynced: set[PartitionCopy] = set()
-        self._releasing: tuple[int, Future[None]] | None = None
-        self._round: tuple[Round, Future[None]] | None = None
-        self._rounds_running = False
+        self._releasing: tuple[int, Future[Missing]] | None = None
+        #: what is being synced, and what is next
+        self._running: Round | None = None
+        self._round: Round | None = None
 
     # writing
 
@@ -158,7 +198,7 @@ class ReduceDirectory:
             end = (next(iter(self.log.segments)) + 1) << SEGMENT_SHIFT
             self._emptying = [
                 copy
-                for key, copy in list(self.copies.items())  # forgetting runs in a thread
+                for key, copy in self.copies.items()
                 if copy.pending and copy.pending.positions[0] < end and key not in self.sealing
             ]
             if not self._emptying:
@@ -190,24 +230,22 @@ class ReduceDirectory:
             if not synced.done():
                 return
             self._releasing = None
-            if (
-                synced.exception() is None
-            ):  # else the copies that failed are given up, and the next round is without them
+            if not synced.result():  # else the copies that failed are given up, and the next round is without them
                 self.log.remove_before(number)
-        firsts = [copy.pending.positions[:1] for copy in list(self.copies.values())]
+        firsts = [copy.pending.positions[:1] for copy in self.copies.values()]
         first = min([one[0] for one in firsts if one], default=-1)
         number = first >> SEGMENT_SHIFT if first >= 0 else self.log.newest
         if not self.log.segments or number <= next(iter(self.log.segments)):
             return
-        if self._unsynced or self._round is not None or self._rounds_running:
-            self._releasing = number, self.sync(Round(set(), set(self._unsynced)))
+        if self._unsynced or self._running is not None:
+            self._releasing = number, self.sync(Wanted(set(self._unsynced), set(), set(self._unsynced)))
         else:
             self.log.remove_before(number)
 
     def tick(self) -> None:
         """Once a second: let go of the log as far as it is not needed."""
         try:
-            if not any(copy.pending for copy in list(self.copies.values())):
+            if not any(copy.pending for copy in self.copies.values()):
                 self.log.rest()
             self.log.tell_synced()
             self.release()
@@ -229,75 +267,95 @@ class ReduceDirectory:
 
     # syncing
 
-    def sync(self, wanted: Round) -> Future[None]:
+    def sync(self, wanted: Wanted) -> Future[Missing]:
         """Bring segments and partition files to the disk. Asks that wait together share one round."""
-        with self._guard:
-            if self._round is None:
-                self._round = wanted, Future()
-            else:
-                self._round[0].segments.update(wanted.segments)
-                self._round[0].copies.update(wanted.copies)
-            future = self._round[1]
-            if self._rounds_running:
-                return future
-            self._rounds_running = True
-        self._pool.submit(self._sync_while_asked)
+        future: Future[Missing] = Future()
+        if self._round is None:
+            self._round = Round()
+        self._round.segments |= wanted.segments
+        self._round.files |= wanted.files
+        self._round.waiting.append((wanted.copies, future))
+        if self._running is None:
+            self._begin_round()
         return future
 
-    def _sync_while_asked(self) -> None:
-        while True:
-            with self._guard:
-                found, self._round = self._round, None
-                if found is None:
-                    self._rounds_running = False
-                    return
-            wanted, future = found
+    def _begin_round(self) -> None:
+        """Sync what is asked for, with all of it as it is now."""
+        found, self._round = self._round, None
+        self._running = found
+        if found is None:
+            return
+        self._unsynced -= found.files
+        segments = [_SyncSegment(one, one.end, one.noted) for one in found.segments]
+        files = [_SyncFile(one) for one in found.files]
+        done = self._pool.submit(self._sync_all, segments, files)
+        done.add_done_callback(lambda _: self._owner(partial(self._round_over, found, segments, files)))
+
+    def _sync_all(self, segments: list[_SyncSegment], files: list[_SyncFile]) -> None:
+        """In a thread. Each that fails says so, and keeps no other from its sync."""
+        for segment in segments:
             try:
-                self._sync_round(wanted)
+                self._sync_segment(segment)
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
-                self.broke(error)
-                future.set_exception(failed_copy(self.root, f"cannot be synced ({error})"))
-            else:
-                future.set_result(None)
-
-    def _sync_round(self, wanted: Round) -> None:
-        folders: set[Path] = set()
-        unnamed = [segment for segment in wanted.segments if not segment.noted]
-        for segment in wanted.segments:
-            if segment.failed:
-                raise OSError(5, "an earlier sync failed")
-            end = segment.end
+                segment.error = error
+        folders: dict[Path, Exception | None] = {}
+        for one in files:
             try:
-                self._disk.sync_data(segment.handle.fd)
-            except OSError as error:
-                segment.failed = True
-                self._lose(segment, error)
-                raise
-            segment.synced = max(segment.synced, end)
-        if unnamed:
-            folders |= {unnamed[0].path.parent, self.root}
-        for copy in wanted.copies:
-            self._unsynced.discard(copy)
-            try:
-                self._disk.sync_data(self._writers.open(copy.path_text).fd)
-            except FileNotFoundError:
-                if not copy.path.parent.exists():
-                    continue  # forgotten
-                # Sealed, which synced it, but not its new name yet.
-            except OSError as error:
-                self.give_up(copy.key, error)
-                raise
-            folders.add(copy.path.parent)
-        if folders:
-            self._folders.sync(folders)
-        for segment in unnamed:
-            segment.noted = True
+                try:
+                    one.copy.sync(self._disk, self._writers.open(one.copy.path_text).fd)
+                except FileNotFoundError as error:
+                    one.missing = error  # sealed, which synced it, but not its new name yet; or dropped
+                one.error = self._sync_folder(one.copy.path.parent, folders)
+            except Exception as error:  # noqa: BLE001 - the same
+                one.error = error
 
-    def _lose(self, segment: Segment, error: OSError) -> None:
-        """What is in a segment that cannot be synced may be lost: give up every copy that needs it."""
-        for key, copy in list(self.copies.items()):
-            if copy.needs(segment.number):
-                self.give_up(key, error)
+    def _sync_segment(self, one: _SyncSegment) -> None:
+        if one.segment.failed:
+            raise OSError(errno.EIO, "an earlier sync failed")
+        self._disk.sync_data(one.segment.handle.fd)
+        if not one.noted:
+            for folder in (one.segment.path.parent, self.root):
+                self._disk.sync_folder(folder)
+
+    def _sync_folder(self, folder: Path, done: dict[Path, Exception | None]) -> Exception | None:
+        """Once in a round; what was wrong with it is wrong for all that lies in it."""
+        if folder not in done:
+            try:
+                self._folders.sync(folder)
+                done[folder] = None
+            except OSError as error:
+                done[folder] = error
+        return done[folder]
+
+    def _round_over(self, found: Round, segments: list[_SyncSegment], files: list[_SyncFile]) -> None:
+        """Take in what a round came to, answer who waits for it, and begin the next one."""
+        try:
+            lost = self._lost_in(segments, files)
+            for copy, error in lost.items():
+                if copy.key not in self.sealing:  # else its seal knows better: it syncs what it has itself
+                    self.give_up(copy.key, error)
+            for copies, future in found.waiting:
+                future.set_result(frozenset(one.key for one in copies if one in lost or one.key in self.failed))
+        finally:
+            self._begin_round()
+
+    def _lost_in(self, segments: list[_SyncSegment], files: list[_SyncFile]) -> dict[PartitionCopy, Exception]:
+        """The copies that a round could not bring to the disk. Those that were dropped or sealed meanwhile are no part
+        of it: their files are gone, or have another name."""
+        lost: dict[PartitionCopy, Exception] = {}
+        for one in segments:
+            if one.error is None:
+                one.segment.synced, one.segment.noted = max(one.segment.synced, one.end), True
+                continue
+            one.segment.failed = True
+            self.broke(one.error)
+            needing = [copy for copy in self.copies.values() if copy.needs(one.segment.number)]
+            lost |= dict.fromkeys(needing, one.error)
+        for file in files:
+            error = file.error or (file.missing if file.copy.key not in self.sealing else None)
+            if error is not None and self.copies.get(file.copy.key) is file.copy:
+                lost.setdefault(file.copy, error)
+        return lost
 
     # sealing
 
@@ -314,6 +372,7 @@ class ReduceDirectory:
             [self.copies[key] for key in keys if key in self.copies and key not in self.failed],
             [self.left[key] for key in keys if key in self.left and key not in self.copies and key not in self.failed],
             [key for key in keys if key in self.failed],
+            {key: self._finished[key] for key in keys if key in self._finished},
         )
         for key in keys:
             self.sealing[key] = job
@@ -322,39 +381,66 @@ class ReduceDirectory:
 
     def sealed(self, job: ReduceSealJob) -> None:
         """A job has ended; what it sealed is in the index, and the log needs it no more. One that failed has recorded
-        nothing, however far it came."""
+        nothing, however far it came. What it did for a shuffle that was dropped meanwhile goes with that."""
         recorded = job.future.exception() is None
         for key in [key for key, running in self.sealing.items() if running is job]:
             del self.sealing[key]
-            if recorded and key in job.records:
+            self._finished.pop(key, None)
+            if recorded and key in job.records and not job.dropped:
                 self.copies.pop(key, None)
                 self.left.pop(key, None)
                 if job.records[key].status is not Status.OK:
                     size = bytes_on_disk(self.root / open_path(key))
                     self._aside[key.shuffle] = self._aside.get(key.shuffle, 0) + size
+        if not job.dropped:
+            self.failed.update(job.broken)
+            self.unmarked |= job.unmarked
+            if not recorded:
+                self._finished |= job.finished
         self.release()
 
     def give_up(self, key: EpochKey, error: Exception) -> None:
         """A write or sync of this copy failed: it is given up, also after a restart."""
         self.failed.add(key)
+        self.unmarked.add(key)
         self.broke(error)
-        try:
-            mark_failed(self._disk, self.root, key)
-        except OSError as second:
-            self._unmarked.add(key)
-            self.broke(second)
+        self.mark()
+
+    def mark(self) -> None:
+        """Have the disk say which copies are given up; what fails is tried again after the next good check of it."""
+        if self.unmarked and not self._marking:
+            self._marking = True
+            keys = list(self.unmarked)
+            done = self._lane.submit(self._mark_all, keys)
+            done.add_done_callback(lambda done: self._owner(partial(self._marked, keys, done)))
+
+    def _mark_all(self, keys: Sequence[EpochKey]) -> list[tuple[EpochKey, OSError]]:
+        """In the lane; returns those that have no mark."""
+        errors: list[tuple[EpochKey, OSError]] = []
+        for key in keys:
+            try:
+                mark_failed(self._disk, self.root, key)
+            except FileNotFoundError as error:
+                if not (self.root / names.DATA).exists():  # else its folder went with its shuffle
+                    errors.append((key, error))
+            except OSError as error:
+                errors.append((key, error))
+        return errors
+
+    def _marked(self, keys: Sequence[EpochKey], done: Future[list[tuple[EpochKey, OSError]]]) -> None:
+        self._marking = False
+        failure = done.exception()
+        errors = dict(done.result()) if failure is None else dict.fromkeys(keys, OSError(str(failure)))
+        self.unmarked.difference_update([key for key in keys if key not in errors])
+        for error in list(errors.values())[:1]:
+            self.broke(error)
+        if not errors:
+            self.mark()  # those that came meanwhile
 
     def pass_over(self, keys: Sequence[EpochKey]) -> None:
         """What the logs have of these is sealed in another directory."""
         for key in keys:
             del self.left[key]
-
-    def mark_unmarked(self) -> None:
-        """Mark what could not be marked when it was given up. Blocks; raises OSError."""
-        for key in list(self._unmarked):
-            with suppress(FileNotFoundError):  # its folder went with its shuffle, and the epoch with it
-                mark_failed(self._disk, self.root, key)
-            self._unmarked.discard(key)
 
     def renew(self) -> None:
         """The disk is to be trusted again: what follows goes into a new segment of the log."""
@@ -394,31 +480,34 @@ class ReduceDirectory:
     @property
     def used_bytes(self) -> int:
         """Bytes of the logs and of unsealed partition files, those of earlier starts, too."""
-        files = sum([copy.file_bytes for copy in list(self.copies.values())])
-        left = sum([one.file_bytes for one in list(self.left.values())])
-        return self.log.held_bytes + self._old_log_bytes + files + left + sum(list(self._aside.values()))
+        files = sum([copy.file_bytes for copy in self.copies.values()])
+        left = sum([one.file_bytes for one in self.left.values()])
+        return self.log.held_bytes + self._old_log_bytes + files + left + sum(self._aside.values())
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which anything is here that is not sealed."""
         parts = (self.copies, self.left, self.failed)
-        return {key.shuffle for part in parts for key in list(part)} | set(self._aside.copy())
+        return {key.shuffle for part in parts for key in part} | self._aside.keys()
 
     # removing
 
     def drop(self, shuffle: ShuffleKey) -> None:
-        """Let go of everything of a shuffle, whose files are about to go. The caller has waited for its seals."""
+        """Let go of everything of a shuffle, whose files are about to go."""
         size = 0
-        for key in [key for key in list(self.copies) if key.shuffle == shuffle]:
+        for key in [key for key in self.copies if key.shuffle == shuffle]:
             copy = self.copies.pop(key)
+            self._unsynced.discard(copy)
             self._writers.close(copy.path_text)
             size += copy.file_bytes
-        for key in [key for key in list(self.left) if key.shuffle == shuffle]:
+        for key in [key for key in self.left if key.shuffle == shuffle]:
             size += self.left.pop(key).file_bytes
-        self._aside[shuffle] = self._aside.get(shuffle, 0) + size
+        if size:
+            self._aside[shuffle] = self._aside.get(shuffle, 0) + size
 
     def removed(self, shuffle: ShuffleKey) -> None:
         """The files of a dropped shuffle are gone."""
         self._aside.pop(shuffle, None)
-        for part in (self.failed, self._unmarked):
-            part.difference_update([key for key in list(part) if key.shuffle == shuffle])
-        self._sealer.forget(shuffle)
+        for part in (self.failed, self.unmarked):
+            part.difference_update([key for key in part if key.shuffle == shuffle])
+        for key in [key for key in self._finished if key.shuffle == shuffle]:
+            del self._finished[key]

@@ -10,6 +10,7 @@ which it failed. Runs in the sync threads of a directory. Called by reduce_direc
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -42,6 +43,8 @@ from holdfast.worker.storage.reduce_records import (
 from holdfast.worker.storage.reduce_recovery import Left, recover
 from holdfast.worker.storage.sealing import Folders
 
+_log = logging.getLogger(__name__)
+
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -58,7 +61,12 @@ class ReduceSealJob:
     left: list[Left]
     #: epochs whose copy is given up already
     failed: list[EpochKey]
+    #: files that an earlier job of these epochs finished before it met a full disk; and those of this one
+    finished: dict[EpochKey, DataRecord]
     future: Future[dict[EpochKey, SealedEpoch]] = field(default_factory=Future)
+    #: copies that were given up, those of them whose mark could not be made, and why
+    broken: dict[EpochKey, Exception] = field(default_factory=dict)
+    unmarked: set[EpochKey] = field(default_factory=set)
     #: the shuffle was forgotten meanwhile
     dropped: bool = False
     #: what became of each
@@ -67,7 +75,7 @@ class ReduceSealJob:
 
 
 class ReduceSealer:
-    """Runs seal jobs of one directory."""
+    """Runs seal jobs of one directory. It keeps nothing: all that it needs and finds is in the job."""
 
     def __init__(
         self,
@@ -77,17 +85,16 @@ class ReduceSealer:
         index: Index,
         writers: OpenFiles,
         boot_id: bytes,
-        failed: Callable[[EpochKey, Exception], None],
+        broke: Callable[[Exception], None],
     ) -> None:
+        """`broke` is told of every write, sync or commit that failed."""
         self._disk = disk
         self._root = root
         self._folders = folders
         self._index = index
         self._writers = writers
         self._boot_id = boot_id
-        self._failed = failed
-        #: files that were finished by a job that then met a full disk
-        self._finished: dict[EpochKey, DataRecord] = {}
+        self._broke = broke
 
     def run(self, job: ReduceSealJob) -> None:
         """Do the whole job; the future gets the answers, or NoRoomError if the disk is full: then ask again."""
@@ -106,11 +113,6 @@ class ReduceSealer:
         else:
             job.future.set_result({key: record.answer(key) for key, record in job.records.items()})
 
-    def forget(self, shuffle: ShuffleKey) -> None:
-        """A shuffle is gone."""
-        for key in [key for key in list(self._finished) if key.shuffle == shuffle]:
-            self._finished.pop(key, None)
-
     def _run(self, job: ReduceSealJob) -> None:
         for key in job.failed:
             self._give_up(job, key, None)
@@ -120,7 +122,7 @@ class ReduceSealer:
         small: list[PartitionCopy] = []
         large: list[PartitionCopy] = []
         for copy in copies:
-            finished = self._finished.get(copy.key)
+            finished = job.finished.get(copy.key)
             if finished is not None:
                 job.data.append(finished)
                 job.records.update(finished.epochs)
@@ -159,15 +161,13 @@ class ReduceSealer:
     def _record(self, job: ReduceSealJob) -> None:
         """Sync the names of the files, then put everything into the index. Raises OSError or lmdb.Error."""
         if job.data:
-            self._folders.sync({self._folder(job)})
+            self._folders.sync(self._folder(job))
         items = [item for record in job.data for item in data_items(record)]
         done = {key for record in job.data for key, _ in record.epochs}
         items += [item for key, record in job.records.items() if key not in done for item in epoch_items(key, record)]
         if job.final:
             items.append((FINAL_SPACE + encode_shuffle(job.shuffle), b"\x01"))
         self._index.put_items(items)
-        for key in done:
-            self._finished.pop(key, None)
 
     def _folder(self, job: ReduceSealJob) -> Path:
         return (self._root / sealed_path(PackKey(job.shuffle, job.incarnation, 0))).parent
@@ -181,14 +181,24 @@ class ReduceSealer:
                 raise
             for key in keys:
                 self._give_up(job, key, error)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours with one file costs its epochs, and no others
+            _log.exception("epochs cannot be sealed", extra={"shuffle": str(job.shuffle)})
+            for key in keys:
+                self._give_up(job, key, error)
         else:
             job.data.append(record)
             job.records.update(record.epochs)
 
     def _give_up(self, job: ReduceSealJob, key: EpochKey, error: Exception | None) -> None:
         if error is not None:
-            self._failed(key, error)
-        self._finished.pop(key, None)
+            job.broken[key] = error
+            self._broke(error)
+            try:
+                mark_failed(self._disk, self._root, key)
+            except OSError as second:
+                job.unmarked.add(key)
+                self._broke(second)
+        job.finished.pop(key, None)
         job.records[key] = EpochRecord(status=Status.FAILED_COPY, ack=Ack.MEMORY, incarnation=job.incarnation)
 
     def _recover(self, job: ReduceSealJob, left: Left) -> PartitionCopy | None:
@@ -197,7 +207,7 @@ class ReduceSealer:
         if left.doubt(self._boot_id):
             job.records[left.key] = lost
             return None
-        if left.key in self._finished:
+        if left.key in job.finished:
             return PartitionCopy(self._root, FileHead(left.key, left.ack, job.incarnation, self._boot_id), {})
         try:
             found = recover(left, self._boot_id)
@@ -244,18 +254,14 @@ class ReduceSealer:
         disk.write(handle.fd, footer, copy.file_bytes)
         if os.fstat(handle.fd).st_size > record.file_bytes:  # a write that failed halfway may have left more
             disk.truncate(copy.path, record.file_bytes)
-        self._sync(handle.fd)
+        try:
+            copy.sync(disk, handle.fd)
+        except OSError as error:
+            raise _never_again(error) from error
         disk.rename(copy.path, self._root / sealed_path(key))
         self._writers.close(copy.path_text)
-        self._finished[key] = record
+        job.finished[key] = record
         return record
-
-    def _sync(self, fd: int) -> None:
-        """Sync, where a full disk is a failure like any other: it cannot be tried again."""
-        try:
-            self._disk.sync_data(fd)
-        except OSError as error:
-            raise OSError(errno.EIO, f"cannot be synced: {error.strerror}") from error
 
     def _pack(self, job: ReduceSealJob, copies: Sequence[PartitionCopy]) -> DataRecord:
         """Put small epochs together into one new file, and sync it. Raises OSError."""
@@ -288,12 +294,20 @@ class ReduceSealer:
         handle = Handle(self._disk.create(new))
         try:
             self._disk.write_parts(handle.fd, [*parts, footer], record.file_bytes, 0)
-            self._sync(handle.fd)
+            try:
+                self._disk.sync_data(handle.fd)
+            except OSError as error:
+                raise _never_again(error) from error
             self._disk.rename(new, path)
         except OSError:
             self._disk.remove(new)
             raise
         return record
+
+
+def _never_again(error: OSError) -> OSError:
+    """Of a sync a full disk is a failure like any other: it cannot be tried again."""
+    return OSError(errno.EIO, f"cannot be synced: {error.strerror}")
 
 
 def mark_failed(disk: Disk, root: Path, key: EpochKey) -> None:

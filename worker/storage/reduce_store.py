@@ -33,7 +33,7 @@ from holdfast.worker.storage.moving import Move
 from holdfast.worker.storage.partition import PartitionCopy
 from holdfast.worker.storage.places import Places, SealedPlace
 from holdfast.worker.storage.push_log import Segment, is_full
-from holdfast.worker.storage.reduce_directory import Round
+from holdfast.worker.storage.reduce_directory import Missing, Wanted
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_path
 from holdfast.worker.storage.reduce_records import RECORD_BYTES, DataRecord, EpochRecord, RecordHead
 
@@ -237,18 +237,19 @@ class ReduceStore:
                     told.append((state, Status.FAILED_COPY))
         return told
 
-    def sync(self, decision: Decision) -> list[Future[None]]:
+    def sync(self, decision: Decision) -> list[Future[Missing]]:
         """Bring everything that was taken of a frame to the disk: what SYNCED waits for. One future for each directory,
-        in the order in which they come among the states of the decision."""
-        rounds: dict[int, Round] = {}
+        with the epochs for which that failed: their copies are given up."""
+        wanted: dict[int, Wanted] = {}
         for state in decision.states:
             if state is not None:
-                found = rounds.setdefault(state.directory, Round(set(), set()))
+                found = wanted.setdefault(state.directory, Wanted(set(), set(), set()))
                 copy = _copy(state)
+                found.copies.add(copy)
                 found.segments.update(self._unsynced_segments(state.directory, copy))
                 if copy.file_bytes:
-                    found.copies.add(copy)
-        return [self._directories[number].reduce.sync(found) for number, found in rounds.items()]
+                    found.files.add(copy)
+        return [self._directories[number].reduce.sync(found) for number, found in wanted.items()]
 
     def _unsynced_segments(self, directory: int, copy: PartitionCopy) -> Iterator[Segment]:
         """What is to be synced; of segments that failed only what this copy needs, which fails it. Others were given up

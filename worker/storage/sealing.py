@@ -25,7 +25,7 @@ from holdfast.worker.storage.answers import failed_copy
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.index import Index
 from holdfast.worker.storage.records import FileRecord
-from holdfast.worker.storage.writer import MapFileWriter, answer_of
+from holdfast.worker.storage.writer import MapFileWriter, State, answer_of
 
 #: Seals that one transaction takes; more wait for the next one.
 GROUP_MAX = 256
@@ -41,7 +41,7 @@ class SealJob:
 
 
 class Folders:
-    """Makes folders, and remembers whose names are not on the disk yet.
+    """Makes and removes folders, and remembers whose names are not on the disk yet. Any thread.
 
     `root` is there and is never made: where it is missing the disk was unmounted, and what lies below is another one.
     """
@@ -49,42 +49,58 @@ class Folders:
     def __init__(self, disk: Disk, root: Path) -> None:
         self._disk = disk
         self._root = root
+        #: held while a folder is made or removed, so that nobody takes one for there that goes this moment
         self._lock = threading.Lock()
         self._known: set[Path] = set()
-        self._unsynced: set[Path] = set()
+        #: folders in which others were made since they were synced last, each with a number of its own
+        self._unsynced: dict[Path, int] = {}
+        self._made = 0
 
     def make(self, folder: Path) -> None:
         """Make a folder and those above it, below the root; raises OSError."""
+        if folder in self._known:
+            return
+        with self._lock:
+            self._make(folder)
+
+    def _make(self, folder: Path) -> None:
         if folder in self._known or folder == self._root:
             return
-        self.make(folder.parent)
+        self._make(folder.parent)
         self._disk.make_folder(folder)
-        with self._lock:
-            self._known.add(folder)
-            self._unsynced.add(folder.parent)  # who made it may have been killed before its name was synced
+        self._made += 1
+        self._unsynced[folder.parent] = self._made  # who made it may have been killed before its name was synced
+        self._known.add(folder)
 
-    def sync(self, folders: set[Path]) -> None:
-        """Sync these folders, and those in which new folders were made; raises OSError."""
+    def sync(self, folder: Path) -> None:
+        """Bring the names in a folder to the disk, and its own and those of the folders it lies in, if they are new.
+        What belongs to others is left alone: it may be gone any moment. Raises OSError."""
         with self._lock:
-            unsynced, self._unsynced = self._unsynced, set()
-        try:
-            for folder in unsynced | folders:
-                self._disk.sync_folder(folder)
-        except OSError:
+            above = [(one, number) for one in folder.parents if (number := self._unsynced.get(one)) is not None]
+        self._disk.sync_folder(folder)
+        for one, number in above:
+            self._disk.sync_folder(one)
             with self._lock:
-                self._unsynced |= unsynced
-            raise
+                if self._unsynced.get(one) == number:  # else more was made in it meanwhile, or it is gone
+                    del self._unsynced[one]
 
     def look_again(self) -> None:
         """The disk was away: whether a folder is there is asked again."""
         with self._lock:
             self._known.clear()
 
-    def forget(self, folder: Path) -> None:
-        """The folder is gone."""
+    def remove(self, folder: Path) -> bool:
+        """Remove a folder if it is empty; False if it is not."""
         with self._lock:
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                pass  # it is gone already
+            except OSError:
+                return False  # another shuffle is in it, or a file that is being made this moment
             self._known.discard(folder)
-            self._unsynced.discard(folder)
+            self._unsynced.pop(folder, None)
+        return True
 
 
 class Sealer:
@@ -147,10 +163,11 @@ class Sealer:
                     raise failed_copy(writer.key, "a write or sync failed")
                 self._disk.sync_data(writer.handle.fd)
                 if not writer.noted:
-                    self._folders.sync({writer.path.parent})
+                    self._folders.sync(writer.path.parent)
                     writer.noted = True
             except OSError as error:
-                self._failed(writer, error)
+                if writer.state is not State.CLOSED:  # else it was dropped meanwhile: it is no failure of the disk
+                    self._failed(writer, error)
                 future.set_exception(failed_copy(writer.key, f"cannot sync it ({error.strerror})"))
             except HoldfastError as error:
                 future.set_exception(error)
@@ -179,8 +196,8 @@ class Sealer:
                 if not jobs:
                     self._committing = False
                     return
+            jobs = self._synced(jobs)
             try:
-                self._folders.sync({job.writer.sealed_path.parent for job in jobs})
                 self._index.put_files([job.record for job in jobs])
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
                 for job in jobs:
@@ -189,6 +206,24 @@ class Sealer:
             for job in jobs:
                 self._sealed(job)
                 job.future.set_result(answer_of(job.record))
+
+    def _synced(self, jobs: list[SealJob]) -> list[SealJob]:
+        """Bring the sealed names to the disk; those of a folder for which that fails are given up, and no others."""
+        errors: dict[Path, Exception | None] = {}
+        for folder in {job.writer.sealed_path.parent for job in jobs}:
+            try:
+                self._folders.sync(folder)
+                errors[folder] = None
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+                errors[folder] = error
+        good = []
+        for job in jobs:
+            why = errors[job.writer.sealed_path.parent]
+            if why is None:
+                good.append(job)
+            else:
+                self._give_up(job, why)
+        return good
 
     def _give_up(self, job: SealJob, error: Exception) -> None:
         self._failed(job.writer, error)

@@ -6,8 +6,7 @@
     plan = store.plan(shuffle, begin, end, files); for piece in plan.pieces(): ...
 
 Which directory a file goes to, and what a client is answered for a file in any state, is decided here and nowhere else.
-`begin`, `append`, `seal`, `abort` and `plan` are for one thread, the loop's; none waits for a sync. `open`, `forget`,
-`raise_incarnation` and `close` block.
+All is for one thread, the loop's, and nothing waits for a sync but `open` and `close`: what takes long gives futures.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ import random
 import secrets
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,13 +34,13 @@ from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId
 from holdfast.common.messages import Ack, FileTotals, MapSealed
 from holdfast.worker.core.space import Space
 from holdfast.worker.core.usage import Held
-from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.away_health import DfsStatus
 from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.away_search import START_SECONDS, AwaySearch
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.forgetting import Forgetting
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Starts, parse_boot_id
 from holdfast.worker.storage.index import Reader
@@ -57,6 +55,7 @@ from holdfast.worker.storage.opening import (
     open_directory,
     record_start,
 )
+from holdfast.worker.storage.owner import Owner, Threads
 from holdfast.worker.storage.prepare import DirectorySettings, Pending, StoreSettings, prepare
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reader import Piece, Plan
@@ -93,7 +92,7 @@ def open_store(pending: Pending) -> Store:
     uid = known[0].worker_uid if known else secrets.token_bytes(16)
     starts = next_start(found, parse_boot_id(_BOOT_ID.read_text()))
     writers = OpenFiles(settings.open_files_max, os.O_RDWR)
-    dfs = DfsNotes(disk, [one.root for one in found])
+    dfs, owner = DfsNotes(disk, [one.root for one in found]), Owner()
     directories = []
     for one, opening in zip(found, openings, strict=True):
         directory = open_directory(
@@ -102,7 +101,11 @@ def open_store(pending: Pending) -> Store:
             identity=one.identity or new_identity(settings.cluster_id, settings.worker_name, uid),
             disk=disk,
             # Its own, so that a disk that hangs holds up no other one.
-            pool=ThreadPoolExecutor(settings.sync_threads, "holdfast-sync"),
+            threads=Threads(
+                ThreadPoolExecutor(settings.sync_threads, "holdfast-sync"),
+                ThreadPoolExecutor(1, "holdfast-lane"),
+                owner,
+            ),
             writers=writers,
             starts=starts,
             settings=settings,
@@ -116,7 +119,7 @@ def open_store(pending: Pending) -> Store:
         if dfs.used:
             away.touched(key for directory in directories for key in directory.shuffles())
     notes = (*[note for one in found for note in one.notes], *settle(disk, directories), *_left(directories))
-    store = Store(settings, disk, directories, uid, starts, notes, away)
+    store = Store(settings, disk, directories, uid, starts, notes, owner, away)
     store.report += store.find_away(dfs)
     return store
 
@@ -140,6 +143,7 @@ class Store:
         worker_uid: bytes,
         starts: Starts,
         report: tuple[str, ...],
+        owner: Owner,
         away: Away | None = None,
     ) -> None:
         self.worker_uid = worker_uid
@@ -148,6 +152,7 @@ class Store:
         #: sentences about what recovery found, worth logging
         self.report = report
         self._disk = disk
+        self._owner = owner
         self._directories = directories
         self._rooms = Rooms(directories, disk, settings.reserve_bytes)
         self._starts = starts
@@ -158,7 +163,10 @@ class Store:
         self.away = away
         self._search: AwaySearch | None = None
         self.views = MapViews(disk, self._directory_at)
-        self.mover = Mover(disk, self._open_files, away, self.reduce.relocate)
+        self.mover = Mover(disk, self._open_files, away, self.reduce.relocate, owner)
+        self._forgetting = Forgetting(
+            directories, owner, self.reduce.finish_jobs, self._folder_is_gone, self._forgotten
+        )
         self.tiering = Tiering(
             directories, self.mover, self.reduce.places, settings.tiers, dfs=away is not None, draw=random.random
         )
@@ -174,28 +182,41 @@ class Store:
             told = f"an index was lost, and what it had on the DFS {urls} cannot be looked for: set [dfs] url as it was"
             self.reduce.not_known_yet = lambda: told
             return (told,)
-        search = self._search = AwaySearch(self.away, self._directories, self._on_loop)
+        search = self._search = AwaySearch(self.away, self._directories, self._owner)
         self.reduce.not_known_yet = lambda: "" if search.over else "it is being looked for on the DFS"
         return (search.start(START_SECONDS),)
 
-    def _on_loop(self, act: Callable[[], None]) -> None:
-        """Run something on the loop, which may not be there yet when this is handed on."""
-        self.mover.on_loop(act)
-
-    def run_on(self, on_loop: Callable[[Callable[[], None]], object]) -> None:
+    def run_on(self, on_loop: Callable[[Callable[[], object]], object]) -> None:
         """Have what must happen on the loop thread run there: `on_loop` is the loop's call_soon_threadsafe."""
-        self.mover.on_loop = on_loop
+        self._owner.run_on(on_loop)
 
-    def raise_incarnation(self, lowest: Incarnation) -> None:
-        """Go on as incarnation `lowest` or a later one, synced: the masters remember more starts."""
-        self._starts = Starts(max(lowest, self.incarnation), self._starts.boot_id)
+    def lanes(self) -> list[tuple[Path, Executor]]:
+        """The directories that do not hang, and the lane of each."""
+        return [(one.root, one.lane) for one in self._directories if not one.condition.hanging]
+
+    def record_start(self, incarnation: Incarnation) -> list[Future[None]]:
+        """Bring the number of a start to the disks, in their lanes: the masters remember more of them."""
+        starts = Starts(max(incarnation, self.incarnation), self._starts.boot_id)
+        usable = [one for one in self._directories if not one.condition.hanging]
+        return [one.lane.submit(self._record_start, one, starts) for one in usable]
+
+    def _record_start(self, directory: StorageDirectory, starts: Starts) -> None:
+        try:
+            record_start(directory, self._disk, starts)
+        except (OSError, lmdb.Error) as error:
+            directory.condition.broke(error)
+            raise
+
+    def begin_incarnation(self, incarnation: Incarnation) -> None:
+        """Go on as this incarnation or a later one, which a directory has on its disk."""
+        self._starts = Starts(max(incarnation, self.incarnation), self._starts.boot_id)
         for directory in self._directories:
-            record_start(directory, self._disk, self._starts)
             directory.reduce.log.restart(self._starts.incarnation)
         self.incarnation = self._starts.incarnation
 
     def close(self) -> None:
-        """Let running seals and moves end and give the directories back."""
+        """Let running seals, removals and moves end and give the directories back. The loop has ended."""
+        self._owner.run_on(None)
         if self.away is not None:
             self.away.close()  # first: a move that waits for the DFS ends with it
         self.mover.close()
@@ -336,7 +357,7 @@ class Store:
         raise self._missing(key)
 
     def abort(self, key: MapFileKey) -> None:
-        """Drop an unsealed file; one that is unknown, sealed or being sealed stays as it is."""
+        """Drop an unsealed file; one that is unknown, sealed or being sealed stays as it is. Raises OSError."""
         for directory in self._directories:
             directory.drop(key)
 
@@ -406,47 +427,27 @@ class Store:
 
     # removing
 
-    def forget(self, keys: Iterable[ShuffleKey]) -> int:
-        """Delete shuffles; call it only for what a confirmed leader says it dropped. Returns how many were here.
-
-        Raises OSError, NoRoomError or lmdb.Error when it has tried all; what is left is still among `shuffles`.
-        """
-        count = 0
-        errors: list[Exception] = []
+    def forget(self, keys: Iterable[ShuffleKey]) -> Future[int]:
+        """Delete shuffles; call it only for what a confirmed leader says it dropped. The future tells how many were
+        here, or fails with OSError, NoRoomError or lmdb.Error when all was tried; what is left is still among
+        `shuffles`. What hangs does not end, and holds up nothing else."""
+        keys = list(keys)
         for key in keys:
-            self.mover.drop(key)
-            # One that hangs is asked about again.
-            usable = [directory for directory in self._directories if not directory.condition.hanging]
-            here = [directory for directory in usable if key in directory.shuffles()]
             if self._search is not None:
                 self._search.forget(key)
             if self.away is not None:
                 searching = self._search is not None and not self._search.over
-                self.away.drop(key, sure=searching or any(directory.away_files(key) for directory in here))
-            before = len(errors)
-            for directory in here:
-                try:
-                    self._forget(directory, key)
-                except (OSError, NoRoomError, lmdb.Error) as error:
-                    errors.append(error)
-            # After the last seal of it was taken in, so that no book has it again. Of what could not be deleted nothing
-            # is planned either: that is to go, not to move.
-            self.mover.on_loop(partial(self._forgotten, key, gone=len(errors) == before))
-            count += bool(here)
+                away = any(directory.away_files(key) for directory in self._directories)
+                self.away.drop(key, sure=searching or away)
+        done = self._forgetting.forget(keys, self.mover.drop)
         if self.away is not None:
-            self.away.remove_dropped()
-        if errors:
-            raise errors[0]
-        return count
+            done.add_done_callback(self.away.remove_dropped)
+        return done
 
     def _directory_at(self, path: str) -> StorageDirectory:
         return next(one for one in self._directories if path.startswith(f"{one.root_text}/"))
 
-    def _forget(self, directory: StorageDirectory, key: ShuffleKey) -> None:
-        wait([job.future for name, job in list(directory.tables.sealing.items()) if name.shuffle == key])
-        wait([job.future for job in list(directory.jobs) if job.shuffle == key])
-        directory.forget(key)
-        folder = f"{directory.root}/{layout.shuffle_folder(key)}"
+    def _folder_is_gone(self, key: ShuffleKey, folder: str) -> None:
         self._open_files.forget(folder)
         self.views.forget(folder)
 
@@ -455,10 +456,9 @@ class Store:
         if gone:
             self.mover.forgotten(key)
 
-    def remove_leftovers(self, keys: Iterable[ShuffleKey]) -> int:
+    def remove_leftovers(self, keys: Iterable[ShuffleKey]) -> Future[int]:
         """Delete unsealed files of earlier starts, of shuffles that the masters answered about."""
-        wanted = set(keys)
-        return sum(directory.remove_leftovers(wanted) for directory in self._directories)
+        return self._forgetting.remove_leftovers(keys)
 
 
 def _same_totals(key: MapFileKey, held: FileTotals, asked: FileTotals) -> None:

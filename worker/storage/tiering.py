@@ -224,6 +224,7 @@ class Tiering:
         """Take in moves that have ended, and plan others where a tier is past its mark. Where sealed files do not make
         enough room: return (directory, bytes of open epochs that should be split, so that they can move)."""
         self._now = now
+        self._mover.look()
         self._take_ended()
         if not self.follows or self._mover.busy:
             return []

@@ -2,9 +2,12 @@
 
 import asyncio
 import errno
+import os
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,13 +17,16 @@ from holdfast.common.ids import Incarnation, RaftIndex, WorkerId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.messages import Ack, Role
 from holdfast.common.net.buffers import BufferPool
-from holdfast.common.reduce_messages import PushAnswer, PushCredit, SealedEpoch
+from holdfast.common.reduce_messages import PushAnswer, PushCredit, Seal, SealedEpoch, SealFlag
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.push_service import PushService
+from holdfast.worker.server.seal_service import SealService
 from holdfast.worker.server.standing import KeptStanding, Standing
+from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
 from tests.support.reduce_data import Made, Writer, shuffle_of
+from tests.support.waiting import wait_until_async
 
 SHUFFLE = shuffle_of()
 
@@ -44,14 +50,14 @@ class Connection:
 class World:
     """A service, one connection with a window, and a disk that is full or broken when told so."""
 
-    def __init__(self, root: Path, capacity: int = 0) -> None:
+    def __init__(self, root: Path, capacity: int = 0, disk: Disk | None = None) -> None:
         self.faults = Faults()
         self.faults.error_after = 1 << 40
         self.faults.error_rate = 1.0
         settings = StoreSettings(
             cluster_id="c", worker_name="w", directories=(DirectorySettings(path=str(root), capacity_bytes=capacity),)
         )
-        self.store = prepare(settings, self.faults.disk()).open()
+        self.store = prepare(settings, disk or self.faults.disk()).open()
         standing = Standing("c", "w", self.store.incarnation, WorkerId(1))
         self.service = PushService(self.store, standing, Counters(), Faults(), memory=64 * MIB)
         self.service.accept(True)
@@ -65,8 +71,8 @@ class World:
         """The head of a request."""
         return FrameHeader(kind, 0, 7, 0, size, 0, 0)
 
-    def push(self, writer: Writer, batches: list[Made], ack: Ack) -> dict[int, int]:
-        """Push; the statuses that are not OK, by index."""
+    def send(self, writer: Writer, batches: list[Made], ack: Ack) -> None:
+        """Push; the answer may come later."""
         meta, data = writer.push(batches, self.store.incarnation, ack)
         header = self.header(FrameType.PUSH, len(data))
         assert self.service.admit(self.connection, header, Role.CLIENT)
@@ -75,6 +81,10 @@ class World:
         body.view[:] = data
         self.service.push(self.connection, header, meta, body)
         assert not self.connection.refusals
+
+    def push(self, writer: Writer, batches: list[Made], ack: Ack) -> dict[int, int]:
+        """Push what is answered at once; the statuses that are not OK, by index."""
+        self.send(writer, batches, ack)
         assert self.pool.used_bytes == 0
         return dict(PushAnswer.decode(self.connection.answers.pop()).statuses)
 
@@ -161,6 +171,78 @@ def test_a_window_outlives_what_was_never_received(tmp_path: Path) -> None:
         service.lost(connection)
         assert service.credits.held_bytes == 0
         service.credits.check()
+        world.store.close()
+
+    run(story())
+
+
+class LateDisk(Disk):
+    """A disk on which the sync of one file ends late, and fails."""
+
+    def __init__(self) -> None:
+        self.late = ""
+        self.entered, self.go_on = threading.Event(), threading.Event()
+
+    def sync_data(self, fd: int) -> None:
+        if self.late and os.readlink(f"/proc/self/fd/{fd}").endswith(self.late):
+            self.entered.set()
+            assert self.go_on.wait(30)
+            raise OSError(errno.EIO, "asked for by the test")
+        super().sync_data(fd)
+
+
+def test_a35_a_sync_that_fails_after_the_seal_is_answered(tmp_path: Path) -> None:
+    """The log's sync for a push at SYNCED fails when its epoch is sealed already: the push is answered, gives back what
+    it holds, and the sealed copy stays what it is, without a mark."""
+
+    async def story() -> None:
+        disk = LateDisk()
+        world = World(tmp_path / "data", disk=disk)
+        world.store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
+        writer = Writer(SHUFFLE)
+        disk.late = ".push"
+        world.send(writer, [writer.batch(0, b"a")], Ack.SYNCED)
+        await asyncio.to_thread(disk.entered.wait, 30)
+        seals = SealService(world.store, Counters(), world.service.reduce)
+        seal = Seal(shuffle=SHUFFLE, flags=SealFlag.FINAL, raft_index=RaftIndex(0), epochs=[(0, 0)])
+        (answer,) = await seals._seal(seal)
+        assert answer.status == Status.OK
+        before = len(world.connection.answers)
+        disk.go_on.set()
+        await wait_until_async(lambda: len(world.connection.answers) > before, "the answer to the push")
+        assert world.pool.used_bytes == 0
+        world.service.reduce.check()
+        assert world.store.reduce.chunks(SHUFFLE, 0, 0).record.status == Status.OK
+        disk.late = ""
+        world.store.run_on(lambda act: act())
+        world.store.close()
+        assert not list((tmp_path / "data").rglob("*.failed"))
+
+    run(story())
+
+
+@pytest.mark.parametrize("ack", list(Ack))
+def test_a07_a_mistake_of_ours_costs_the_copies_that_it_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ack: Ack
+) -> None:
+    """Something that nobody foresaw is raised while a push is written: it is answered, gives its window and body back,
+    its copies are given up, and what another shuffle pushes and has pushed is as good as before."""
+
+    async def story() -> None:
+        world = World(tmp_path / "data")
+        world.store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
+        mine, others = Writer(SHUFFLE), Writer(shuffle_of(2))
+        for writer in (mine, others):
+            assert world.push(writer, [writer.batch(0, b"a")], Ack.WRITTEN if writer is others else Ack.MEMORY) == {}
+        mine = Writer(shuffle_of(3))
+        append = world.store.reduce.append
+        monkeypatch.setattr(world.store.reduce, "append", Mock(side_effect=AssertionError("planted")))
+        assert world.push(mine, [mine.batch(0, b"b")], ack) == {0: Status.FAILED_COPY}
+        monkeypatch.setattr(world.store.reduce, "append", append)
+        assert world.push(mine, [mine.batch(0, b"c")], ack) == {0: Status.FAILED_COPY}
+        assert world.push(others, [others.batch(0, b"d")], Ack.WRITTEN) == {}
+        world.service.reduce.check()
+        world.store.run_on(lambda act: act())
         world.store.close()
 
     run(story())

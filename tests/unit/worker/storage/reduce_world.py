@@ -12,6 +12,7 @@ from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
 from holdfast.worker.core.reduce import Decision, Reduce
+from holdfast.worker.storage.answers import failed_copy
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.places import SealedPlace
 from holdfast.worker.storage.reduce_records import RECORDS_AT
@@ -123,7 +124,8 @@ class World:
         self.store.reduce.flush(decision.marked)
         if ack is Ack.SYNCED:
             for future in self.store.reduce.sync(decision):
-                future.result(10)
+                if future.result(10):
+                    raise failed_copy(SHUFFLE, "a sync failed")
 
     def seal(
         self, epochs: Sequence[tuple[int, int]], *, final: bool = True, shuffle: ShuffleKey = SHUFFLE

@@ -157,7 +157,7 @@ def test_a_shuffle_is_deleted_while_an_upload_of_it_hangs(tmp_path: Path, hangin
     move = world.moves()[0]
     world.store.mover.start(move)
     hanging.entered()
-    in_time(lambda: world.store.forget([SHUFFLE]), "deleting")
+    in_time(lambda: world.store.forget([SHUFFLE]).result(30), "deleting")
     assert not move.ended.is_set()
     hanging.go_on()
     wait_until(move.ended.is_set, "the end of the move")
@@ -188,7 +188,7 @@ def test_an_error_that_nobody_thought_of_costs_one_move(
     assert ("ValueError: planted" in first.problem, second.problem) == (True, "")
     assert "read_once" in caplog.text
     assert len(world.on_dfs()) == 1
-    in_time(lambda: world.store.forget([SHUFFLE]), "deleting")
+    in_time(lambda: world.store.forget([SHUFFLE]).result(30), "deleting")
     world.store.close()
 
 
@@ -223,8 +223,8 @@ def test_files_of_a_deleted_shuffle_are_not_kept_open(tmp_path: Path, removed_he
     if not removed_here:
         for path in world.on_dfs():
             path.unlink()
-    world.store.forget([SHUFFLE])
-    assert (world.on_dfs(), _open_below(world.url)) == ([], [])
+    world.store.forget([SHUFFLE]).result(30)
+    wait_until(lambda: (world.on_dfs(), _open_below(world.url)) == ([], []), "the removal there")
     world.store.close()
 
 
@@ -234,14 +234,15 @@ def test_files_that_the_dfs_does_not_let_go_of(tmp_path: Path, caplog: pytest.Lo
     world.move_all()
     world.url.rename(tmp_path / "away")
     with caplog.at_level(logging.WARNING):
-        world.store.forget([SHUFFLE])
+        world.store.forget([SHUFFLE]).result(30)
+        wait_until(lambda: "files stay on the DFS" in caplog.text and not world.away._removing, "the log")
     (record,) = [one for one in caplog.records if "files stay on the DFS" in one.message]
     assert "the leading master removes them, after [dfs] clean_every and clean_grace" in record.message
     assert "not mounted" in record.__dict__["why"]
     (tmp_path / "away").rename(world.url)
     assert len(world.on_dfs()) == 2
-    world.store.forget([])
-    assert world.on_dfs() == []
+    world.store.forget([]).result(30)
+    wait_until(lambda: world.on_dfs() == [], "the removal there")
     world.store.close()
 
 
@@ -335,8 +336,8 @@ def test_a_file_whose_record_failed_is_stored_once(tmp_path: Path, monkeypatch: 
     assert len(world.on_dfs()) == 2
     assert len(set(world.on_dfs()) & set(before)) == 1
     assert world.everything() == content
-    world.store.forget([SHUFFLE])
-    assert world.on_dfs() == []
+    world.store.forget([SHUFFLE]).result(30)
+    wait_until(lambda: world.on_dfs() == [], "the removal there")
     world.store.close()
 
 

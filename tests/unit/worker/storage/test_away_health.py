@@ -274,6 +274,7 @@ def test_the_empty_folder_of_a_dropped_shuffle_goes(tmp_path: Path) -> None:
         ]
         one.drop(SHUFFLE, sure=True)
         one.remove_dropped()
+        one._lane.submit(int).result(30)
         assert [path for path in map(tmp_path.joinpath, stored) if path.exists()] == [
             tmp_path / name for name in stored[1:]
         ]

@@ -64,7 +64,7 @@ def run(root, disk, arm_at):
     if arm_at == "forget":
         disk.arm()
     if arm_at != "seal":
-        store.forget([other.key.shuffle])
+        store.forget([other.key.shuffle]).result(30)
     count = disk.count
     store.close()
     return count

@@ -162,9 +162,11 @@ def test_what_could_not_be_marked_as_failed_is_marked_before_the_return(world: C
     assert world.push(writer, [writer.batch(0, b"a")]) == {}
     world.disk.write_error = world.disk.create_error = errno.EROFS
     assert world.push(writer, [writer.batch(0, b"b")]) == {0: Status.FAILED_COPY}
+    world.directories[0].lane.submit(int).result(30)  # behind the try to mark it
     assert world.files("*.failed") == []
     world.disk.write_error = world.disk.create_error = 0
     world.probe()
+    world.directories[0].lane.submit(int).result(30)
     assert len(world.files("*.failed")) == 1
     world.restart()
     assert [answer.status for answer in world.seal([(0, 0)])] == [Status.FAILED_COPY]
@@ -323,7 +325,7 @@ def test_the_other_device_goes_on(two: Checked) -> None:
     wait_until(lambda: any(future.done() for future in futures), "the seal on the other device")
     (sealed,) = [future.result() for future in futures if future.done()]
     assert not inside & {key.partition for key in sealed}
-    assert two.store.forget([SHUFFLE]) == 1
+    assert two.store.forget([SHUFFLE]).result(30) == 1
     two.monitor.close()
     two.store.close()
 

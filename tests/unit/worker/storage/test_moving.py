@@ -100,11 +100,11 @@ def test_who_comes_between_the_record_and_the_word_shares_the_place(tmp_path: Pa
     first = [world.store.reduce.chunks(SHUFFLE, partition, 0) for partition in range(PARTITIONS)]
     second = []
 
-    def on_loop(act: Callable[[], None]) -> None:
+    def on_loop(act: Callable[[], object]) -> None:
         second.extend([world.store.reduce.chunks(SHUFFLE, partition, 0) for partition in range(PARTITIONS)])
         act()
 
-    world.store.mover.on_loop = on_loop
+    world.store.run_on(on_loop)
     move_all(world)
     assert all(os.path.exists(place.path) for place in (*first, *second))
     second.clear()
@@ -294,11 +294,11 @@ def test_a_shuffle_that_is_forgotten_on_its_way_is_gone_everywhere(tmp_path: Pat
         act()
 
     moves = [move(world, *one) for one in files_in(world, 0)]
-    world.store.mover.on_loop = on_loop
+    world.store.run_on(on_loop)
     for one in moves:
         assert world.store.mover.start(one)
     assert entered.wait(30)
-    forgetting = threading.Thread(target=world.store.forget, args=([SHUFFLE],))
+    forgetting = threading.Thread(target=lambda: world.store.forget([SHUFFLE]).result(30))
     forgetting.start()
     go_on.set()
     forgetting.join(30)

@@ -399,7 +399,7 @@ def test_a_forgotten_shuffle_leaves_nothing(world: World) -> None:
     world.seal([(1, 0)], final=False)
     assert world.store.shuffles() == [SHUFFLE]
     world.core.forget(SHUFFLE)
-    assert world.store.forget([SHUFFLE]) == 1
+    assert world.store.forget([SHUFFLE]).result(30) == 1
     world.store.reduce.tick()
     assert world.store.shuffles() == []
     assert world.log_is_empty()
@@ -413,7 +413,7 @@ def test_forgotten_leftovers_of_earlier_starts_go_too(world: World) -> None:
     fill(world, Writer(SHUFFLE))
     world.restart()
     assert world.store.shuffles() == [SHUFFLE]
-    world.store.forget([SHUFFLE])
+    world.store.forget([SHUFFLE]).result(30)
     world.store.reduce.tick()
     assert not world.files("*.push")
     assert not world.files("*.open")

@@ -80,5 +80,5 @@ def test_in_memory_nothing_of_a_small_shuffle_reaches_a_disk(tmp_path: Path, ack
         assert Path(place.path).is_relative_to(tmp_path / "0")
     world.store.look(0.1, 1 << 40)
     assert world.store.tiering.step(1.0) == []
-    assert world.store.forget(keys) == SHUFFLES
+    assert world.store.forget(keys).result(30) == SHUFFLES
     assert everything(tmp_path / "1") == before

@@ -133,8 +133,8 @@ def test_unsealed_files_of_an_earlier_start_wait_for_the_masters(tmp_path):
         assert status_of(read, store, [key], 0, 8) is Status.NOT_SEALED
     write(store, first)
     assert len(paths(tmp_path, ".open")) == 1
-    assert store.remove_leftovers([shuffle_key(bytes(16), 9)]) == 0
-    assert store.remove_leftovers([SHUFFLE]) == 1
+    assert store.remove_leftovers([shuffle_key(bytes(16), 9)]).result(30) == 0
+    assert store.remove_leftovers([SHUFFLE]).result(30) == 1
     assert not paths(tmp_path, ".open")
     store.close()
 
@@ -147,7 +147,7 @@ def test_forgotten_shuffles_leave_nothing(tmp_path):
     for content in (other, *gone[:2]):
         write(store, content)
     append_all(store, gone[2])
-    assert store.forget([SHUFFLE, shuffle_key(bytes(16), 7)]) == 1
+    assert store.forget([SHUFFLE, shuffle_key(bytes(16), 7)]).result(30) == 1
     assert store.shuffles() == [other.key.shuffle]
     assert read(store, [other.key], 0, 300) == other.pieces(0, 300)
     for content in gone:
@@ -164,7 +164,7 @@ def test_a_stream_survives_the_end_of_its_shuffle(tmp_path):
     write(store, content)
     pieces = store.plan(SHUFFLE, 0, 8, [(0, 0, 0)]).pieces()
     held = next(pieces)
-    store.forget([SHUFFLE])
+    store.forget([SHUFFLE]).result(30)
     assert len(os.pread(held.fileno, held.length, held.offset)) == held.length
     assert status_of(next, pieces) is Status.DATA_LOST
     store.close()
@@ -234,7 +234,7 @@ def test_the_index_grows_up_to_its_bound(tmp_path, monkeypatch):
     assert len(sealed) > 5
     for content in sealed:
         assert read(store, [content.key], 0, 2_000) == content.pieces(0, 2_000)
-    store.forget([SHUFFLE])
+    store.forget([SHUFFLE]).result(30)
     store.close()
 
 
@@ -297,7 +297,9 @@ def test_a_file_that_is_being_sealed_is_busy(tmp_path):
 def test_incarnations_only_grow(tmp_path):
     """The counter survives either of its copies, and the masters can lift it."""
     store = open_store(tmp_path)
-    store.raise_incarnation(Incarnation(40))
+    for one in store.record_start(Incarnation(40)):
+        one.result(30)
+    store.begin_incarnation(Incarnation(40))
     assert store.incarnation == 40
     store.close()
     (tmp_path / names.STARTS).write_bytes(b"rubbish")

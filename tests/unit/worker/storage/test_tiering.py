@@ -232,7 +232,7 @@ def test_a_forgotten_shuffle_is_in_no_book(worlds: list[World], tmp_path: Path) 
     world.store.tiering.look([open_space(), FULL])
     push_some(world, Writer(SHUFFLE), 0, 21 * MIB)
     world.seal([(0, 0)])
-    world.store.forget([SHUFFLE])
+    world.store.forget([SHUFFLE]).result(30)
     assert step(world) == []
     assert world.store.tiering.counts.files == 0
     assert not len(world.store.tiering._orders.disk)

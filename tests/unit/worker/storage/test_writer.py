@@ -215,7 +215,7 @@ def test_a_failure_ends_the_copy_for_good(tmp_path, step, error):
     store.close()
     store = open_store(tmp_path / "d", disk=disk)
     refused_for_good(store, content, other)
-    assert store.forget([KEY.shuffle]) == 1
+    assert store.forget([KEY.shuffle]).result(30) == 1
     assert write(store, content).totals == content.totals
     store.close()
 

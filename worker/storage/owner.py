@@ -1,0 +1,73 @@
+"""Who owns the tables of a worker's storage: the loop. Threads get copies, and what they found is taken in on the loop.
+
+Rules: what is handed over runs once, later, in the order in which it came; what it raises is logged and ends nothing
+else. Without a loop (tools, tests) it runs at once, in the thread that hands it over. Made by store.py, one for each.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
+from threading import RLock
+from typing import Any, NamedTuple
+
+_log = logging.getLogger(__name__)
+
+Act = Callable[[], object]
+
+
+class Owner:
+    """Runs things on the loop. Any thread."""
+
+    def __init__(self) -> None:
+        self._on_loop: Callable[[Act], object] | None = None
+        #: without a loop: one thing at a time
+        self._alone = RLock()
+
+    def run_on(self, on_loop: Callable[[Act], object] | None) -> None:
+        """`on_loop` is the loop's call_soon_threadsafe; None: there is no loop any more."""
+        self._on_loop = on_loop
+
+    def __call__(self, act: Act) -> None:
+        """Run this on the loop."""
+        if self._on_loop is None:
+            with self._alone:
+                act()
+            return
+        try:
+            self._on_loop(lambda: _guarded(act))
+        except RuntimeError as error:  # the loop has ended, and with it everybody who could ask
+            _log.debug("nobody is left who wants to know", extra={"why": str(error)})
+
+    def after(self, futures: Iterable[Future[Any]], act: Act) -> None:
+        """Run this on the loop once all of these have ended, however that came."""
+        waiting = list(futures)
+        left = [len(waiting)]
+
+        def ended() -> None:
+            left[0] -= 1
+            if not left[0]:
+                act()
+
+        for future in waiting:
+            future.add_done_callback(lambda _: self(ended))
+        if not waiting:
+            self(act)
+
+
+class Threads(NamedTuple):
+    """Where the work of one directory runs."""
+
+    #: syncs and seals
+    pool: Executor
+    #: one thread, for what is done beside those, one thing after the other: removals, marks, small files
+    lane: Executor
+    owner: Owner
+
+
+def _guarded(act: Act) -> None:
+    try:
+        act()
+    except Exception:  # noqa: BLE001 - whatever it is, it is told of, and the loop goes on
+        _log.exception("what a thread found could not be taken in")
