@@ -25,8 +25,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 KINDS = ("ext4", "xfs", "btrfs")
 IMAGE_MIB = 512
-#: What a cut may tear a write into: btrfs wants its superblock of 4 KiB written whole.
-_BLOCKS = {"ext4": 512, "xfs": 512, "btrfs": 4_096}
+#: What a cut may tear a write into: btrfs wants its superblock of 4 KiB written whole, and xfs replays no block whose
+#: first sector is newer than its log. What a file system cannot stand says nothing about Holdfast.
+_BLOCKS = {"ext4": 512, "xfs": 4_096, "btrfs": 4_096}
 _MAKE = {"ext4": ["mkfs.ext4", "-q", "-F"], "xfs": ["mkfs.xfs", "-q", "-f"], "btrfs": ["mkfs.btrfs", "-q", "-f"]}
 
 
