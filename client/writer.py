@@ -224,7 +224,7 @@ class _Sender:
                     self._abandon(effect)
                 case Wake():
                     wake = partial(self._wake, effect)
-                    asyncio.get_running_loop().call_later(effect.after_ns / 1e9, wake)
+                    asyncio.get_running_loop().call_later(effect.after_ns / 1e9, self.guarded, wake)
                 case Written():
                     self._settle_outcome(written=effect)
                 case Failed():
@@ -268,8 +268,9 @@ class _Sender:
         meta = MapPush(handle=handle, region=frame.region, flags=frame.flags, runs=frame.runs).encode()
         future = await client.start(FrameType.MAP_PUSH, meta, *self._spool.pieces(push.frame))
         late = RetryError(f"no acknowledgement within {ACK_SECONDS:.0f} s")
-        timer = asyncio.get_running_loop().call_later(ACK_SECONDS, self._failed, push.copy, push.epoch, late)
-        future.add_done_callback(partial(self._answered, push, timer))
+        give_up = partial(self._failed, push.copy, push.epoch, late)
+        timer = asyncio.get_running_loop().call_later(ACK_SECONDS, self.guarded, give_up)
+        future.add_done_callback(lambda done: self.guarded(partial(self._answered, push, timer, done)))
 
     def _answered(self, push: Push, timer: asyncio.TimerHandle, future: asyncio.Future[Reply]) -> None:
         timer.cancel()
