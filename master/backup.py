@@ -32,7 +32,7 @@ import lmdb
 
 from holdfast.common import config as configuration
 from holdfast.common.errors import ConfigError
-from holdfast.common.net.files import read_small_text, sync_directory
+from holdfast.common.net.files import make_folders, read_small_text, sync_directory
 from holdfast.common.version import VERSION
 from holdfast.master.raft.codec import Entry
 from holdfast.master.raft.errors import RaftError, StorageDamaged
@@ -86,7 +86,7 @@ def restore(file: Path, directory: Path, cluster_id: str, name: str) -> Document
     """
     if directory.exists() and any(path.name != "lock" for path in directory.iterdir()):
         raise ConfigError(f"{directory} is not empty: put what is there aside, a restore replaces nothing")
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(directory.parent)
     with _scratch(directory.parent, ".holdfast-restore-") as scratch:
         about = _unpack(file, scratch)
         if about["cluster_id"] != cluster_id:
@@ -104,6 +104,7 @@ def restore(file: Path, directory: Path, cluster_id: str, name: str) -> Document
         finally:
             store.close()
         sync_directory(directory)
+        sync_directory(directory.parent)
     return about
 
 

@@ -38,10 +38,10 @@ from holdfast.common.dfs.faults import Fault, classify, error_of
 from holdfast.common.dfs.handles import Handles
 from holdfast.common.dfs.opening import open_filesystem
 from holdfast.common.dfs.retry import Retries
-from holdfast.common.dfs.uploads import make_folders, upload
+from holdfast.common.dfs.uploads import upload
 from holdfast.common.dfs.urls import Kind
 from holdfast.common.errors import CorruptError, DfsError
-from holdfast.common.net.files import sync_directory
+from holdfast.common.net.files import make_folders, sync_directory
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from holdfast.common.dfs.names import TEMPORARY_SUFFIX
 from holdfast.common.dfs.urls import Kind
-from holdfast.common.net.files import sync_directory
+from holdfast.common.net.files import make_folders, sync_directory
 
 
 def upload(kind: Kind, filesystem: Any, source: Path, target: str, root: str, part_bytes: int) -> None:
@@ -52,18 +52,6 @@ def _to_folder(source: Path, target: Path, root: Path, part_bytes: int) -> None:
         os.fsync(file.fileno())
     os.rename(temporary, target)
     sync_directory(target.parent)
-
-
-def make_folders(folder: Path, root: Path) -> None:
-    """Make `folder` and what is missing between it and `root`, synced; FileNotFoundError if `root` is not there."""
-    if folder == root or folder.is_dir():
-        return
-    make_folders(folder.parent, root)
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        return  # another thread or worker made it, and syncs it
-    sync_directory(folder.parent)
 
 
 def _to_hdfs(filesystem: Any, source: Path, target: str, part_bytes: int) -> None:

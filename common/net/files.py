@@ -88,3 +88,18 @@ def sync_directory(directory: Path) -> None:
         os.fsync(guard)
     finally:
         os.close(guard)
+
+
+def make_folders(folder: Path, root: Path | None = None) -> None:
+    """Make `folder` and what is missing above it, up to `root` if there is one; each new name is durable.
+
+    Raises FileNotFoundError if `root` is not there.
+    """
+    if folder == root or folder.is_dir():
+        return
+    make_folders(folder.parent, root)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return  # another thread or process made it, and syncs it
+    sync_directory(folder.parent)

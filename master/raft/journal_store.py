@@ -2,7 +2,8 @@
 
 Rules: one change is one synced transaction (never NOSYNC or WRITEMAP); the map grows when it is full; a record that
 fails its checksum, a missing entry, or the wrong cluster or node refuses to load and names what is wrong. LMDB has
-no checksums of its own. Called by `journal`; the layout is in docs/disk_format.md's terms:
+no checksums of its own, and syncs no names: those of a new journal are durable before anything is in it. Called by
+`journal`; the layout is in docs/disk_format.md's terms:
 
     key "i"            crc u32, version u16, cluster id, node id (each u16 length, bytes)
     key "m"            crc u32, version u16, term u64, commit u64, first u64, last u64, vote (u16 length, bytes)
@@ -21,6 +22,7 @@ from pathlib import Path
 import lmdb
 from crc32c import crc32c
 
+from holdfast.common.net.files import make_folders, sync_directory
 from holdfast.master.raft.codec import Entry
 from holdfast.master.raft.errors import WAY_OUT, SettingsRefused, StorageDamaged
 from holdfast.master.raft.journal import Change, Meta
@@ -68,7 +70,7 @@ class LmdbStore:
         self._identity = _SHORT.pack(FORMAT_VERSION) + _text(cluster_id) + _text(node_id)
         self._who = f"node {node_id!r} of cluster {cluster_id!r}"
         self._disk_delay = disk_delay
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folders(directory)
         data = directory / "data.mdb"
         self._map_bytes = max(FIRST_MAP_BYTES, 2 * data.stat().st_size if data.exists() else 0)
         try:
@@ -78,6 +80,10 @@ class LmdbStore:
         whole = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
         if data.stat().st_size < whole:
             os.truncate(data, whole)  # a file cut short: zeros are refused below, a page beyond the end is a bus error
+        if not self._env.stat()["entries"]:
+            # Nothing was voted for yet. Not as the folder is made: the start that made it may have been killed.
+            sync_directory(directory)
+            sync_directory(directory.parent)
 
     def _damaged(self, what: str) -> StorageDamaged:
         return StorageDamaged(f"Raft journal in {self._directory} {what}. {WAY_OUT}")

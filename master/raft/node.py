@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from holdfast.common.net.files import make_folders
 from holdfast.master.raft import library
 from holdfast.master.raft.codec import MAX_COMMAND_BYTES
 from holdfast.master.raft.errors import CommandTooLarge, NodeStopped, Overloaded, SettingsRefused
@@ -359,7 +360,7 @@ class RaftNode(Generic[M]):
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     """Hold a lock that ends with the process: two nodes on one directory would ruin it."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folders(directory)
     guard = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)

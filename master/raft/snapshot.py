@@ -21,7 +21,7 @@ from typing import BinaryIO, Protocol
 
 from crc32c import crc32c
 
-from holdfast.common.net.files import sync_directory
+from holdfast.common.net.files import make_folders, sync_directory
 from holdfast.master.raft.codec import SnapshotPart
 from holdfast.master.raft.errors import WAY_OUT, StorageDamaged
 
@@ -97,7 +97,7 @@ class FileSnapshots:
         self._file = directory / "snapshot"
         self._new = directory / "snapshot.new"
         self._incoming = directory / "snapshot.incoming"
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folders(directory)
         self._receiving: tuple[SnapshotId, int, BinaryIO] | None = None
         self._current = self.verify(self._file) if self._file.exists() else None
         self._pause = pause

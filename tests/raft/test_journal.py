@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -237,3 +238,31 @@ def test_golden_records() -> None:
     entry = sealed(entry_key(258), (6).to_bytes(8, "little") + b"\x00\x01register")
     assert meta == bytes.fromhex((GOLDEN / "raft_journal_meta.hex").read_text())
     assert entry_key(258) + entry == bytes.fromhex((GOLDEN / "raft_journal_entry.hex").read_text())
+
+
+def test_a37_the_names_of_a_new_journal_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is in a new journal, each name on the way to it is synced: a file system that keeps to what was
+    asked for shows after a power cut no empty log where a member has voted. A start that was killed before that is
+    made good by the next one."""
+    synced: dict[Path, set[str]] = {}
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if path.is_dir():
+            synced[path] = set(os.listdir(path))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal = tmp_path / "made" / "m1" / "journal"
+    LmdbStore(journal, "c1", "m1").close()
+    ways = [(journal, "data.mdb"), (journal.parent, "journal"), (journal.parent.parent, "m1"), (tmp_path, "made")]
+    assert [name for folder, name in ways if name not in synced.get(folder, ())] == []
+    synced.clear()
+    store = LmdbStore(journal, "c1", "m1")
+    assert [name for folder, name in ways[:2] if name not in synced.get(folder, ())] == []
+    store.commit(Change(Meta(1, "m2", 0, 1, 0), []))
+    store.close()
+    synced.clear()
+    LmdbStore(journal, "c1", "m1").close()
+    assert synced == {}
