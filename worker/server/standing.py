@@ -4,8 +4,9 @@ Rules: the highest Raft index ever heard of is what protects data from masters t
 core/forgetting.py), so it is kept on disk, at most a second late. Only what the masters answer to this worker's own
 questions is believed: anybody who may connect can name an index in a frame, and one that is too high would end all
 deletion. A lost or damaged file costs only that: it is read as "nothing is known". Each directory is written in its own
-lane, so that one that hangs holds up no other, and what follows in that lane comes behind it. Loop thread only, except
-KeptStanding.write.
+lane, so that one that hangs holds up no other, and what follows in that lane comes behind it. So directories may differ
+after a kill: what was written last counts, by the incarnation that wrote it and the number of the change in that. Raft
+indexes of two states of the masters cannot be compared. Loop thread only, except KeptStanding.write.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ _log = logging.getLogger(__name__)
 
 #: Name of the file; the other names in a storage directory are in storage/layout.py.
 STANDING = "standing"
-#: magic, version u16, zero u16, worker id u32, Raft index u64, state u64; CRC-32C of the bytes before it
-_FORMAT = struct.Struct("<4sHHIQQ")
+#: magic, version u16, zero u16, worker id u32, Raft index u64, state u64, incarnation u64, change u64; CRC-32C of the
+#: bytes before it
+_FORMAT = struct.Struct("<4sHHIQQQQ")
 _MAGIC = b"HFSD"
-_VERSION = 2
+_VERSION = 3
 _CRC = struct.Struct("<I")
 
 
@@ -103,15 +105,19 @@ class KeptStanding:
     worker: WorkerId
     raft_index: RaftIndex
     state: StateId = NO_STATE
+    #: who wrote it, and which of its changes this is: these order what directories have
+    incarnation: Incarnation = Incarnation(0)
+    change: int = 0
 
     @classmethod
-    def of(cls, standing: Standing) -> KeptStanding:
+    def of(cls, standing: Standing, change: int = 0) -> KeptStanding:
         """What there is to keep."""
-        return cls(standing.worker, standing.raft_index, standing.state)
+        return cls(standing.worker, standing.raft_index, standing.state, standing.incarnation, change)
 
     def encode(self) -> bytes:
         """The file's bytes (docs/worker.md)."""
-        body = _FORMAT.pack(_MAGIC, _VERSION, 0, self.worker, self.raft_index, self.state)
+        numbers = (self.worker, self.raft_index, self.state, self.incarnation, self.change)
+        body = _FORMAT.pack(_MAGIC, _VERSION, 0, *numbers)
         return body + _CRC.pack(crc32c(body))
 
     @classmethod
@@ -120,14 +126,15 @@ class KeptStanding:
         body, crc = data[: _FORMAT.size], data[_FORMAT.size :]
         if len(data) != _FORMAT.size + _CRC.size or crc != _CRC.pack(crc32c(body)):
             return None
-        magic, version, _, worker, index, state = _FORMAT.unpack(body)
+        magic, version, _, worker, index, state, incarnation, change = _FORMAT.unpack(body)
         if magic != _MAGIC or version != _VERSION:
             return None
-        return cls(WorkerId(worker), RaftIndex(index if index <= RAFT_INDEX_MAX else 0), StateId(state))
+        index = index if index <= RAFT_INDEX_MAX else 0
+        return cls(WorkerId(worker), RaftIndex(index), StateId(state), Incarnation(incarnation), change)
 
     @classmethod
     def read(cls, directories: Iterable[Path]) -> KeptStanding:
-        """The newest of all directories, by Raft index."""
+        """What was written last of all directories."""
         found = [cls(NO_WORKER, RaftIndex(0))]
         for directory in directories:
             path = directory / STANDING
@@ -142,7 +149,7 @@ class KeptStanding:
                 _log.warning("damaged, and taken as not there", extra={"path": path})
             else:
                 found.append(kept)
-        return max(found, key=lambda kept: kept.raft_index)
+        return max(found, key=lambda kept: (kept.incarnation, kept.change))
 
     def write(self, directories: Iterable[Path]) -> None:
         """Put it into every directory, synced. Blocks; one directory that fails does not keep the others from it."""
@@ -160,6 +167,7 @@ class Keeper:
         self._store = store
         self._standing = standing
         self._guard = threading.Lock()
+        self._last = KeptStanding.of(standing)
         #: for each directory what was asked for last, what waits in its lane, and the end of the last write
         self._asked: dict[Path, KeptStanding] = {}
         self._due: dict[Path, KeptStanding] = {}
@@ -168,7 +176,9 @@ class Keeper:
     def keep(self) -> list[Future[None]]:
         """Have what is known now written wherever it is not yet; what comes next in a lane is behind that. At most one
         write waits in each. Returns the ends of the last writes."""
-        now = KeptStanding.of(self._standing)
+        now = self._now()
+        if now.worker == NO_WORKER:
+            return []  # nothing is known; a directory that could not be read may know more
         for path, lane in self._store.lanes():
             if self._asked.get(path) == now:
                 continue
@@ -179,6 +189,12 @@ class Keeper:
             if not waits:
                 self._ends[path] = lane.submit(self._write, path)
         return list(self._ends.values())
+
+    def _now(self) -> KeptStanding:
+        """What is known now, with a number above that of what was known before."""
+        if KeptStanding.of(self._standing, self._last.change) != self._last:
+            self._last = KeptStanding.of(self._standing, self._last.change + 1)
+        return self._last
 
     def _write(self, path: Path) -> None:
         with self._guard:
