@@ -24,7 +24,7 @@ from holdfast.master.service.waiters import Waiters
 from holdfast.worker.core.credits import Credits
 from holdfast.worker.core.forgetting import Verdict
 from holdfast.worker.core.lanes import Attempt
-from holdfast.worker.core.reduce import Reduce, epoch_key
+from holdfast.worker.core.reduce import Life, Reduce, epoch_key
 from holdfast.worker.server import push_service as push_service_module
 from holdfast.worker.server import registration as registration_module
 from holdfast.worker.server.push_service import PushService
@@ -450,3 +450,9 @@ def small_window_kept_in_line() -> list[Swap]:
 
     original = Credits.ask
     return [(Credits, "ask", ask)]
+
+
+@bug
+def failed_whatever_it_was() -> list[Swap]:
+    """What failed before, or is sealed, fails again: an illegal move within a push, which is answered all the same."""
+    return [(Reduce, "broke", lambda self, state: state.become(Life.FAILED))]

@@ -45,7 +45,7 @@ from tests.sim.clock import Life, here, pause
 from tests.sim.control import Control
 from tests.sim.network import Dialer, Link, Network
 from tests.sim.swap import Swap, swapped
-from tests.sim.worker import BODY_BYTES, CHECK_SECONDS, Kept, Strict
+from tests.sim.worker import BODY_BYTES, CHECK_SECONDS, Kept
 
 HOLDER = b"h" * 16
 GRACE_NS = 30 * 10**9
@@ -100,7 +100,7 @@ def wired(network: Network) -> Iterator[None]:
         return Control(network)
 
     swaps += [(registration, "_control_client", control_client), (registration, "CHECK_SECONDS", CHECK_SECONDS)]
-    swaps += [(standing, "KeptStanding", Kept), (registration, "_log", Strict(network.loop))]
+    swaps.append((standing, "KeptStanding", Kept))
     with swapped(swaps):
         yield
 

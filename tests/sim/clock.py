@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import random
 import secrets
 import time
@@ -95,9 +96,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _on_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
+        if isinstance(error, (AssertionError, TypeError, KeyError, IndexError, AttributeError, Violation)):
+            self.unforeseen(error)
+
+    def unforeseen(self, error: BaseException) -> None:
+        """A mistake was made where nobody hears of it, or where the product contains it: it ends the scenario."""
         life = here.get(None)
-        mistake = isinstance(error, (AssertionError, TypeError, KeyError, IndexError, AttributeError, Violation))
-        if mistake and not self.over and self.broken is None and (life is None or life.alive):
+        if not self.over and self.broken is None and (life is None or life.alive):
             self.broken = error
 
     def on(self, life: Life, delay: float, act: Callable[[], object]) -> None:
@@ -105,6 +110,37 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context = contextvars.copy_context()
         context.run(here.set, life)
         self.call_later(delay, lambda: act() if life.alive else None, context=context)
+
+
+class Overheard(logging.Handler):
+    """Hears what the product logs with its trace, which is what it did not foresee."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__(logging.ERROR)
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            self._loop.unforeseen(error)
+
+
+@contextmanager
+def overheard(loop: VirtualLoop) -> Iterator[None]:
+    """The product's log goes to the loop and nowhere else: its boundaries keep a mistake from others, not from us."""
+    log, handler, disabled = logging.getLogger("holdfast"), Overheard(loop), logging.root.manager.disable
+    level, propagate = log.level, log.propagate
+    logging.disable(logging.NOTSET)
+    log.setLevel(logging.ERROR)
+    log.propagate = False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = propagate
+        logging.disable(disabled)
 
 
 @contextmanager

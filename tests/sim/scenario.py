@@ -17,7 +17,7 @@ from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.master.core.moves import moved_count
 from holdfast.worker.core.reduce import Limits
 from tests.sim.client import Executor, wired
-from tests.sim.clock import Violation, VirtualLoop, pause, virtual_time
+from tests.sim.clock import Violation, VirtualLoop, overheard, pause, virtual_time
 from tests.sim.job import Job
 from tests.sim.masters import Cluster
 from tests.sim.mischief import FAULTS, Mischief
@@ -118,7 +118,7 @@ class Scenario:
         """Play it; raises Violation."""
         asyncio.set_event_loop(None)
         try:
-            with virtual_time(self.loop, self.seed), wired(self.network):
+            with virtual_time(self.loop, self.seed), wired(self.network), overheard(self.loop):
                 self.loop.run_until_complete(self._main())
         finally:
             self._sweep()
@@ -130,7 +130,7 @@ class Scenario:
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
-        with virtual_time(self.loop, self.seed), wired(self.network):
+        with virtual_time(self.loop, self.seed), wired(self.network), overheard(self.loop):
             self.loop.run_until_complete(asyncio.wait(tasks, timeout=10.0) if tasks else pause(0))
         self.loop.close()
 

@@ -19,6 +19,7 @@ FOUND_BY = {
     "body_not_checked": 9,
     "chunk_number_kept_for_the_other_copy": 453,
     "commit_waits_for_nobody": 157,
+    "failed_whatever_it_was": 27,
     "failed_write_forgotten": 130,
     "long_poll_left_behind": 12,
     "replica_traffic_without_reserve": 205,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +23,7 @@ from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.departure import Departure
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.push_service import PushService
+from holdfast.worker.server.refusal import refusal
 from holdfast.worker.server.registration import Registration
 from holdfast.worker.server.seal_service import SealService
 from holdfast.worker.server.standing import Keeper, KeptStanding, Place, Standing
@@ -46,23 +46,6 @@ class Kept(KeptStanding):
         for directory in directories:
             worker: Any = Dialer.network.servers[directory.name]
             worker.disk.standing = self
-
-
-class Strict:
-    """A log that ends the scenario where the product logs what it did not foresee."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def info(self, *_: object, **more: object) -> None:
-        """It is not wanted."""
-
-    warning = error = info
-
-    def exception(self, *_: object, **more: object) -> None:
-        error = sys.exc_info()[1]
-        if self._loop.broken is None and not self._loop.over:
-            self._loop.broken = error
 
 
 class SimBody:
@@ -186,8 +169,8 @@ class SimWorker:
             self._dispatch(watched, header, meta, body)
         except ProtocolError:
             end.link.broke()
-        except HoldfastError as error:
-            end.refuse(header, error)
+        except Exception as error:  # noqa: BLE001 - as the product answers it
+            end.refuse(header, refusal(error))
 
     def _dispatch(self, end: Any, header: FrameHeader, meta: bytes, body: bytes) -> None:
         kind = header.type
