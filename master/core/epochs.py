@@ -1,6 +1,6 @@
 """Applies what moves REDUCE partitions to new epochs, and says what a worker's restart means for the old ones.
 
-Called by apply.py, whose rules hold here too; `vouches` by the commit (seals.py) and the search for what must move.
+Called by apply.py, whose rules hold here too; `vouches` and `has_kept` by seals.py.
 """
 
 from __future__ import annotations
@@ -81,11 +81,19 @@ def restarted(worker: Worker, placed_index: int) -> bool:
 def vouches(worker: Worker, placed_index: int, ack: int) -> bool:
     """Whether an epoch that was placed on this worker then, and that it does not know, was never acknowledged there.
 
-    A worker that has started since only knows what survived: nothing of what was in memory, what was in the kernel if
-    the machine did not boot, what was synced if no directory went.
+    A worker that has started since only knows what survived: what was in the kernel if the machine did not boot, what
+    was synced if no directory went. At level MEMORY, too, the first batch of an epoch is written before it is
+    acknowledged: whatever was lost of it later, the worker knows the epoch, and calls it lost itself.
     """
     if not restarted(worker, placed_index):
         return True
-    if ack == Ack.WRITTEN:
-        return worker.boot_index < placed_index
-    return ack == Ack.SYNCED and worker.kept_index < placed_index
+    if ack == Ack.SYNCED:
+        return worker.kept_index < placed_index
+    return worker.boot_index < placed_index
+
+
+def has_kept(worker: Worker, placed_index: int, ack: int) -> bool:
+    """Whether this worker still has all that it acknowledged of an epoch that was placed on it then."""
+    if ack == Ack.MEMORY:
+        return not restarted(worker, placed_index)
+    return vouches(worker, placed_index, ack)

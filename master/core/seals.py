@@ -25,7 +25,7 @@ from holdfast.common.errors import Status
 from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
 from holdfast.common.reduce_layouts import CopyResult, EpochResult
 from holdfast.common.reduce_messages import SealedEpoch
-from holdfast.master.core.epochs import restarted, vouches
+from holdfast.master.core.epochs import has_kept, restarted, vouches
 from holdfast.master.core.records import Worker
 
 EpochKey = tuple[int, int]
@@ -226,7 +226,7 @@ def may_have_lost(epochs: Iterable[PlacedEpoch], workers: Mapping[int, Worker], 
     """Whether some epoch has no copy on a worker that is alive and has kept what it acknowledged."""
     for placed in epochs:
         copies = [workers.get(worker) for worker in (placed.primary, placed.replica) if worker != NO_WORKER]
-        if not any(copy is not None and copy.alive and vouches(copy, placed.placed_index, ack) for copy in copies):
+        if not any(copy is not None and copy.alive and has_kept(copy, placed.placed_index, ack) for copy in copies):
             return True
     return False
 

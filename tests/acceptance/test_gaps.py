@@ -144,6 +144,33 @@ def test_g3_kill_9_and_restart_before_the_commit_without_replication(
             assert read(shuffle, [partition]) == {partition: contents(data)[partition]}
 
 
+def test_g3_an_orderly_restart_loses_no_epoch_in_memory_without_a_batch(
+    cluster: LocalCluster, session: Session
+) -> None:
+    """What was placed on a worker, at level MEMORY, and had no batch when that was restarted in order, is not called
+    lost: nobody runs maps again for it."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS, 1, ack=Ack.MEMORY)
+    for worker in cluster.workers:
+        worker.stop()
+        worker.start()
+    shuffle.commit([push(shuffle, 0, 0, records_of(0))])
+    assert [epoch for epoch in shuffle.manifest().epochs.epochs if epoch.lost] == []
+    assert read(shuffle) == contents({0: records_of(0)})
+
+
+def test_g3_kill_9_loses_exactly_the_epochs_in_memory_that_had_a_batch(cluster: LocalCluster, session: Session) -> None:
+    """One acknowledged batch in memory and kill -9: its epoch is lost by name, and no other one of that worker."""
+    shuffle = session.register_reduce_shuffle(PARTITIONS, 1, ack=Ack.MEMORY)
+    status = push(shuffle, 0, 0, [(3, b"a record")])
+    for worker in cluster.workers:
+        worker.kill()
+        worker.start()
+    shuffle.commit([status])
+    assert {epoch.partition for epoch in shuffle.manifest().epochs.epochs if epoch.lost} == {3}
+    with pytest.raises(DataLostError, match="partition 3 epoch 0"):
+        read(shuffle, [3])
+
+
 def test_g3_kill_9_mid_push_without_replication_keeps_what_was_written(cluster: LocalCluster, session: Session) -> None:
     """WRITTEN, one copy, kill -9 while four maps push, and a restart before the commit: the same attempts go on
     elsewhere, and every record is read once."""

@@ -9,7 +9,7 @@ from holdfast.common.ids import NO_WORKER
 from holdfast.common.messages import Ack
 from holdfast.master.core import bounds, epochs
 from holdfast.master.core import commands as cmd
-from holdfast.master.core.epochs import restarted, vouches
+from holdfast.master.core.epochs import has_kept, restarted, vouches
 from holdfast.master.core.moves import MOVED, Moved, add_segment, epoch_of, moved_count, unpack_moved
 from tests.unit.master.build import (
     I1,
@@ -185,10 +185,10 @@ def test_next_generation_after_a_loss():
 @pytest.mark.parametrize(
     ("again", "kept"),
     [
-        ({}, {Ack.WRITTEN, Ack.SYNCED}),
+        ({}, set(Ack)),
         ({"boot_id": "other"}, {Ack.SYNCED}),
         ({"boot_id": ""}, {Ack.SYNCED}),
-        ({"directories": ("d1", "new")}, {Ack.WRITTEN, Ack.SYNCED}),
+        ({"directories": ("d1", "new")}, set(Ack)),
         ({"directories": ("new",)}, set()),
     ],
     ids=["same", "rebooted", "unknown-boot", "more-directories", "other-directories"],
@@ -205,6 +205,7 @@ def test_what_a_restart_leaves(again, kept):
     restart = log.state.workers[1]
     assert restarted(restart, placed)
     assert {ack for ack in Ack if vouches(restart, placed, ack)} == kept
+    assert {ack for ack in Ack if has_kept(restart, placed, ack)} == kept - {Ack.MEMORY}, "that is gone in any case"
     assert all(vouches(restart, log.index + 1, ack) for ack in Ack), "what was placed later is its own"
 
 
