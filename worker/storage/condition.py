@@ -12,11 +12,13 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
+from typing import NamedTuple
 
 import lmdb
 
 from holdfast.worker.core.health import ERRORS_KEPT_MAX, Health, Limits, State
 from holdfast.worker.storage import names
+from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.push_log import is_full
 
 GONE = "was deleted, emptied or unmounted while it was in use: what it held is lost"
@@ -24,6 +26,14 @@ GONE = "was deleted, emptied or unmounted while it was in use: what it held is l
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
 #: What has to be the same file or folder after an absence: all of it is open here.
 _OPENED = ("", names.IDENTITY, names.INDEX_DATA, names.DATA, names.LOG)
+
+
+class Measured(NamedTuple):
+    """A file system as somebody saw it, and what our files took then at least."""
+
+    size: int
+    free: int
+    used: int
 
 
 class Condition:
@@ -37,8 +47,12 @@ class Condition:
         self.hanging = False
         #: the same, or it may yet come to that: nobody asks it anything on the loop
         self.silent = False
-        #: size and free bytes of the file system when somebody last looked
-        self.space = (0, 0)
+        #: a thread of the monitor looks at it: the loop takes what that saw, and asks nothing itself
+        self.watched = False
+        #: the file system when somebody last looked
+        self.measured = Measured(0, 0, 0)
+        #: bytes of our files here, as the loop last added them up
+        self.used_bytes = 0
         self.health = Health(limits)
         self._root = root
         self._identity_path = root / names.IDENTITY
@@ -68,17 +82,33 @@ class Condition:
         """The directory, or what says whose it is, is not there any more. One stat; where that fails the
         directory is isolated, and what was known of it stands."""
         if not self.silent:
-            try:
-                self._gone = not self._identity_path.exists()
-            except OSError as error:  # a file system that shut itself down, or lost its server
-                if not self.problem:
-                    self.isolate(f"cannot be read: {error}")
+            self._find_out()
         return self._gone
 
+    def _find_out(self) -> None:
+        try:
+            self._gone = not self._identity_path.exists()
+        except OSError as error:  # a file system that shut itself down, or lost its server
+            if not self.problem:
+                self.isolate(f"cannot be read: {error}")
+
+    def measure(self, disk: Disk) -> None:
+        """See whether the directory is still there, how large its file system is and what is free. Blocks; what cannot
+        be told isolates it."""
+        used = self.used_bytes
+        self._find_out()
+        try:
+            self.measured = Measured(*disk.free_bytes(self._root), used)
+        except OSError as error:
+            self.measured = Measured(0, 0, used)
+            if not self.problem and not self._gone:
+                self.isolate(f"cannot be read: {error}")
+
     def look(self) -> str:
-        """Why nothing more is written here. One stat: a directory that was deleted, emptied or unmounted goes on taking
-        writes into files that nobody can find."""
-        if self.is_gone and self.problem != GONE:
+        """Why nothing more is written here: a directory that was deleted, emptied or unmounted goes on taking writes
+        into files that nobody can find. One stat, but for one that is watched."""
+        gone = self._gone if self.watched else self.is_gone
+        if gone and self.problem != GONE:
             self.isolate(GONE, counts=False)
         return self.problem
 

@@ -217,13 +217,14 @@ class StorageDirectory:
             total.size_bytes += job.record.head.file_bytes
 
     def _on_failed(self, writer: MapFileWriter, error: Exception) -> None:
-        """Give a copy up for good: the name says so, also after a restart."""
+        """Give a copy up for good, once: the name says so, also after a restart."""
         with self._guard:
-            if writer.state is State.CLOSED:
+            self.tables.sealing.pop(writer.key, None)
+            if writer.state is State.CLOSED or writer.given_up:
                 return  # dropped meanwhile, and its files with it
             writer.state = State.FAILED
+            writer.given_up = True
             self.tables.writers.pop(writer.key, None)
-            self.tables.sealing.pop(writer.key, None)
             self.tables.failed.add(writer.key)
         mark = self.root / layout.failed_path(writer.key)
         try:
@@ -323,6 +324,12 @@ class StorageDirectory:
             return None
         self.room.keep(size)
         return self.loans.take(size)
+
+    @property
+    def is_low(self) -> bool:
+        """Files without a name take room here that is short by now, as far as is known: no disk is asked."""
+        seen = self.condition.measured
+        return self.lend(0) is None or not leaves_enough(seen.size, seen.free, 0)
 
     def held(self) -> list[tuple[ShuffleKey, Held]]:
         """What each shuffle has in sealed files, here and on the DFS, and in map files that are being written."""

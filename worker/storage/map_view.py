@@ -139,6 +139,10 @@ class Lender(Protocol):
     def lend(self, size: int) -> Loan | None:
         """Room for a copy; None if that left too little."""
 
+    @property
+    def is_low(self) -> bool:
+        """Copies take room that is short by now; asks no disk."""
+
 
 @dataclass(slots=True, eq=False)
 class MapView:
@@ -291,16 +295,10 @@ class MapViews:
         with self._lock:
             kept = [(key, view) for key, view in self._views.items() if view is not None]
             copied = {view.path.parent: view.path for _, view in kept if view.copy}
-            low = {folder for folder, path in copied.items() if self._is_low(path)}
+            low = {folder for folder, path in copied.items() if self.lender(str(path)).is_low}
             for key, view in kept:
                 if now - view.used_at > IDLE_SECONDS or (view.copy is not None and view.path.parent in low):
                     self._drop(key)
-
-    def _is_low(self, path: Path) -> bool:
-        try:
-            return self.lender(str(path)).lend(0) is None or not has_room(self.disk, path.parent, 0)
-        except OSError:
-            return True
 
     def close(self) -> None:
         """Let go of everything."""

@@ -4,7 +4,8 @@
     monitor.start(); …; monitor.look() once a second, on the loop thread; monitor.close()
 
 One thread for each device (st_dev) tries its directories one after the other: are they there and ours, is what is
-written and synced read back, how much room is there; of isolated ones also whether the index takes a record. Whatever
+written and synced read back; of isolated ones also whether the index takes a record. Between these checks it sees once
+a second how much room there is: the loop takes that, and asks no disk itself. Whatever
 hangs holds up that thread alone; it is a daemon, so that the process ends all the same. `look` sees how long a probe
 has been under way: that is the verdict on all directories of its device. Decisions are core/health.py's.
 """
@@ -38,6 +39,8 @@ PROBE_BYTES = 4_096
 RESULTS_MAX = 64
 #: A probe that is under way when the monitor ends gets this long, if it does not hang already.
 STOP_SECONDS_MAX = 2.0
+#: How often the room of a device is looked at.
+MEASURE_SECONDS = 1.0
 #: While a probe has been under way for so long, nothing is asked of its device on the loop: it may be about to hang.
 SILENT_NS = 1_000_000_000
 
@@ -51,8 +54,6 @@ class Result(NamedTuple):
     ended_ns: int
     took_ns: int
     thorough: bool
-    #: size and free bytes of its file system; None if nobody could tell
-    space: tuple[int, int] | None
 
 
 def probe(directory: StorageDirectory, disk: Disk, *, thorough: bool) -> tuple[Outcome, str]:
@@ -114,8 +115,25 @@ class _Device:
             self._thread.join(STOP_SECONDS_MAX)
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval_seconds):
-            self.probe_all()
+        self.measure_all()
+        due = time.monotonic() + self._interval_seconds
+        while not self._stop.wait(min(MEASURE_SECONDS, max(0.0, due - time.monotonic()))):
+            if time.monotonic() >= due:
+                self.probe_all()
+                due = time.monotonic() + self._interval_seconds
+            else:
+                self.measure_all()
+
+    def measure_all(self) -> None:
+        """See how much room there is; one that hangs is noticed as a check that does."""
+        for directory in self.directories:
+            self.since_ns = time.monotonic_ns()
+            try:
+                directory.condition.measure(self._disk)
+            except Exception:  # noqa: BLE001 - whatever it is, logged, and the others are to be seen
+                _log.exception("unforeseen", extra={"directory": directory.root_text})
+            directory.condition.watched = True
+            self.since_ns = 0
 
     def probe_all(self) -> None:
         """Try every directory, once."""
@@ -124,16 +142,14 @@ class _Device:
                 return
             thorough = bool(directory.problem)
             began_ns = self.since_ns = time.monotonic_ns()
-            space = None
             try:
                 outcome, why = probe(directory, self._disk, thorough=thorough)
-                with suppress(OSError):  # Space tells of it, if it is not gone altogether
-                    space = self._disk.free_bytes(directory.root)
+                directory.condition.measure(self._disk)
             except Exception as error:  # noqa: BLE001 - whatever it is, logged, and the others are to be tried
                 _log.exception("unforeseen", extra={"directory": directory.root_text})
                 outcome, why = Outcome.FAILED, f"cannot be checked: {error}"
             ended_ns = time.monotonic_ns()
-            self.results.append(Result(directory, outcome, why, ended_ns, ended_ns - began_ns, thorough, space))
+            self.results.append(Result(directory, outcome, why, ended_ns, ended_ns - began_ns, thorough))
             self.since_ns = 0
 
 
@@ -148,7 +164,7 @@ class Monitor:
         self._shown = {id(directory): State.WELL for directory in directories}
 
     def start(self) -> None:
-        """Begin to probe; the first round comes after one interval."""
+        """Begin to look at the room; the first round of probes comes after one interval."""
         for device in self._devices:
             device.start()
 
@@ -185,8 +201,6 @@ class Monitor:
         condition = result.directory.condition
         condition.tell()  # in their order: what failed before a good probe, and after it
         condition.health.probe_ended(result.ended_ns, result.took_ns, result.outcome, thorough=result.thorough)
-        if result.space is not None:
-            condition.space = result.space
         if result.outcome is Outcome.GOOD:
             result.directory.reduce.mark()
         if condition.health.state is not State.WELL and not condition.problem:

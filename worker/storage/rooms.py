@@ -1,8 +1,9 @@
 """The room in the directories of a worker, and their state as masters and people see it.
 
 Rules: directories on one file system have one room between them: its reserve is taken once, and what is left is divided
-among those that are well, so that nothing is promised twice. A directory that is silent is not asked; what was last
-known of it stands. A statvfs and a stat for each of the others. Loop thread only. Called by store.py.
+among those that are well, so that nothing is promised twice. No disk is asked where a thread of the monitor looks: what
+it saw last stands, less what was written here since. Without one, in tools and tests, a statvfs and a stat for each.
+Loop thread only. Called by store.py.
 """
 
 from __future__ import annotations
@@ -58,17 +59,17 @@ class Rooms:
             groups.setdefault(directory.condition.device, []).append(directory)
         return list(groups.values())
 
-    def _ask(self, directory: StorageDirectory) -> tuple[int, int]:
-        """Size and free bytes of its file system; (0, 0) if that cannot be told, which isolates it."""
-        condition = directory.condition
-        if not condition.silent:
-            try:
-                condition.space = self._disk.free_bytes(directory.root)
-            except OSError as error:
-                condition.space = (0, 0)
-                if not condition.problem:
-                    condition.isolate(f"cannot be read: {error}")
-        return condition.space
+    def _ask(self, group: Sequence[StorageDirectory]) -> list[tuple[int, int]]:
+        """Size and free bytes of the file system as each tells them; (0, 0) if one cannot, which isolates it."""
+        grown = 0
+        for directory in group:
+            condition = directory.condition
+            condition.used_bytes = directory.used_bytes
+            if not (condition.watched or condition.silent):
+                condition.measure(self._disk)
+            grown += max(0, condition.used_bytes - condition.measured.used)
+        seen = [directory.condition.measured for directory in group]
+        return [(one.size, max(0, one.free - grown)) for one in seen]
 
     # for MAP files, and for people
 
@@ -83,7 +84,7 @@ class Rooms:
         return [found[id(directory)] for directory in self._directories]
 
     def _statuses(self, group: list[StorageDirectory]) -> list[tuple[StorageDirectory, DirectoryStatus]]:
-        spaces = [self._ask(directory) for directory in group]
+        spaces = self._ask(group)
         capacities = [min(one.capacity_bytes or size, size) for one, (size, _) in zip(group, spaces, strict=True)]
         problems = [directory.condition.look() for directory in group]
         used = [directory.used_bytes for directory in group]
@@ -103,15 +104,16 @@ class Rooms:
         yet to write elsewhere the smaller of `reserve_bytes` and that share of its capacity stays free."""
         found: dict[int, Space | None] = {}
         for group in self._groups():
-            asked = [self._space(directory, share, reserve_bytes) for directory in group]
+            spaces = zip(group, self._ask(group), strict=True)
+            asked = [self._space(directory, *space, share, reserve_bytes) for directory, space in spaces]
             well = [space for space in asked if space is not None]
             shared = iter(_shared(well) if len(well) > 1 else well)
             found |= {id(one): None if space is None else next(shared) for one, space in zip(group, asked, strict=True)}
         return [found[id(directory)] for directory in self._directories]
 
-    def _space(self, directory: StorageDirectory, share: float, reserve: int) -> Space | None:
+    @staticmethod
+    def _space(directory: StorageDirectory, size: int, free: int, share: float, reserve: int) -> Space | None:
         directory.condition.look()
-        size, free = self._ask(directory)
         limit, used, pending = directory.capacity_bytes, directory.used_bytes, directory.reduce.pending_bytes
         space = Space(limit, size, free, used, pending, reserve, share)
         # Not to the last byte: heads and footers of files are not taken from it.

@@ -8,7 +8,8 @@ The order of a seal, each step only after the one before it has succeeded:
 
 Killed before 3 the file is unsealed; from 3 on it is whole and carries its own record, so a restart takes it in (see
 recovery.py). Step 4 is done once per folder and 5 once for all seals that wait at the moment (group commit): the thread
-that finds nobody committing commits for all. Any failure gives the copy up for good; no sync is tried again.
+that finds nobody committing commits for all. Any failure gives the copy up for good; no sync is tried again. One thread
+at a time syncs a file: the kernel tells an error once, and whoever came second would take the file for whole.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from holdfast.worker.storage.answers import failed_copy
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.index import Index
 from holdfast.worker.storage.records import FileRecord
-from holdfast.worker.storage.writer import MapFileWriter, State, answer_of
+from holdfast.worker.storage.writer import MapFileWriter, answer_of
 
 #: Seals that one transaction takes; more wait for the next one.
 GROUP_MAX = 256
@@ -125,10 +126,15 @@ class Sealer:
         self._waiting: list[SealJob] = []
         self._committing = False
         self._syncs: dict[MapFileWriter, Future[None]] = {}
-        self._syncing: set[MapFileWriter] = set()
+        #: files that a thread has now, each with the seal that comes behind its syncs
+        self._syncing: dict[MapFileWriter, SealJob | None] = {}
 
     def seal(self, job: SealJob) -> None:
-        """Start the seal of a finished file; the job's future gets the answer."""
+        """Start the seal of a finished file, behind a sync of it that runs; the job's future gets the answer."""
+        with self._lock:
+            if job.writer in self._syncing:
+                self._syncing[job.writer] = job
+                return
         self._pool.submit(self._seal, job)
 
     def write_back(self, writer: MapFileWriter, offset: int, length: int) -> None:
@@ -147,7 +153,7 @@ class Sealer:
             future = self._syncs[writer] = Future()
             if writer in self._syncing:
                 return future
-            self._syncing.add(writer)
+            self._syncing[writer] = None
         self._pool.submit(self._sync_while_asked, writer)
         return future
 
@@ -155,31 +161,37 @@ class Sealer:
         while True:
             with self._lock:
                 future = self._syncs.pop(writer, None)
-                if future is None:
-                    self._syncing.discard(writer)
-                    return
+                job = self._syncing.pop(writer) if future is None else None
+            if future is None:
+                break
             try:
-                if writer.failed:
-                    raise failed_copy(writer.key, "a write or sync failed")
-                self._disk.sync_data(writer.handle.fd)
-                if not writer.noted:
-                    self._folders.sync(writer.path.parent)
-                    writer.noted = True
-            except OSError as error:
-                if writer.state is not State.CLOSED:  # else it was dropped meanwhile: it is no failure of the disk
-                    self._failed(writer, error)
-                future.set_exception(failed_copy(writer.key, f"cannot sync it ({error.strerror})"))
+                self._sync(writer)
             except HoldfastError as error:
                 future.set_exception(error)
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+                self._failed(writer, error)
+                future.set_exception(failed_copy(writer.key, f"cannot sync it ({error})"))
             else:
                 future.set_result(None)
+        if job is not None:
+            self._seal(job)
+
+    def _sync(self, writer: MapFileWriter) -> None:
+        if writer.failed:
+            raise failed_copy(writer.key, "a write or sync failed")
+        self._disk.sync_data(writer.handle.fd)
+        if not writer.noted:
+            self._folders.sync(writer.path.parent)
+            writer.noted = True
 
     def _seal(self, job: SealJob) -> None:
         writer = job.writer
         try:
+            if writer.failed:
+                raise failed_copy(writer.key, "a write or sync failed")
             self._disk.sync_data(writer.handle.fd)
             self._disk.rename(writer.path, writer.sealed_path)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             self._give_up(job, error)
             return
         with self._lock:
@@ -226,5 +238,7 @@ class Sealer:
         return good
 
     def _give_up(self, job: SealJob, error: Exception) -> None:
-        self._failed(job.writer, error)
-        job.future.set_exception(failed_copy(job.writer.key, f"cannot seal it ({error})"))
+        try:
+            self._failed(job.writer, error)
+        finally:
+            job.future.set_exception(failed_copy(job.writer.key, f"cannot seal it ({error})"))

@@ -17,7 +17,7 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -271,7 +271,7 @@ class Store:
             yield from directory.held()
 
     def directories(self) -> list[DirectoryStatus]:
-        """The state of every directory; a statvfs and a stat for each that does not hang."""
+        """The state of every directory, by what the monitor saw last."""
         return self._rooms.statuses()
 
     # writing
@@ -291,15 +291,11 @@ class Store:
             if answer is not None:
                 raise SealedError(f"{key} is sealed", answer)
         for directory in self._directories:
-            directory.drop(key)
+            with _told_by(directory, key):
+                directory.drop(key)
         directory = self._choose(key)
-        try:
+        with _told_by(directory, key):
             return directory.begin(key, partitions, ack, self.incarnation)
-        except OSError as error:
-            if is_full(error):
-                raise NoRoomError(f"{key}: {directory.root} is full") from error
-            directory.condition.broke(error)
-            raise RerouteError(f"{key}: {directory.root}: {error}", status=Status.DISK_FAILED) from error
 
     def _choose(self, key: MapFileKey) -> StorageDirectory:
         """The directory for a new file: by turns, among those that are well and have room; not in memory where there
@@ -357,14 +353,16 @@ class Store:
         raise self._missing(key)
 
     def abort(self, key: MapFileKey) -> None:
-        """Drop an unsealed file; one that is unknown, sealed or being sealed stays as it is. Raises OSError."""
+        """Drop an unsealed file; one that is unknown, sealed or being sealed stays as it is. Raises RerouteError
+        DISK_FAILED or NoRoomError; then it is left over."""
         for directory in self._directories:
-            directory.drop(key)
+            with _told_by(directory, key):
+                directory.drop(key)
 
     def look(self, reserve_share: float, reserve_bytes: int) -> list[Space | None]:
         """What there is of each directory for REDUCE partitions: beyond what the log has yet to write elsewhere the
-        smaller of `reserve_bytes` and that share of its capacity stays free; None for one that is not well. A statvfs
-        and a stat each; directories on one file system share its room. New epochs and moves go by it from now on."""
+        smaller of `reserve_bytes` and that share of its capacity stays free; None for one that is not well. By
+        what the monitor saw last; directories on one file system share its room. New epochs and moves go by it."""
         spaces = self._rooms.spaces(reserve_share, reserve_bytes)
         self.tiering.look(spaces)
         return spaces
@@ -459,6 +457,18 @@ class Store:
     def remove_leftovers(self, keys: Iterable[ShuffleKey]) -> Future[int]:
         """Delete unsealed files of earlier starts, of shuffles that the masters answered about."""
         return self._forgetting.remove_leftovers(keys)
+
+
+@contextmanager
+def _told_by(directory: StorageDirectory, key: MapFileKey) -> Iterator[None]:
+    """A directory does something for a file: it hears of what its disk raises, and who asked gets DISK_FAILED."""
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            raise NoRoomError(f"{key}: {directory.root} is full") from error
+        directory.condition.broke(error)
+        raise RerouteError(f"{key}: {directory.root}: {error}", status=Status.DISK_FAILED) from error
 
 
 def _same_totals(key: MapFileKey, held: FileTotals, asked: FileTotals) -> None:

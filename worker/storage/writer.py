@@ -81,6 +81,8 @@ class MapFileWriter:
         self._flushes = flushes
         self._write_back_from = 0
         self.handle = Handle(disk.create(self.path))
+        #: storage has given the copy up, which stays so whatever the state here becomes
+        self.given_up = False
         #: the name, which is the note of epoch, level and incarnation, is on the disk
         self.noted = False
         self._seeds = Seeds(key.shuffle)
@@ -94,7 +96,7 @@ class MapFileWriter:
 
     @property
     def failed(self) -> bool:
-        return self.state is State.FAILED
+        return self.given_up or self.state is State.FAILED
 
     def append(self, region: int, flags: int, runs: list[tuple[int, int]], body: memoryview) -> None:
         """Check and write one frame: `runs` of (partition, length in bytes), back to back in `body`.
@@ -120,7 +122,7 @@ class MapFileWriter:
             self._region = None
 
     def _refusal(self) -> HoldfastError:
-        if self.state is State.FAILED:
+        if self.failed:
             return failed_copy(self.key, "a write or sync failed")
         return not_sealed(f"{self.key} (closed by an earlier error or a later open)")
 

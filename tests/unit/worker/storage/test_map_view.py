@@ -64,6 +64,11 @@ class Purse:
         """Whatever is asked for."""
         return Loans().take(size)
 
+    @property
+    def is_low(self) -> bool:
+        """Never."""
+        return False
+
 
 def names(data: bytes) -> list[tuple[int, int]]:
     """(map, number) of batches, every one of them checked."""

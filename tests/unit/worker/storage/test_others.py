@@ -1,12 +1,16 @@
 """What happens to one shuffle is nobody else's concern: deleted ones, failing ones, directories that hang."""
 
+import errno
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from holdfast.common.errors import Status
+import pytest
+
+from holdfast.common.errors import RerouteError, Status
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import SealedEpoch
@@ -38,6 +42,13 @@ class GatedDisk(FaultyDisk):
         super().__init__()
         self.folder: tuple[Callable[[Path], bool], Gate] | None = None
         self.removal: tuple[Callable[[Path], bool], Gate] | None = None
+        #: what comes before the next syncs of data, one after another
+        self.data: deque[Callable[[], object]] = deque()
+
+    def sync_data(self, fd: int) -> None:
+        if self.data:
+            self.data.popleft()()
+        super().sync_data(fd)
 
     def sync_folder(self, path: Path) -> None:
         if self.folder is not None and self.folder[0](path):
@@ -243,4 +254,91 @@ def test_a36_nobody_is_sent_to_a_file_that_has_moved(tmp_path: Path) -> None:
     assert Path(place.path).is_relative_to(target.root)
     assert Path(place.path).exists()
     wait_until(lambda: turns.turn(move.ended), "the end of the move")
+    world.store.close()
+
+
+def _fail() -> None:
+    raise OSError(errno.EIO, "asked for by the test")
+
+
+def test_a07_a_map_file_whose_sync_failed_is_never_sealed(tmp_path: Path) -> None:
+    """The sync of a MAP file with SYNCED fails while its seal is asked for. The kernel tells that error once: the sync
+    of the seal would be well. The file is given up, and stays so after a restart."""
+    world, failing, waiting = Gated(tmp_path), Gate(), Gate()
+    content = make_content(file_key(SHUFFLE))
+    writer = append_all(world.store, content, Ack.SYNCED)
+
+    def fail() -> None:
+        failing.pass_through()
+        _fail()
+
+    world.disk.data.extend([fail, waiting.pass_through])
+    pushed = world.store.sync(writer)
+    assert failing.entered.wait(30)
+    sealed = world.store.seal(content.key, content.totals)
+    syncing: Any = world.store._directories[0]._sealer._syncing
+    behind = lambda: isinstance(syncing, dict) and syncing.get(writer) is not None  # noqa: E731
+    wait_until(lambda: waiting.entered.is_set() or behind(), "the seal")
+    if waiting.entered.is_set():  # two threads have the file at once: let the rename come before the mark
+        rename = world.disk.rename
+
+        def renamed(source: Path, target: Path) -> None:
+            rename(source, target)
+            if target.suffix == ".map":
+                failing.open.set()
+                wait_until(pushed.done, "the mark")
+
+        world.disk.rename = renamed  # type: ignore[method-assign]
+        waiting.open.set()
+    failing.open.set()
+    for future in (pushed, sealed):
+        with pytest.raises(RerouteError) as refused:
+            future.result(30)
+        assert refused.value.status is Status.FAILED_COPY
+    waiting.open.set()
+    world.disk.data.clear()
+    for _ in range(2):
+        with pytest.raises(RerouteError) as refused:
+            world.store.seal(content.key, content.totals)
+        assert refused.value.status is Status.FAILED_COPY
+        world.restart()
+    world.store.close()
+
+
+def test_a07_a_seal_that_fails_in_an_unforeseen_way_is_answered(tmp_path: Path) -> None:
+    """Whatever a seal or a sync of a MAP file raises, who waits for it hears of it, and its shuffle can be deleted."""
+    world = Gated(tmp_path)
+    synced, sealed = (make_content(file_key(SHUFFLE, number)) for number in range(2))
+
+    def mistake() -> None:
+        raise ValueError("a mistake of ours")
+
+    world.disk.data.append(mistake)
+    waits: list[Future[Any]] = [world.store.sync(append_all(world.store, synced, Ack.SYNCED))]
+    wait_until(lambda: not world.disk.data, "the mistake")
+    append_all(world.store, sealed)
+    world.disk.data.append(mistake)
+    waits.append(world.store.seal(sealed.key, sealed.totals))
+    for future in waits:
+        with pytest.raises(RerouteError) as refused:
+            future.result(30)
+        assert refused.value.status is Status.FAILED_COPY
+    assert world.store.forget([SHUFFLE]).result(30) == 1
+    world.store.close()
+
+
+def test_a07_a_file_that_cannot_be_dropped_tells_of_its_disk(tmp_path: Path) -> None:
+    """The next try of a MAP file finds that what is left of the one before cannot be removed: it is answered as an
+    error of the disk, and the directory takes nothing new."""
+    world = Gated(tmp_path)
+    content = make_content(file_key(SHUFFLE))
+    append_all(world.store, content)
+    gate = Gate()
+    gate.pass_through = _fail  # type: ignore[method-assign]
+    world.disk.removal = (lambda path: path.suffix == ".open"), gate
+    with pytest.raises(RerouteError) as refused:
+        world.store.begin(content.key, content.partitions, Ack.WRITTEN)
+    assert refused.value.status is Status.DISK_FAILED
+    assert world.store._directories[0].problem
+    world.disk.removal = None
     world.store.close()
