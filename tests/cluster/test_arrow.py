@@ -211,7 +211,7 @@ def test_lost_data_is_an_error_by_name(cluster: LocalCluster, tmp_path: Path):
     """With the only worker's files gone neither a table nor an export is made, and the error names the partition."""
     with Session(cluster.endpoints, app="lost") as session:
         number = write_table(session, EVERYTHING, 2)
-        for path in cluster.directory.glob(f"w1/data/{session.instance.hex()}/{number}-0/*.map"):
+        for path in cluster.directory.glob(f"w1/data/{session.instance.hex()}/{number}-0-*/*.map"):
             path.unlink()
         with pytest.raises(DataLostError, match="partition"):
             shuffle_table(session, number, [1])

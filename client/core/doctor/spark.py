@@ -36,6 +36,7 @@ KEYS: dict[str, re.Pattern[str]] = {
     "push.frame": _SIZE,
     "push.open": _SIZE,
     "push.inFlight": _SIZE,
+    "push.memoryGrace": _TIME,
     "no_room.grace": _TIME,
     "fetch.inFlight": _SIZE,
     "fetch.workers": _NUMBER,
