@@ -342,3 +342,46 @@ def test_a07_a_file_that_cannot_be_dropped_tells_of_its_disk(tmp_path: Path) -> 
     assert world.store._directories[0].problem
     world.disk.removal = None
     world.store.close()
+
+
+def test_a04_a_map_file_that_is_deleted_while_it_is_synced_costs_no_directory(tmp_path: Path) -> None:
+    """A shuffle is deleted while a MAP file of it is synced, so that its folder is gone when that is to be synced: who
+    pushed is refused, the directory stays well, and the next file is taken and sealed."""
+    world, gate = Gated(tmp_path), Gate()
+    content, other = make_content(file_key(SHUFFLE)), make_content(file_key(OTHER))
+    writer = append_all(world.store, content, Ack.SYNCED)
+    world.disk.data.append(gate.pass_through)
+    pushed = world.store.sync(writer)
+    assert gate.entered.wait(30)
+    assert world.store.forget([SHUFFLE]).result(30) == 1
+    gate.open.set()
+    with pytest.raises(RerouteError):
+        pushed.result(30)
+    assert world.store._directories[0].problem == ""
+    append_all(world.store, other)
+    assert world.store.seal(other.key, other.totals).result(30).totals == other.totals
+    world.store.close()
+
+
+def test_a04_what_goes_between_two_syncs_fails_no_seal(tmp_path: Path) -> None:
+    """A seal brings names to the disk; between two of its folders another application's shuffle is deleted, with the
+    folder that it made. That seal is well, and so is the next one."""
+    world, gate = Gated(tmp_path), Gate()
+    mine, other, next_one = (
+        make_content(file_key(shuffle_key(bytes((number,)) * 16, number))) for number in range(1, 4)
+    )
+    for content in (mine, other):
+        append_all(world.store, content)
+    folder = world.root / "0" / "data" / other.key.shuffle.instance.hex()
+    assert folder.is_dir()
+    world.disk.folder = (lambda _: True), gate
+    sealed = world.store.seal(mine.key, mine.totals)
+    assert gate.entered.wait(30)
+    world.store.forget([other.key.shuffle])
+    wait_until(lambda: not folder.exists(), "the deletion")
+    gate.open.set()
+    assert sealed.result(30).totals == mine.totals
+    append_all(world.store, next_one)
+    assert world.store.seal(next_one.key, next_one.totals).result(30).totals == next_one.totals
+    assert world.store._directories[0].problem == ""
+    world.store.close()
