@@ -41,7 +41,7 @@ from holdfast.common.reduce_messages import ChunksOpen
 from holdfast.master.service import links
 from holdfast.worker.core import credits as credits_module
 from holdfast.worker.server import forwarding, push_service, registration, standing
-from tests.sim.clock import Life, here, pause
+from tests.sim.clock import Life, Violation, here, pause
 from tests.sim.control import Control
 from tests.sim.network import Dialer, Link, Network
 from tests.sim.swap import Swap, swapped
@@ -249,6 +249,8 @@ class Reader:
         self._tasks: set[asyncio.Task[None]] = set()
         #: copies of which a chunk came with a wrong byte: one each, since three tries may be the end
         self._turned: set[tuple[EpochKey, int]] = set()
+        #: how many chunks of a copy came whole, counted apart from the product
+        self._whole: Counter[tuple[EpochKey, int]] = Counter()
         #: (stream, index) of files that were read to their end
         self._done: set[tuple[int, int]] = set()
         self.records: dict[int, Counter[bytes]] = {each: Counter() for each in partitions}
@@ -300,6 +302,7 @@ class Reader:
             files: list[tuple[int, int, int]] = [
                 (*key, self._core.first_chunk(key, effect.worker)) for key in effect.files
             ]
+            self._put(self._check_asked, effect, files)
             maps = self._maps or range(U32_MAX)
             request = ChunksOpen(
                 shuffle=self._shuffle.key,
@@ -329,6 +332,13 @@ class Reader:
     def _put(self, act: Any, effect: OpenStream[EpochKey], *values: Any) -> None:
         self._events.put_nowait(lambda: act(effect, *values) if effect.stream in self._open else None)
 
+    def _check_asked(self, effect: OpenStream[EpochKey], files: list[tuple[int, int, int]]) -> None:
+        """Chunks of one copy say nothing of those of another, even where that would be made good by a third try."""
+        for key, (*_, first) in zip(effect.files, files, strict=True):
+            had = self._whole[key, effect.worker]
+            if first > had:
+                raise Violation(f"{key} of worker {effect.worker} is read from chunk {first}, {had} of it had come")
+
     def _broken(self, effect: OpenStream[EpochKey], error: HoldfastError) -> None:
         del self._open[effect.stream]
         self._do(self._core.fetch.stream_failed(effect.stream, error, self._now()))
@@ -345,6 +355,7 @@ class Reader:
                 if core.admit(partition, batch) and len(batch.payload):
                     self.records[partition][bytes(batch.payload)] += 1
             core.chunk_came(key, effect.worker, chunk, complete=True)
+            self._whole[key, effect.worker] = chunk + 1
         except (CorruptError, IncompleteError) as error:
             self._open.pop(effect.stream, None)
             self._do(core.fetch.file_bad(effect.stream, key, str(error)))

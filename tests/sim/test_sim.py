@@ -17,7 +17,7 @@ SEEDS_MAX = 500
 #: change of the scenario makes some of them useless, and the search begins at 0.
 FOUND_BY = {
     "body_not_checked": 21,
-    "chunk_number_kept_for_the_other_copy": 453,
+    "chunk_number_kept_for_the_other_copy": 5,
     "commit_waits_for_nobody": 247,
     "failed_whatever_it_was": 27,
     "failed_write_forgotten": 130,
