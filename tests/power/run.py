@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -295,6 +296,7 @@ def main() -> int:
     if why := why_not():
         print(why, file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # by way of all that unmounts and detaches
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="holdfast-power-") as root:
         try:
