@@ -213,15 +213,16 @@ def test_restarted_worker_gets_new_epochs(own: LocalCluster):
 @pytest.mark.parametrize(
     ("ack", "boot_id", "lost"),
     [
-        (Ack.MEMORY, "b", True),
+        (Ack.MEMORY, "b", False),
+        (Ack.MEMORY, "another", True),
         (Ack.WRITTEN, "b", False),
         (Ack.WRITTEN, "another", True),
         (Ack.SYNCED, "another", False),
     ],
-    ids=["memory", "written", "written-rebooted", "synced-rebooted"],
+    ids=["memory", "memory-rebooted", "written", "written-rebooted", "synced-rebooted"],
 )
 def test_restarted_worker_that_knows_nothing(own: LocalCluster, ack: Ack, boot_id: str, lost: bool):
-    """An epoch that a later start does not know is lost, unless what was acknowledged must have survived."""
+    """An epoch that a later start does not know is lost, unless the first batch of it must have left a note."""
 
     async def story():
         async with world(own, 1) as (driver, [peer]):
