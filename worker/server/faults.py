@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.common.fault_settings import FaultsSection
+from holdfast.worker.storage import names
 from holdfast.worker.storage.disk import Disk
 
 
@@ -136,8 +137,9 @@ class FaultyDisk(Disk):
         super().sync_data(fd)
 
     def sync_folder(self, path: Path) -> None:
-        """Sync late."""
-        time.sleep(self._faults.delay_seconds)
+        """Sync late, but for a storage directory itself: a worker whose disk hangs has to start to tell of it."""
+        if not (path / names.IDENTITY).exists():
+            time.sleep(self._faults.delay_seconds)
         super().sync_folder(path)
 
     def make_folder(self, path: Path) -> bool:
