@@ -8,7 +8,7 @@ from holdfast.client.cluster import Server, local_cluster
 from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import HoldfastError
-from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.ids import NO_STATE, Generation, Instance, ShuffleId, ShuffleKey, StateId
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from tests.cluster.masters import CALM, Driver, drawn, run, worker
@@ -33,9 +33,10 @@ def test_masters_clean_the_store(world, tmp_path):
     store, neighbour = DfsStore(world.section(), CLUSTER), DfsStore(world.section(), NEIGHBOUR)
     store.claim()
     neighbour.claim()
+    state = NO_STATE
 
     def put(instance: bytes, shuffle: int, into: DfsStore = store, cluster: str = CLUSTER) -> str:
-        key = ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(0))
+        key = ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(0), state)
         return into.put(names.file_name(cluster, key, b"w" * 16, "p-1-0.part"), path).name
 
     def files(of: DfsStore, cluster: str) -> set[str]:
@@ -45,7 +46,8 @@ def test_masters_clean_the_store(world, tmp_path):
 
         async def story():
             async with ControlClient(cluster.endpoints) as client:
-                await client.call("Registry/RegisterWorker", worker("w1"))
+                nonlocal state
+                state = StateId((await client.call("Registry/RegisterWorker", worker("w1"))).state)
                 ends, lives = Driver(client), Driver(client)
                 for driver in (ends, lives):
                     await driver.register()
@@ -56,7 +58,8 @@ def test_masters_clean_the_store(world, tmp_path):
                 stays = {put(lives.instance, 2), put(stranger, 1)}
                 theirs = {put(ends.instance, 1, neighbour, NEIGHBOUR)}
                 await client.call("Admin/Forget", pb.ForgetRequest(instance=ends.instance))
-                await client.call("Shuffles/UnregisterShuffle", pb.UnregisterShuffleRequest(key=lives.key(1)))
+                dropped = pb.UnregisterShuffleRequest(key=lives.key(1, state=state))
+                await client.call("Shuffles/UnregisterShuffle", dropped)
                 killed = cluster.leader()
                 killed.kill()
                 await wait_until_async(lambda: not files(store, CLUSTER) & goes, "the dropped files to go")
