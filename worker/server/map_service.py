@@ -242,7 +242,7 @@ class MapService:
         self._writers.pop(file, None)
         try:
             self._store.abort(file)
-        except OSError as error:
+        except HoldfastError as error:
             _log.warning("an unsealed file cannot be removed now", extra={"file": str(file), "why": str(error)})
 
     def _refuse(self, request: Request, error: HoldfastError) -> None:

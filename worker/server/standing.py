@@ -135,7 +135,7 @@ class KeptStanding:
     @classmethod
     def read(cls, directories: Iterable[Path]) -> KeptStanding:
         """What was written last of all directories."""
-        found = [cls(NO_WORKER, RaftIndex(0))]
+        found = []
         for directory in directories:
             path = directory / STANDING
             try:
@@ -149,7 +149,8 @@ class KeptStanding:
                 _log.warning("damaged, and taken as not there", extra={"path": path})
             else:
                 found.append(kept)
-        return max(found, key=lambda kept: (kept.incarnation, kept.change))
+        nothing = cls(NO_WORKER, RaftIndex(0))
+        return max(found, key=lambda kept: (kept.incarnation, kept.change), default=nothing)
 
     def write(self, directories: Iterable[Path]) -> None:
         """Put it into every directory, synced. Blocks; one directory that fails does not keep the others from it."""

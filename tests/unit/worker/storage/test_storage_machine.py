@@ -19,7 +19,7 @@ from tests.unit.worker.storage.planted import BUGS, planted
 
 #: Steps of a story.
 STEPS = 60
-STORIES, STORIES_LONG = 40, 640
+STORIES, STORIES_LONG = 60, 640
 #: Every planted mistake is found within so many seeds, and with this one if it is not among the first.
 SEEDS_MAX = 400
 FOUND_BY = {
