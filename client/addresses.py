@@ -75,7 +75,8 @@ class Addresses:
     def open_connection(self, worker: WorkerId) -> WorkerLink | None:
         """Return the connection to the worker if there is one already."""
         address = self._known.get(worker)
-        return None if address is None else runtime().open_link(address, self._ticket)
+        found = None if address is None else runtime().open_link(address, self._ticket)
+        return found if found is not None and found.hello.worker == worker else None
 
     async def _reach(self, worker: WorkerId, address: str) -> WorkerLink:
         client = await runtime().link(address, self._ticket)

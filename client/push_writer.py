@@ -87,7 +87,8 @@ class PushWriter:
 
         The payload must not change before `close` or `abort`. Raises ConfigError for one that cannot be written, and
         what ended the attempt if it is over: AbortedError if another attempt of the map won, NoRoomError if no worker
-        takes it, ApplicationGoneError; GiveUpError after `close` or `abort`, and after an error in the middle of a row.
+        has room for it, RetryError if no place takes it for another reason, ApplicationGoneError; GiveUpError after
+        `close` or `abort`, and after an error in the middle of a row.
         """
         self._check()
         try:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from holdfast.client.core.route import Move, move_for, pause_ns, places
-from holdfast.common.errors import HoldfastError, NoRoomError, Status, error_for
+from holdfast.client.core.route import FULL, Move, move_for, pause_ns, places
+from holdfast.common.errors import HoldfastError, NoRoomError, RetryError, Status, error_for
 from holdfast.common.ids import AttemptId, Epoch, MapId, WorkerId
 from holdfast.common.layouts import MapAssignment
 from holdfast.common.messages import FileTotals
@@ -292,7 +292,7 @@ class MapWrite:
             f"map {self._map} attempt {self._attempt} found no worker that takes its output: {self.epoch + 1} places "
             f"tried, {how}, the last one said: {error}. See `holdfast workers`."
         )
-        return NoRoomError(text)
+        return NoRoomError(text) if error.status in FULL else RetryError(text)
 
     def check(self) -> None:
         """Raise AssertionError if the books disagree."""

@@ -22,7 +22,7 @@ from holdfast.client.core.locations import Destination, Locations
 from holdfast.client.core.revivals import NO_ROOM_GRACE_NS, REVIVES_MAX, Revivals, Revive
 from holdfast.client.core.route import pause_ns
 from holdfast.client.core.window import Window
-from holdfast.common.errors import HoldfastError, NoRoomError, Status, error_for
+from holdfast.common.errors import HoldfastError, Status, error_for
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, WorkerId
 from holdfast.common.limits import KIB, MIB, PUSH_BATCHES_MAX
 from holdfast.common.reduce_layouts import Location
@@ -454,9 +454,9 @@ class PushSession:
         """Send on what has a new place by now, then ask for the others, all at once, or after a pause."""
         for batch in self._revivals.placed():
             self._enqueue(batch)
-        spent = self._revivals.spent()
-        if spent:
-            return self._stop(NoRoomError(f"{self._where}: {spent}"))
+        spent = self._revivals.spent(self._where)
+        if spent is not None:
+            return self._stop(spent)
         pause = self._revivals.pause_ns()
         return [Wake(pause)] if pause else self._ask_revive()
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.client.core.locations import Destination, Locations
-from holdfast.client.core.route import pause_ns
-from holdfast.common.errors import Status
+from holdfast.client.core.route import FULL, pause_ns
+from holdfast.common.errors import HoldfastError, NoRoomError, RetryError, Status
 from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
 
 #: Revives of a partition without an accepted batch of it in between; with the pauses that is about a minute.
@@ -25,8 +25,6 @@ REVIVE_PARTITIONS_MAX = 16_384
 #: How long is waited while no worker has room: to move some GiB to another tier, or to drop the shuffles of a job that
 #: has ended, takes a minute or so.
 NO_ROOM_GRACE_NS = 120 * 10**9
-#: What a worker without room says.
-_FULL = frozenset({Status.NO_ROOM, Status.DISK_FULL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class Revivals:
         if self._places[partition].epoch <= epoch and partition not in self.parked:
             self.parked[partition] = deque()
             self._refused[partition] = (epoch, destination, status)
-            if status in _FULL:
+            if status in FULL:
                 self._crowded.add(partition)
                 self._starve(partition)
 
@@ -106,21 +104,22 @@ class Revivals:
             del self._soft[partition]
         return freed
 
-    def spent(self) -> str:
-        """Return why the attempt should be given up, "" while it should not."""
+    def spent(self, where: str) -> HoldfastError | None:
+        """Return why the attempt should be given up, None while it should not: NoRoomError for want of room, RetryError
+        for places that break or cannot be reached. `where` begins the sentence."""
         waits = self._asked or self._pausing
         if self._hungry and self._starved_ns >= self._grace_ns and not waits:
             why = self._room or f"{self.cause}. See `holdfast workers`."
             waited = f"waited {self._starved_ns / 1e9:.0f} s for room for {len(self._refused)} partitions. {why}"
-            return f"{waited} (NO_ROOM; how long is waited: no_room_grace of the session)"
+            return NoRoomError(f"{where}: {waited} (NO_ROOM; how long is waited: no_room_grace of the session)")
         rounds, partition = max(((self._rounds.get(each, 0), each) for each in self._refused), default=(0, None))
         if partition is None or rounds < self._revives_max or self._asked:
-            return ""
+            return None
         epoch, destination, status = self._refused[partition]
-        return (
-            f"partition {partition} was moved {rounds} times and no place took a batch; the last one was epoch {epoch} "
-            f"on worker {destination.primary}: {status.name} ({self.cause}). {len(self._refused)} partitions wait. "
-            "See `holdfast workers`."
+        return RetryError(
+            f"{where}: partition {partition} was moved {rounds} times and no place took a batch; the last one was "
+            f"epoch {epoch} on worker {destination.primary}: {status.name} ({self.cause}). {len(self._refused)} "
+            "partitions wait. See `holdfast workers`."
         )
 
     def pause_ns(self) -> int:

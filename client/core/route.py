@@ -15,6 +15,8 @@ from holdfast.common.layouts import MapAssignment
 #: Pauses start here and double, up to PAUSE_NS_MAX.
 PAUSE_NS_MIN = 50_000_000
 PAUSE_NS_MAX = 2_000_000_000
+#: What a worker without room says.
+FULL = frozenset({Status.NO_ROOM, Status.DISK_FULL})
 
 
 @unique

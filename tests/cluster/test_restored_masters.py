@@ -127,6 +127,39 @@ def test_a32_two_workers_are_never_taken_for_one(cluster: LocalCluster, tmp_path
     assert listed(cluster)[first.name][1] == "alive"
 
 
+def test_a32_a_client_goes_on_when_workers_get_each_others_numbers(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Masters that were restored give two workers each other's numbers. A process that lived through it, with open
+    connections to both, writes and reads, as a process does that begins now."""
+    first, second = cluster.workers
+    for worker in cluster.workers:
+        worker.kill()
+    kill_masters(cluster)
+    for master in cluster.masters:
+        directory = cluster.directory / master.name
+        directory.rename(directory.with_name(f"{master.name}-first"))
+    for master in cluster.masters:
+        master.start()
+    cluster.leader()
+    with Session(cluster.endpoints, app="lives on", no_room_grace=5) as session:
+        back_up(cluster, tmp_path / "without workers")
+        for worker in cluster.workers:
+            worker.start()
+            cluster_alive(cluster, worker)
+        shuffle, expected = fill(session)
+        assert read(shuffle) == expected
+        before = {name: number for name, (number, _) in listed(cluster).items()}
+        first.kill(signal.SIGSTOP)
+        restore(cluster, tmp_path / "without workers")
+        cluster_alive(cluster, second)
+        first.kill(signal.SIGCONT)
+        cluster_alive(cluster, first)
+        after = {name: number for name, (number, _) in listed(cluster).items()}
+        swapped = {first.name: before[second.name], second.name: before[first.name]}
+        assert after == swapped, "the numbers are swapped: or this test shows nothing"
+        shuffle, expected = fill(session)
+        assert read(shuffle) == expected
+
+
 def cluster_alive(cluster: LocalCluster, worker: Server) -> None:
     wait_until(lambda: worker.name in (cluster.alive_workers() or ()), f"{worker.name} to be alive")
 

@@ -17,6 +17,7 @@ from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.server import Server
 from holdfast.common.errors import RetryError, Status
 from holdfast.common.frame import FrameType
+from holdfast.common.ids import NO_WORKER
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Hello, MapSealed
 from holdfast.common.net.buffers import BufferPool
@@ -72,6 +73,31 @@ def test_data_is_served_and_taken_without_masters(tmp_path: Path) -> None:
 
 def _standing(cluster: LocalCluster, worker: Server) -> bool:
     return (cluster.directory / worker.name / "standing").exists()
+
+
+def test_a32_a_hello_that_named_no_worker_is_said_again(tmp_path: Path) -> None:
+    """Whoever greets a worker before the masters have given it a number hears no number. That connection ends when the
+    number comes, whatever it was kept for, and the next HELLO tells the number."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
+        world = World(cluster)
+        (master,) = cluster.masters
+        for server in (master, world.worker):
+            server.kill()
+            (cluster.directory / server.name).rename(cluster.directory / f"{server.name}-before")
+        world.worker.start()
+
+        async def story() -> None:
+            async with world.client() as early:
+                assert early.hello.worker == NO_WORKER
+                master.start()
+                await wait_until_async(lambda: early.closed, "the connection to be closed")
+                with pytest.raises(RetryError, match="it is worker 1"):
+                    await early.request(FrameType.PING)
+            async with world.client() as late:
+                assert late.hello.worker == 1
+                await late.request(FrameType.PING)
+
+        run(story)
 
 
 def test_a_worker_nobody_knows_takes_no_files(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import time
 from functools import partial
 from typing import assert_never
 
-from holdfast.common.errors import ForbiddenError, ProtocolError, TokenExpiredError
+from holdfast.common.errors import ForbiddenError, ProtocolError, RetryError, TokenExpiredError
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.messages import Hello, HelloOk, Role
@@ -49,8 +49,10 @@ class DataServer:
         pushes.seal_split = seals.seal_split
         #: connections of workers and masters, by number; all others are clients
         self._roles: dict[int, Role] = {}
-        #: with security: every connection that greeted, and whose it is
-        self._callers: dict[int, tuple[ServerConnection, Identity]] = {}
+        #: every connection that greeted
+        self._connections: dict[int, ServerConnection] = {}
+        #: with security: whose each of them is
+        self._callers: dict[int, Identity] = {}
 
     def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
         """Accept a connection of our version and cluster; raises ProtocolError otherwise."""
@@ -60,8 +62,9 @@ class DataServer:
             check_role(caller, hello.role)
         check_hello(hello, self._standing.cluster_id)
         # From here on nothing is refused: `lost` is called for connections that greeted, and takes away what is kept.
+        self._connections[connection.number] = connection
         if caller is not None:
-            self._callers[connection.number] = connection, caller
+            self._callers[connection.number] = caller
         if hello.role is not Role.CLIENT:
             self._roles[connection.number] = hello.role
         standing = self._standing
@@ -133,7 +136,7 @@ class DataServer:
 
     def _check(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
         if self._security is not None:
-            check_frame(self._callers[connection.number][1], header.type, meta)
+            check_frame(self._callers[connection.number], header.type, meta)
 
     def writable(self, connection: ServerConnection) -> None:
         """What was queued is nearly sent: go on with the streams."""
@@ -145,6 +148,7 @@ class DataServer:
 
     def lost(self, connection: ServerConnection) -> None:
         """The connection is gone. What one service meets there keeps no other from it."""
+        self._connections.pop(connection.number, None)
         self._roles.pop(connection.number, None)
         self._callers.pop(connection.number, None)
         in_parts(
@@ -158,9 +162,10 @@ class DataServer:
         now_ns = time.monotonic_ns()
         in_parts(partial(self.maps.tick, now_ns), partial(self.streams.tick, now_ns), partial(self.pushes.tick, now_ns))
         now_s = time.time() if self._callers else 0.0
-        for connection, caller in list(self._callers.values()):
+        for number, caller in list(self._callers.items()):
             if now_s >= caller.expires_s:
-                connection.close_because(TokenExpiredError("the token of this connection has ended: show a newer one"))
+                ended = TokenExpiredError("the token of this connection has ended: show a newer one")
+                self._connections[number].close_because(ended)
 
     def accept(self, yes: bool, why_not: str = "") -> None:
         """Take new data, or refuse it."""
@@ -182,6 +187,12 @@ class DataServer:
         self.maps.begin(incarnation)
         self.pushes.begin(incarnation)
         self.streams.begin(incarnation)
+
+    def renumber(self) -> None:
+        """This worker has another number than HELLO told: close every connection, so that who kept one asks anew."""
+        told = RetryError(f"this worker has another number now: it is worker {self._standing.worker}")
+        for connection in list(self._connections.values()):
+            connection.close_because(told)
 
     def forget(self, shuffle: ShuffleKey) -> None:
         """The masters do not know a shuffle any more: take nothing for it."""

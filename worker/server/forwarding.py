@@ -58,12 +58,6 @@ class _Peer:
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._asking: asyncio.Task[None] | None = None
 
-    @property
-    def idle(self) -> bool:
-        """Nobody has used it for a while."""
-        busy = self.unanswered or self._line or self._asking is not None
-        return not busy and time.monotonic() - self._used_at >= WINDOW_IDLE_SECONDS
-
     async def room(self, size: int) -> None:
         """Return when `size` bytes may be sent, in order; they count as unanswered from then on."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -188,9 +182,6 @@ class Forwarder:
 
     async def _peer(self, place: ReplicaPlace) -> _Peer:
         peer = self._peers.get(place.address)
-        if peer is not None and peer.client.hello.worker != place.worker and peer.idle:
-            # Either the push is wrong, or that worker has another number since then: nobody is hurt by asking it anew.
-            peer.client.abort()
         if peer is None or peer.client.closed:
             task = self._connecting.get(place.address)
             if task is None:

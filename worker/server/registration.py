@@ -112,13 +112,16 @@ class Registration:
                 await self._raise_incarnation(error.lowest)
             self._take_refusal(error)
             raise
-        standing = self._standing
+        standing, number = self._standing, WorkerId(reply.worker)
         if standing.state not in (NO_STATE, reply.state):
             _log.warning(
                 "the masters were restored: another state of them answers, with a number of its own for this worker",
                 extra={"before": standing.worker, "now": reply.worker},
             )
-        standing.given(WorkerId(reply.worker), StateId(reply.state), RaftIndex(reply.raft_index))
+        renumbered = number != standing.worker
+        standing.given(number, StateId(reply.state), RaftIndex(reply.raft_index))
+        if renumbered:
+            self._server.renumber()
         # Whoever takes files remembers over a restart that it may; masters need not be asked first then. One directory
         # is enough for that, and none is waited for that does not answer.
         if writes := self._keeper.keep():

@@ -175,14 +175,15 @@ def test_what_no_worker_can_help_ends_the_attempt() -> None:
 
 
 def test_patience_ends() -> None:
-    """After the patience without any acknowledgement the error says what was tried and what to look at."""
+    """After the patience without any acknowledgement the error says what was tried and what to look at; a worker that
+    cannot be reached is no want of room."""
     core = write(7, patience_ns=100)
     core.started(0)
     core.failed(0, Epoch(0), LOST, 50)
     core.woken(Epoch(1), None)
     *_, failed = core.failed(0, Epoch(1), LOST, 101)
     assert isinstance(failed, Failed)
-    assert isinstance(failed.error, NoRoomError)
+    assert (type(failed.error), failed.error.status) == (RetryError, Status.UNAVAILABLE)
     assert "holdfast workers" in str(failed.error)
 
 

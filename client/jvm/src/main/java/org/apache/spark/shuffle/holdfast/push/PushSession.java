@@ -476,9 +476,9 @@ final class PushSession {
         if (revivals.placed()) {
             sortAnew(parking.leave());
         }
-        String spent = revivals.spent();
+        HoldfastException spent = revivals.spent(where);
         if (spent != null) {
-            stop(new HoldfastException(Status.NO_ROOM, where + ": " + spent));
+            stop(spent);
             return;
         }
         long pause = revivals.pauseNs();

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.shuffle.holdfast.push.Places.Destination;
+import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
@@ -118,15 +119,18 @@ final class Revivals {
         return Integer.compareUnsigned(places.at(partition).epoch(), epoch) > 0;
     }
 
-    /** Returns why the attempt should be given up, null while it should not. */
-    String spent() {
+    /**
+     * Returns why the attempt should be given up, null while it should not: NO_ROOM for want of room, UNAVAILABLE for
+     * places that break or cannot be reached. {@code where} begins the sentence.
+     */
+    HoldfastException spent(String where) {
         if (asked) {
             return null;
         }
         if (hungry() && starvedNs >= noRoomNs && !pausing) {
-            return "waited " + Math.round(starvedNs / 1e9) + " s for room for " + refused.size() + " partitions. "
+            return new HoldfastException(Status.NO_ROOM, where + ": waited " + Math.round(starvedNs / 1e9) + " s for room for " + refused.size() + " partitions. "
                     + (room.isEmpty() ? cause + ". See `holdfast workers`." : room)
-                    + " (NO_ROOM; how long is waited: spark.holdfast.no_room.grace)";
+                    + " (NO_ROOM; how long is waited: spark.holdfast.no_room.grace)");
         }
         int most = 0;
         int partition = -1;
@@ -141,10 +145,10 @@ final class Revivals {
             return null;
         }
         Refusal last = refused.get(partition);
-        return "partition " + partition + " was moved " + most + " times and no place took a batch; the last one was epoch "
+        return new HoldfastException(Status.UNAVAILABLE, where + ": partition " + partition + " was moved " + most + " times and no place took a batch; the last one was epoch "
                 + Integer.toUnsignedString(last.epoch()) + " on worker " + last.destination().primary() + ": "
                 + Status.name(last.status()) + " (" + cause + "). " + refused.size()
-                + " partitions wait. See `holdfast workers`.";
+                + " partitions wait. See `holdfast workers`.");
     }
 
     /** Returns how long to wait before the next Revive, 0 if one may be asked now or none is due. */

@@ -396,7 +396,7 @@ public final class PushCoreMain {
             frame = world.one();
         }
         same(ends.size(), 1);
-        same(ends.get(0).error().status(), Status.NO_ROOM);
+        same(ends.get(0).error().status(), Status.UNAVAILABLE); // no want of room
         String text = ends.get(0).error().getMessage();
         that(text.contains("partition 0 was moved 32 times") && text.contains("DISK_FAILED"), text);
         same(pauses, pauses.stream().sorted().toList());
