@@ -86,7 +86,6 @@ class ReduceShuffle(Shuffle):
     locations_array: bytes
     #: (incarnation, data address) of every worker that was named
     workers: Mapping[WorkerId, tuple[Incarnation, str]]
-    copies: int = 1
     #: how many, None where it was not said
     maps: int | None = None
     ack: Ack = Ack.WRITTEN
@@ -131,7 +130,8 @@ class ReduceShuffle(Shuffle):
         """Say which attempt of every map counts: the masters' final word. Returns when the workers have sealed.
 
         Maps are 0 to m-1. The same winners again are fine. What the workers could not seal any more is logged, and
-        told by `lost`. Raises ConflictError for others or for a gap, ConfigError for anything that is no status.
+        told by `lost`; how many epochs have fewer copies than asked for is logged, and told by `under_replicated`.
+        Raises ConflictError for others or for a gap, ConfigError for anything that is no status.
         """
         winners = self._winners_of(statuses)
         self._commit(winners)
@@ -218,16 +218,8 @@ class ReduceShuffle(Shuffle):
         return push_winners_of(statuses, self.key, self.partitions, self.maps).encode()
 
     def _commit(self, winners: bytes) -> None:
-        request = pb.CommitRequest(key=self.key_message(), winners_array=winners, holder=self.ticket.holder)
         waiting = f"the commit of shuffle {self.key} is still waiting for the workers to seal"
-        reply: pb.CommitReply = self._call("Shuffles/Commit", request, COMMIT_SECONDS, waiting)
-        if reply.under_replicated:
-            _log.warning(
-                "shuffle %s was committed with %d epochs that have fewer copies than were asked for; the missing ones "
-                "are sealed when their workers are back",
-                self.key,
-                reply.under_replicated,
-            )
+        self._say_winners(winners, COMMIT_SECONDS, waiting)
 
     def _fetch_manifest(self) -> PushManifest:
         try:

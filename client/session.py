@@ -161,7 +161,10 @@ class Session:
             pb.PARTITION_KIND_MAP, partitions, maps, copies, ack, shuffle_id, generation
         )
         assignment = MapAssignment.decode(reply.assignment_array)
-        return MapShuffle(self.ticket, key, partitions, assignment, known_addresses(reply.workers), ack)
+        addresses = known_addresses(reply.workers)
+        return MapShuffle(
+            self.ticket, key, partitions, assignment, addresses, ack, copies_wanted=copies, copies=reply.copies
+        )
 
     def _register_shuffle(
         self,
@@ -196,9 +199,11 @@ class Session:
         )
         reply = self._place(key, request)
         if reply.copies < copies:
+            away = f"; lost: {', '.join(reply.lost_workers)}" if reply.lost_workers else ""
             _log.warning(
-                "fewer copies than asked for: the cluster has not enough hosts",
-                extra={"asked": copies, "copies": reply.copies, "shuffle": str(key)},
+                "shuffle %s was placed with %d of %d copies, for want of workers on other hosts%s. This stays so, also "
+                "when there are more",
+                *(key, reply.copies, copies, away),
             )
         return replace(key, state=StateId(reply.state)), reply
 
@@ -256,6 +261,7 @@ class Session:
             partitions,
             reply.assignment_array,
             workers_of(reply.workers),
+            copies_wanted=copies,
             copies=reply.copies,
             maps=maps,
             ack=ack,

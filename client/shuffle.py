@@ -45,6 +45,7 @@ from holdfast.common.net.keys import key_message
 from holdfast.common.net.tasks import awaited
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Credentials
+from holdfast.common.sizes import fewer_copies
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +100,11 @@ class Shuffle:
     ticket: Ticket
     key: ShuffleKey
     partitions: int
+    #: copies that were asked for, and those that could be placed
+    copies_wanted: int = field(default=1, kw_only=True)
+    copies: int = field(default=1, kw_only=True)
+    #: epochs that had fewer copies than asked for when this object committed; of MAP partitions each map has one
+    under_replicated: int = field(default=0, init=False)
 
     def why_dropped(self) -> HoldfastError | None:
         """Return the masters' word that the shuffle was dropped, None if it was not or they do not answer."""
@@ -144,6 +150,16 @@ class Shuffle:
                 raise GiveUpError(f"shuffle {self.key} has {reply.partitions} partitions, not {self.partitions}")
             return reply
 
+    def _say_winners(self, winners: bytes, deadline_s: float = 30.0, waiting: str = "") -> None:
+        """Commit these winners, and tell of copies that are missing."""
+        request = pb.CommitRequest(key=self.key_message(), winners_array=winners, holder=self.ticket.holder)
+        reply: pb.CommitReply = self._call("Shuffles/Commit", request, deadline_s, waiting)
+        self.under_replicated = reply.under_replicated
+        if reply.under_replicated:
+            told = fewer_copies(reply.under_replicated, reply.awaited)
+            away = f" (waits for {', '.join(reply.waits_for)})" if reply.waits_for else ""
+            _log.warning("shuffle %s was committed; %s%s", self.key, told, away)
+
     def _call(self, method: str, request: Any, deadline_s: float = 30.0, waiting: str = "") -> Any:
         """`waiting` is logged now and then while there is no answer."""
         try:
@@ -174,12 +190,12 @@ class MapShuffle(Shuffle):
     def commit(self, statuses: Iterable[MapStatus]) -> None:
         """Say which attempt of every map counts: the masters' final word, readers may begin.
 
-        Maps are 0 to m-1. The same winners again are fine. Raises ConflictError for others or for a gap, ConfigError
-        for anything that is no status.
+        Maps are 0 to m-1. The same winners again are fine. Of how many maps there are fewer copies than asked for is
+        logged, and told by `under_replicated`. Raises ConflictError for others or for a gap, ConfigError for anything
+        that is no status.
         """
         array = winners_of(statuses, self.key, self.partitions).encode()
-        request = pb.CommitRequest(key=self.key_message(), winners_array=array, holder=self.ticket.holder)
-        self._call("Shuffles/Commit", request)
+        self._say_winners(array)
         self._manifest = Manifest(array, self.addresses)
 
     def reader(self, partitions: Iterable[int], *, return_grace: float = RETURN_GRACE_SECONDS) -> Iterator[Record]:

@@ -186,8 +186,8 @@ class WorkerSection:
     return_grace: Duration = duration("30s", "A commit waits this long for a lost worker that may be restarting.")
     copy_grace: Duration = duration(
         "5s",
-        "The same where another copy is sealed, for a worker that is alive or just left; at most 5m. What is not "
-        "sealed by then is sealed when its worker is back.",
+        "The same where another copy is sealed, at most 5m: counted from when the worker is asked; from its last "
+        "heartbeat if it cannot be reached. What is not sealed by then is sealed when its worker is back.",
     )
     drain_timeout: Duration = duration(
         "60s", "SIGTERM: how long an end is put off at most, until others have what is open here. 0: not at all."

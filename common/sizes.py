@@ -16,3 +16,17 @@ def in_bytes(count: float) -> str:
 def counted(count: int, noun: str) -> str:
     """So many of something for people: "1 file", "2 files"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def fewer_copies(epochs: int, awaited: int) -> str:
+    """Epochs with fewer copies than asked for, and what becomes of them; `awaited` of them have a copy on a worker that
+    seals it when it is back."""
+    stay = epochs - awaited
+    later = "the missing copies are sealed when their workers are back"
+    if awaited and stay:
+        later = f"of {awaited} {later}"
+    why = "for want of workers or because a copy failed"
+    kept = f"{stay if awaited else 'that'} {'stays' if stay == 1 or not awaited else 'stay'} so, {why}"
+    fates = [each for each, told in ((later, awaited), (kept, stay)) if told]
+    have = "has" if epochs == 1 else "have"
+    return f"{counted(epochs, 'epoch')} {have} fewer copies than asked for: {'; '.join(fates)}"

@@ -14,7 +14,7 @@ from holdfast.common.ids import INSTANCE_BYTES
 from holdfast.common.limits import U32_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Credentials
-from holdfast.common.sizes import counted, in_bytes
+from holdfast.common.sizes import counted, fewer_copies, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def status(masters: str, as_json: bool) -> int:
 
 
 #: What the leader counts.
-_SUMS = ("workers", "workers_alive", "applications", "shuffles", "under_replicated")
+_SUMS = ("workers", "workers_alive", "applications", "shuffles", "under_replicated", "awaited")
 
 
 async def _status(client: ControlClient) -> dict[str, Any]:
@@ -67,12 +67,14 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         for address, answer in zip(client.endpoints, answers, strict=True)
         if isinstance(answer, HoldfastError)
     ]
-    document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters}
+    document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters, "warnings": []}
     if leading:
         # A deposed leader that has not heard of it yet has the lower term.
         first = max(leading, key=lambda answer: answer.term)
         document |= {"cluster_id": first.cluster_id, "leader": first.leader_http}
         document |= {name: getattr(first, name) for name in _SUMS}
+        if first.under_replicated:
+            document["warnings"] = [f"{fewer_copies(first.under_replicated, first.awaited)}; see `holdfast shuffles`"]
         problems += await _worker_problems(client, masters)
     elif not any(map(_refused, answers)):
         problems.append("no master leads")
@@ -182,9 +184,6 @@ def _draw_status(document: Document, screen: Console) -> None:
             f"{document['workers_alive']} of {counted(document['workers'], 'worker')} alive, "
             f"{counted(document['applications'], 'application')}, {counted(document['shuffles'], 'shuffle')}"
         )
-        if document["under_replicated"]:
-            told = f"{counted(document['under_replicated'], 'epoch')} with fewer copies than asked for"
-            screen.print(f"[yellow]{told}[/]: see `holdfast shuffles`", soft_wrap=True)
     keys = ("name", "address", "role", "#term", "#applied_index", "#log_entries", "state_hash")
     rows = [[str(master.get(key.lstrip("#"), "-"))[:24] for key in keys] for master in document["masters"]]
     screen.print(table(keys, rows))
@@ -193,8 +192,10 @@ def _draw_status(document: Document, screen: Console) -> None:
             screen.print(f"fault on {master['name']}: {fault}")
     for problem in document["problems"]:
         screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
+    for warning in document["warnings"]:
+        screen.print(f"[yellow]warning[/]: {escape(warning)}", soft_wrap=True)
     if document["healthy"]:
-        screen.print("all is well")
+        screen.print("nothing is broken" if document["warnings"] else "all is well")
 
 
 @click.command()
@@ -330,8 +331,8 @@ _HELD = ("bytes", "files")
 
 
 def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
-    numbers = ("partitions", "maps", "copies", "copies_wanted", "lost", "under_replicated", "bytes", "created_ms")
-    keys = ("application", "user", *numbers, "state", "why")
+    numbers = ("partitions", "maps", "copies", "copies_wanted", "lost", "under_replicated", "awaited", "bytes")
+    keys = ("application", "user", *numbers, "created_ms", "state", "why")
     held = [f"{of}_{what}{end}" for of in ("application", "user") for what in _HELD for end in ("", "_limit")]
     return {
         "instance": shuffle.key.instance.hex(),
@@ -350,10 +351,12 @@ def _held(shuffle: dict[str, Any], of: str) -> str:
 
 
 def _told_state(shuffle: dict[str, Any]) -> str:
-    """Its state, with the epochs that are lost or have fewer copies than were asked for."""
+    """Its state, with the epochs that are lost or have fewer copies than were asked for, now or for good."""
     lost = f"{shuffle['lost']} lost" if shuffle["lost"] else ""
-    fewer = f"{shuffle['under_replicated']} under-replicated" if shuffle["under_replicated"] else ""
-    epochs = ", ".join(each for each in (lost, fewer) if each)
+    awaited, stay = shuffle["awaited"], shuffle["under_replicated"] - shuffle["awaited"]
+    later = f"{awaited} under-replicated until workers are back" if awaited else ""
+    fewer = f"{stay} under-replicated" if stay else ""
+    epochs = ", ".join(each for each in (lost, later, fewer) if each)
     return f"{shuffle['state']} (epochs: {epochs})" if epochs else str(shuffle["state"])
 
 

@@ -185,20 +185,22 @@ class RegisterShuffleRequest(_message.Message):
     def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., holder: _Optional[bytes] = ..., failed_before: _Optional[bool] = ..., to_write: _Optional[bool] = ...) -> None: ...
 
 class RegisterShuffleReply(_message.Message):
-    __slots__ = ("assignment_array", "workers", "raft_index", "copies", "generation", "state")
+    __slots__ = ("assignment_array", "workers", "raft_index", "copies", "generation", "state", "lost_workers")
     ASSIGNMENT_ARRAY_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
     COPIES_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    LOST_WORKERS_FIELD_NUMBER: _ClassVar[int]
     assignment_array: bytes
     workers: _containers.RepeatedCompositeFieldContainer[WorkerAddress]
     raft_index: int
     copies: int
     generation: int
     state: int
-    def __init__(self, assignment_array: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ..., copies: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[int] = ...) -> None: ...
+    lost_workers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, assignment_array: _Optional[bytes] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ..., raft_index: _Optional[int] = ..., copies: _Optional[int] = ..., generation: _Optional[int] = ..., state: _Optional[int] = ..., lost_workers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WorkerAddress(_message.Message):
     __slots__ = ("worker", "incarnation", "host", "address", "alive", "place", "draining")
@@ -279,14 +281,18 @@ class CommitRequest(_message.Message):
     def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., winners_array: _Optional[bytes] = ..., holder: _Optional[bytes] = ...) -> None: ...
 
 class CommitReply(_message.Message):
-    __slots__ = ("raft_index", "lost", "under_replicated")
+    __slots__ = ("raft_index", "lost", "under_replicated", "awaited", "waits_for")
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     raft_index: int
     lost: int
     under_replicated: int
-    def __init__(self, raft_index: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ...) -> None: ...
+    awaited: int
+    waits_for: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, raft_index: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., awaited: _Optional[int] = ..., waits_for: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetManifestRequest(_message.Message):
     __slots__ = ("key", "wait_ms", "holder", "offers_winners")
@@ -544,7 +550,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("cluster_id", "name", "role", "term", "leader_http", "commit_index", "applied_index", "snapshot_index", "log_entries", "state_hash", "workers", "workers_alive", "applications", "shuffles", "masters", "faults", "version", "dfs_url", "clock_ms", "settings", "versions", "under_replicated")
+    __slots__ = ("cluster_id", "name", "role", "term", "leader_http", "commit_index", "applied_index", "snapshot_index", "log_entries", "state_hash", "workers", "workers_alive", "applications", "shuffles", "masters", "faults", "version", "dfs_url", "clock_ms", "settings", "versions", "under_replicated", "awaited")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -581,6 +587,7 @@ class StatusReply(_message.Message):
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     name: str
     role: str
@@ -603,7 +610,8 @@ class StatusReply(_message.Message):
     settings: _containers.ScalarMap[str, str]
     versions: _containers.ScalarMap[str, str]
     under_replicated: int
-    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_http: _Optional[str] = ..., commit_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., snapshot_index: _Optional[int] = ..., log_entries: _Optional[int] = ..., state_hash: _Optional[bytes] = ..., workers: _Optional[int] = ..., workers_alive: _Optional[int] = ..., applications: _Optional[int] = ..., shuffles: _Optional[int] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., faults: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., dfs_url: _Optional[str] = ..., clock_ms: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., versions: _Optional[_Mapping[str, str]] = ..., under_replicated: _Optional[int] = ...) -> None: ...
+    awaited: int
+    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_http: _Optional[str] = ..., commit_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., snapshot_index: _Optional[int] = ..., log_entries: _Optional[int] = ..., state_hash: _Optional[bytes] = ..., workers: _Optional[int] = ..., workers_alive: _Optional[int] = ..., applications: _Optional[int] = ..., shuffles: _Optional[int] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., faults: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., dfs_url: _Optional[str] = ..., clock_ms: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., versions: _Optional[_Mapping[str, str]] = ..., under_replicated: _Optional[int] = ..., awaited: _Optional[int] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
     __slots__ = ()
@@ -707,7 +715,7 @@ class ListShufflesRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ShuffleInfo(_message.Message):
-    __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why", "epochs", "moves", "lost", "sealing", "sealed", "under_replicated", "copies_wanted", "application_bytes", "application_files", "application_bytes_limit", "application_files_limit", "user_bytes", "user_files", "user_bytes_limit", "user_files_limit")
+    __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why", "epochs", "moves", "lost", "sealing", "sealed", "under_replicated", "awaited", "copies_wanted", "application_bytes", "application_files", "application_bytes_limit", "application_files_limit", "user_bytes", "user_files", "user_bytes_limit", "user_files_limit")
     KEY_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -725,6 +733,7 @@ class ShuffleInfo(_message.Message):
     SEALING_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
     UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
     COPIES_WANTED_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_BYTES_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FILES_FIELD_NUMBER: _ClassVar[int]
@@ -751,6 +760,7 @@ class ShuffleInfo(_message.Message):
     sealing: int
     sealed: int
     under_replicated: int
+    awaited: int
     copies_wanted: int
     application_bytes: int
     application_files: int
@@ -760,7 +770,7 @@ class ShuffleInfo(_message.Message):
     user_files: int
     user_bytes_limit: int
     user_files_limit: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., application: _Optional[str] = ..., user: _Optional[str] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., why: _Optional[str] = ..., epochs: _Optional[int] = ..., moves: _Optional[int] = ..., lost: _Optional[int] = ..., sealing: _Optional[int] = ..., sealed: _Optional[int] = ..., under_replicated: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., application_bytes: _Optional[int] = ..., application_files: _Optional[int] = ..., application_bytes_limit: _Optional[int] = ..., application_files_limit: _Optional[int] = ..., user_bytes: _Optional[int] = ..., user_files: _Optional[int] = ..., user_bytes_limit: _Optional[int] = ..., user_files_limit: _Optional[int] = ...) -> None: ...
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., application: _Optional[str] = ..., user: _Optional[str] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., why: _Optional[str] = ..., epochs: _Optional[int] = ..., moves: _Optional[int] = ..., lost: _Optional[int] = ..., sealing: _Optional[int] = ..., sealed: _Optional[int] = ..., under_replicated: _Optional[int] = ..., awaited: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., application_bytes: _Optional[int] = ..., application_files: _Optional[int] = ..., application_bytes_limit: _Optional[int] = ..., application_files_limit: _Optional[int] = ..., user_bytes: _Optional[int] = ..., user_files: _Optional[int] = ..., user_bytes_limit: _Optional[int] = ..., user_files_limit: _Optional[int] = ...) -> None: ...
 
 class ListShufflesReply(_message.Message):
     __slots__ = ("shuffles", "total")

@@ -320,6 +320,7 @@ def _commit_with(state: State, body: cmd.Commit) -> Answer:
             manifest=manifest,
             lost=body.lost,
             under_replicated=body.under_replicated,
+            awaited=body.awaited,
             unsealed=body.unsealed,
         )
     )
@@ -361,6 +362,7 @@ def _add_copies_with(state: State, body: cmd.AddCopies) -> Answer:
             data_bytes=body.data_bytes,
             lost=body.lost,
             under_replicated=body.under_replicated,
+            awaited=body.awaited,
             unsealed=body.unsealed,
         )
     )

@@ -170,8 +170,8 @@ class MoveEpochs:
 class Commit:
     """The final word on a generation. Winners and, for REDUCE partitions, the manifest are given, or were sent one
     after the other as the parts of `upload`, the last `manifest_bytes` being the manifest. It names the first `epochs`
-    epochs that the generation ever had, and says how many of them are lost or under-replicated, and of how many copies
-    no worker said anything.
+    epochs that the generation ever had, and says how many of them are lost or under-replicated, how many of the latter
+    are sealed once more when a worker is back, and of how many copies no worker said anything.
     """
 
     key: ShuffleKey
@@ -186,6 +186,7 @@ class Commit:
     epochs: int = 0
     lost: int = 0
     under_replicated: int = 0
+    awaited: int = 0
     unsealed: int = 0
 
 
@@ -202,6 +203,7 @@ class AddCopies:
     data_bytes: int
     lost: int
     under_replicated: int
+    awaited: int
     unsealed: int
 
 

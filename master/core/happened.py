@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from holdfast.common.ids import NO_STATE, ShuffleId, ShuffleKey, StateId
-from holdfast.common.sizes import counted, in_bytes
+from holdfast.common.sizes import counted, fewer_copies, in_bytes
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.events import Happened, Kind
 from holdfast.master.core.records import Answer, Application, Shuffle, Worker
@@ -174,9 +174,7 @@ def _committed(state: State, body: cmd.Commit, _: Answer, was_open: bool) -> Ite
     else:
         yield Happened(Kind.SHUFFLE_COMMITTED, name, f"shuffle {name} committed: {size}")
     if shuffle.under_replicated:
-        epochs, later = counted(shuffle.under_replicated, "epoch"), _copies(shuffle.unsealed)
-        text = f"{epochs} of shuffle {name} committed with fewer than {shuffle.copies_wanted} copies"
-        text += f"; {later} will be sealed when workers are back" if shuffle.unsealed else ""
+        text = f"shuffle {name} was committed; {fewer_copies(shuffle.under_replicated, shuffle.awaited)}"
         yield Happened(Kind.SHUFFLE_UNDER_REPLICATED, name, text)
 
 

@@ -117,9 +117,10 @@ class Shuffle:
     `assignment`, `winners` and `manifest` (of REDUCE) are arrays of docs/protocol.md; `winners_digest` is over the
     content, so that two encodings of the same winners are equal. `copies_wanted` was asked for, `copies` were placed.
     `moves` are the epochs of REDUCE partitions above the first, as core/moves.py packs them. `created_index` is the
-    place in the log where epoch 0 was placed. Of the manifest: how many epochs it calls lost, how many have fewer
-    copies than wanted, of how many copies no worker said anything (`unsealed`: they are asked for again when their
-    worker is back), and how often it was replaced since the commit.
+    place in the log where epoch 0 was placed. Of what was committed: how many epochs are lost, how many have fewer
+    copies than wanted (of MAP partitions each map's winner has one), how many of these have a copy that is sealed when
+    its worker is back (`awaited`; the others stay so), of how many copies no worker said anything (`unsealed`: they are
+    asked for again then), and how often the manifest was replaced since the commit.
     """
 
     key: ShuffleKey
@@ -140,6 +141,7 @@ class Shuffle:
     moves: tuple[bytes, ...] = ()
     lost: int = 0
     under_replicated: int = 0
+    awaited: int = 0
     unsealed: int = 0
     manifest_version: int = 0
 

@@ -174,11 +174,13 @@ class _Left:
 
 
 class Tally(NamedTuple):
-    """What a manifest says in numbers. `unsealed` are copies of which no worker said anything."""
+    """What a manifest says in numbers. `unsealed` are copies of which no worker said anything; `awaited` are the
+    under-replicated epochs that have one."""
 
     epochs: int
     lost: int
     under_replicated: int
+    awaited: int
     unsealed: int
     data_bytes: int
 
@@ -186,10 +188,12 @@ class Tally(NamedTuple):
 def tally(results: Sequence[EpochResult], wanted: int) -> Tally:
     """Count what stands in a manifest of a shuffle for which so many copies were asked."""
     size = sum(max(each.primary.size_bytes, each.replica.size_bytes) for each in results)
+    fewer = [each for each in results if each.under_replicated(wanted)]
     return Tally(
         len(results),
         sum(each.lost for each in results),
-        sum(each.under_replicated(wanted) for each in results),
+        len(fewer),
+        sum(Status.UNAVAILABLE in (each.primary.status, each.replica.status) for each in fewer),
         sum(copy.status == Status.UNAVAILABLE for each in results for copy in (each.primary, each.replica)),
         min(size, (1 << 64) - 1),
     )

@@ -255,7 +255,7 @@ class MoveEpochs(_message.Message):
     def __init__(self, revives: _Optional[_Iterable[_Union[Revive, _Mapping]]] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("key", "winners", "upload", "winners_digest", "maps", "partitions", "data_bytes", "manifest", "manifest_bytes", "epochs", "lost", "under_replicated", "unsealed")
+    __slots__ = ("key", "winners", "upload", "winners_digest", "maps", "partitions", "data_bytes", "manifest", "manifest_bytes", "epochs", "lost", "under_replicated", "unsealed", "awaited")
     KEY_FIELD_NUMBER: _ClassVar[int]
     WINNERS_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
@@ -269,6 +269,7 @@ class Commit(_message.Message):
     LOST_FIELD_NUMBER: _ClassVar[int]
     UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
     UNSEALED_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     winners: bytes
     upload: bytes
@@ -282,10 +283,11 @@ class Commit(_message.Message):
     lost: int
     under_replicated: int
     unsealed: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., winners: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., winners_digest: _Optional[bytes] = ..., maps: _Optional[int] = ..., partitions: _Optional[int] = ..., data_bytes: _Optional[int] = ..., manifest: _Optional[bytes] = ..., manifest_bytes: _Optional[int] = ..., epochs: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ...) -> None: ...
+    awaited: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., winners: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., winners_digest: _Optional[bytes] = ..., maps: _Optional[int] = ..., partitions: _Optional[int] = ..., data_bytes: _Optional[int] = ..., manifest: _Optional[bytes] = ..., manifest_bytes: _Optional[int] = ..., epochs: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ..., awaited: _Optional[int] = ...) -> None: ...
 
 class AddCopies(_message.Message):
-    __slots__ = ("key", "manifest_version", "manifest", "upload", "data_bytes", "lost", "under_replicated", "unsealed")
+    __slots__ = ("key", "manifest_version", "manifest", "upload", "data_bytes", "lost", "under_replicated", "unsealed", "awaited")
     KEY_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_VERSION_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
@@ -294,6 +296,7 @@ class AddCopies(_message.Message):
     LOST_FIELD_NUMBER: _ClassVar[int]
     UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
     UNSEALED_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     manifest_version: int
     manifest: bytes
@@ -302,7 +305,8 @@ class AddCopies(_message.Message):
     lost: int
     under_replicated: int
     unsealed: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., manifest_version: _Optional[int] = ..., manifest: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ...) -> None: ...
+    awaited: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., manifest_version: _Optional[int] = ..., manifest: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ..., awaited: _Optional[int] = ...) -> None: ...
 
 class Unregister(_message.Message):
     __slots__ = ("key",)
@@ -443,7 +447,7 @@ class Application(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., created_ms: _Optional[int] = ..., serial: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
 
 class Shuffle(_message.Message):
-    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "created_ms", "winners_digest", "data_bytes", "committed_ms", "created_index", "lost", "under_replicated", "unsealed", "manifest_version")
+    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "created_ms", "winners_digest", "data_bytes", "committed_ms", "created_index", "lost", "under_replicated", "unsealed", "manifest_version", "awaited")
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -460,6 +464,7 @@ class Shuffle(_message.Message):
     UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
     UNSEALED_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     kind: int
     partitions: int
@@ -476,7 +481,8 @@ class Shuffle(_message.Message):
     under_replicated: int
     unsealed: int
     manifest_version: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., created_ms: _Optional[int] = ..., winners_digest: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., committed_ms: _Optional[int] = ..., created_index: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ..., manifest_version: _Optional[int] = ...) -> None: ...
+    awaited: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., created_ms: _Optional[int] = ..., winners_digest: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., committed_ms: _Optional[int] = ..., created_index: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ..., manifest_version: _Optional[int] = ..., awaited: _Optional[int] = ...) -> None: ...
 
 class Head(_message.Message):
     __slots__ = ("instance", "shuffle", "generation", "shuffles", "state")

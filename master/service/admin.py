@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from holdfast.common.agreement import settings_digests
@@ -41,6 +41,10 @@ _NS_PER_MS = 1_000_000
 _FORMATS = {"raft": str(WIRE_VERSION), "journal": str(ENTRY_VERSION), "state": str(codec.VERSION)}
 #: Looks at the state until one falls between two entries.
 _LOOKS = 5
+
+
+def _every_shuffle(tables: Tables) -> Iterator[Shuffle]:
+    return (shuffle for below in tables.below.values() for shuffle in below.shuffles.values())
 
 
 class Admin:
@@ -98,9 +102,8 @@ class Admin:
             clock_ms=self._leader.now_ms(),
             settings=self._agreed(),
             versions=self._versions,
-            under_replicated=sum(
-                shuffle.under_replicated for below in tables.below.values() for shuffle in below.shuffles.values()
-            ),
+            under_replicated=sum(shuffle.under_replicated for shuffle in _every_shuffle(tables)),
+            awaited=sum(shuffle.awaited for shuffle in _every_shuffle(tables)),
         )
 
     async def list_workers(self, request: pb.ListWorkersRequest) -> pb.ListWorkersReply:
@@ -263,6 +266,7 @@ class Admin:
             moves=moves,
             lost=shuffle.lost,
             under_replicated=shuffle.under_replicated,
+            awaited=shuffle.awaited,
             copies_wanted=shuffle.copies_wanted,
             sealing=progress.asked if progress is not None else 0,
             sealed=progress.sealed if progress is not None else 0,

@@ -113,7 +113,7 @@ class LateCopies:
                 continue
             shuffle = self._leader.peek(lambda state: state.shuffle(key))  # noqa: B023
             if shuffle is not None and shuffle.unsealed:
-                for number in await _unsealed(shuffle):
+                for number in await unsealed_copies(shuffle):
                     self._of.setdefault(number, {})[key] = None
                 self._known.add(key)
 
@@ -158,7 +158,7 @@ class LateCopies:
     async def _seal(self, key: ShuffleKey, number: int) -> None:
         """Have one worker seal its copies of one generation, and say so. Raises HoldfastError if it does not."""
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
-        wanted = (await _unsealed(shuffle)).get(number) if shuffle is not None and shuffle.unsealed else None
+        wanted = (await unsealed_copies(shuffle)).get(number) if shuffle is not None and shuffle.unsealed else None
         if shuffle is None or wanted is None:
             self._forget(key)  # dropped, or replaced: looked at anew
             return
@@ -206,6 +206,7 @@ class LateCopies:
                 data_bytes=told.data_bytes,
                 lost=told.lost,
                 under_replicated=told.under_replicated,
+                awaited=told.awaited,
                 unsealed=told.unsealed,
             )
         )
@@ -214,8 +215,8 @@ class LateCopies:
         return await self._leader.proposer.submit(command)
 
 
-async def _unsealed(shuffle: Shuffle) -> dict[int, set[EpochKey]]:
-    """What each worker said nothing of, by the manifest."""
+async def unsealed_copies(shuffle: Shuffle) -> dict[int, set[EpochKey]]:
+    """What each worker said nothing of, by the manifest. Raises ProtocolError."""
     return await off_loop(epochs_of(shuffle), lambda: unsealed(ReduceManifest.decode(shuffle.manifest).epochs))
 
 

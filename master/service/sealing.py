@@ -246,6 +246,7 @@ class Sealing:
                 epochs=word.tally.epochs,
                 lost=word.tally.lost,
                 under_replicated=word.tally.under_replicated,
+                awaited=word.tally.awaited,
                 unsealed=word.tally.unsealed,
             )
         )

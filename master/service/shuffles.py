@@ -19,6 +19,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import Location, ReduceLocations
 from holdfast.common.security.tokens import Kind
 from holdfast.common.version import VERSION
+from holdfast.common.worker_states import LOST
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
 from holdfast.master.core.seals import may_have_lost
@@ -26,6 +27,7 @@ from holdfast.master.core.state import State
 from holdfast.master.placement.policy import Candidates
 from holdfast.master.service.access import CALLER, check_owner
 from holdfast.master.service.fleet import Fleet, place_of
+from holdfast.master.service.late import unsealed_copies
 from holdfast.master.service.leader import Leader, gone
 from holdfast.master.service.locations import Locations, off_loop
 from holdfast.master.service.masters import Masters
@@ -34,6 +36,9 @@ from holdfast.master.service.reviving import Reviver
 from holdfast.master.service.sealing import Sealing
 from holdfast.master.service.uploads import submit_with_parts, upload_name
 from holdfast.master.service.winners import Seen, WinnersCheck
+
+#: Workers that an answer names.
+_NAMED_MAX = 10
 
 
 class Shuffles:
@@ -152,7 +157,11 @@ class Shuffles:
             copies=shuffle.copies,
             generation=key.generation,
             state=shuffle.key.state,
+            lost_workers=self._lost_workers() if shuffle.copies < shuffle.copies_wanted else (),
         )
+
+    def _lost_workers(self) -> list[str]:
+        return self._leader.peek(lambda state: _names(each for each in state.workers.values() if each.state == LOST))
 
     async def revive(self, request: pb.ReviveRequest) -> pb.ReviveReply:
         """Return new places for partitions whose epoch failed."""
@@ -174,7 +183,14 @@ class Shuffles:
         else:
             await self._commit_maps(request, shuffle, seen)
         final = self._leader.peek(lambda state: state.shuffle(key)) or shuffle
-        return pb.CommitReply(raft_index=self._leader.index(), lost=final.lost, under_replicated=final.under_replicated)
+        away = await unsealed_copies(final) if final.awaited else {}
+        return pb.CommitReply(
+            raft_index=self._leader.index(),
+            lost=final.lost,
+            under_replicated=final.under_replicated,
+            awaited=final.awaited,
+            waits_for=self._leader.peek(lambda state: _names(map(state.workers.get, sorted(away)))),
+        )
 
     async def get_manifest(self, request: pb.GetManifestRequest) -> pb.GetManifestReply:
         """Return the manifest of a committed generation, waiting for the commit at most `wait_ms`."""
@@ -370,12 +386,15 @@ class Shuffles:
             maps=seen.maps,
             partitions=seen.partitions,
             data_bytes=seen.data_bytes,
+            under_replicated=seen.single if shuffle.copies_wanted > 1 else 0,
         )
         command = self._leader.numbered("Shuffles/Commit", request, body)
         if upload:
             self._leader.expect(await submit_with_parts(self._leader, upload, winners, command))
         else:
             self._leader.expect(await self._leader.proposer.submit(command))
+        if not shuffle.committed_ms:
+            self._sealing.counts.under_replicated += body.under_replicated
 
     async def _workers(self, shuffle: Shuffle) -> Iterable[int]:
         """Return the workers that the readers of a shuffle ask; the writers too, of MAP partitions."""
@@ -407,6 +426,11 @@ def _same_shape(shuffle: Shuffle, request: pb.RegisterShuffleRequest) -> bool:
     named = (request.kind, request.partitions, request.copies or 1, request.ack)
     known = (shuffle.kind, shuffle.partitions, shuffle.copies_wanted, shuffle.ack)
     return named == known and request.maps in (0, shuffle.maps)
+
+
+def _names(workers: Iterable[Worker | None]) -> list[str]:
+    """The first names, for people."""
+    return [worker.name for worker in workers if worker is not None][:_NAMED_MAX]
 
 
 def _bad(message: str) -> ProtocolError:

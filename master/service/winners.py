@@ -21,12 +21,14 @@ _U64_MAX = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a winners array holds; `workers` and `data_bytes` are those that winners of MAP partitions name."""
+    """What a winners array holds; of MAP partitions also what the winners name: workers, bytes, and how many wrote
+    anything to one worker alone."""
 
     maps: int
     partitions: int
     digest: bytes
     data_bytes: int = 0
+    single: int = 0
     workers: frozenset[int] = frozenset()
 
 
@@ -61,7 +63,8 @@ def _see_map(data: bytes) -> Seen:
             + winner.partitions
         )
     data_bytes = min(sum(winner.size_bytes for winner in winners.maps), _U64_MAX)
-    return Seen(len(winners.maps), winners.partitions, digest.digest(), data_bytes, frozenset(workers))
+    single = sum(len(winner.workers) == 1 and winner.batches > 0 for winner in winners.maps)
+    return Seen(len(winners.maps), winners.partitions, digest.digest(), data_bytes, single, frozenset(workers))
 
 
 def _see_reduce(data: bytes) -> Seen:

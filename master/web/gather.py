@@ -151,6 +151,7 @@ class Pages:
             moves=moves,
             lost=shuffle.lost,
             under_replicated=shuffle.under_replicated,
+            awaited=shuffle.awaited,
             size=shuffle.data_bytes,
             held=held.size_bytes if held is not None else 0,
             created_ms=shuffle.created_ms,
@@ -233,7 +234,7 @@ class Pages:
         now = time.monotonic()
         if self._counted_at and shuffles > _COUNT_AT_ONCE and now - self._counted_at < _COUNT_AGAIN_SECONDS:
             return self._counted
-        open_ = committed = lost = fewer = size = 0
+        open_ = committed = lost = fewer = awaited = size = 0
         for instance in instances:
             found = self._leader.node.local(
                 lambda machine, each=instance: list(machine.state.below.get(each, Below()).shuffles.values())  # type: ignore[misc]
@@ -243,10 +244,11 @@ class Pages:
                 committed += bool(shuffle.committed_ms)
                 lost += bool(shuffle.lost)
                 fewer += bool(shuffle.under_replicated)
+                awaited += bool(shuffle.awaited)
                 size += shuffle.data_bytes
             if len(found) > 1_000:
                 _rest()
-        self._counted, self._counted_at = ShuffleCounts(open_, committed, lost, fewer, size), now
+        self._counted, self._counted_at = ShuffleCounts(open_, committed, lost, fewer, awaited, size), now
         return self._counted
 
 

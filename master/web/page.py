@@ -115,6 +115,8 @@ def _problems(picture: Picture) -> list[Problem]:
     if picture.counts.under_replicated:
         shuffles = counted(picture.counts.under_replicated, "shuffle")
         told = f"{shuffles} committed with fewer copies than asked for: one more worker lost may take data with it"
+        if picture.counts.awaited:
+            told += f"; of {picture.counts.awaited} copies are sealed when their workers are back"
         found.append(Problem(told, False))
     if picture.silent:
         silent = counted(picture.silent, "application")

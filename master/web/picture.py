@@ -131,6 +131,7 @@ class ShuffleRow:
     moves: int
     lost: int
     under_replicated: int
+    awaited: int
     size: int
     held: int
     created_ms: int
@@ -148,6 +149,7 @@ class ShuffleCounts:
     committed: int = 0
     lost: int = 0
     under_replicated: int = 0
+    awaited: int = 0
     size: int = 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.common.sizes import counted, in_bytes
+from holdfast.common.sizes import counted, fewer_copies, in_bytes
 from holdfast.master.core.why import Why
 from holdfast.master.web.bits import ago, line, pages, pill
 from holdfast.master.web.markup import Markup, join, shortened, tag
@@ -77,7 +77,7 @@ def _state(row: ShuffleRow) -> Markup:
         lost = counted(row.lost, "epoch")
         return join(pill("data lost", "bad"), line(1.0, "committed", "bad"), tag("span", f"{lost} lost", class_="of"))
     if row.committed_ms and row.under_replicated:
-        fewer = f"{counted(row.under_replicated, 'epoch')} with fewer copies than asked for"
+        fewer = fewer_copies(row.under_replicated, row.awaited)
         return join(pill("committed", "warn"), line(1.0, "committed", "warn"), tag("span", fewer, class_="of"))
     if row.committed_ms:
         return join(pill("committed", "good"), line(1.0, "committed", "good"))

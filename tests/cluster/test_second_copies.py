@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import Session
+from holdfast.client import MapShuffle, ReduceShuffle, Session
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.errors import DataLostError, HoldfastError, Status
 from holdfast.common.messages import Ack
@@ -100,7 +100,7 @@ def test_a06_a_copy_that_missed_the_commit_is_sealed_when_its_worker_is_back(tmp
         assert metric(cluster, "holdfast_master_late_copies") == 4
         assert cli(cluster, "shuffles")["shuffles"][0]["under_replicated"] == 0
         assert cli(cluster, "status")["under_replicated"] == 0
-        assert "fewer copies" not in page(cluster)
+        assert "shuffle committed with fewer copies" not in page(cluster)
         other.kill()
         with pytest.raises(DataLostError):  # this process read the manifest before, and asks for it anew now
             list(shuffle.reader(range(4), return_grace=0.1))
@@ -153,3 +153,105 @@ def test_a06_what_is_back_after_the_grace_is_not_lost(own: LocalCluster):
             assert [each.lost for each in await driver.told()] == [False] * 3 + [True]
 
     run(story())
+
+
+def human(cluster: LocalCluster, *words: str) -> str:
+    """What a command says to a person, and that it found nothing broken."""
+    command = [*COMMAND, *words, "--masters", cluster.endpoints]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def remedy(cluster: LocalCluster) -> str:
+    """What the doctor says to do about missing copies."""
+    found = cli(cluster, "doctor", status=1)["findings"]
+    return next(str(each["remedy"]) for each in found if each["code"] == "under-replicated")
+
+
+def event(cluster: LocalCluster) -> str:
+    """The event that tells of missing copies."""
+    found = cli(cluster, "events")["events"]
+    return next(str(each["text"]) for each in found if each["kind"] == "shuffle_under_replicated")
+
+
+def write_maps(shuffle: MapShuffle | ReduceShuffle) -> None:
+    """Three maps, each with something in each of four partitions, and their commit."""
+    statuses: list[Any] = []
+    for map_id in range(3):
+        if isinstance(shuffle, MapShuffle):
+            writer = shuffle.writer(map_id, attempt=map_id)
+            statuses.append(writer.close([(partition, b"x" * 100) for partition in range(4)]))
+        else:
+            pushed = shuffle.writer(map_id)
+            for partition in range(4):
+                pushed.write(partition, b"x" * 100)
+            statuses.append(pushed.close())
+    shuffle.commit(statuses)
+
+
+@pytest.mark.parametrize(("kind", "fewer"), [("map", 3), ("reduce", 4)])
+def test_a06_copies_that_had_no_place_are_told_and_promised_to_nobody(
+    kind: str, fewer: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """Two copies asked for, the second worker lost before the shuffle is registered. Registration names the shuffle and
+    the lost worker; the commit's answer, the shuffle object, the metrics, an event, `status`, `shuffles`, the doctor
+    and the page say how many epochs have one copy, of MAP partitions one for each map, and that this stays so. The
+    worker comes back, nothing more is sealed, and nobody said that it would be."""
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=AT_ONCE) as cluster,
+        Session(cluster.endpoints, app="alone") as session,
+    ):
+        away, name = cluster.workers[0], "w1"
+        away.kill()
+        wait_until(lambda: metric(cluster, "holdfast_master_workers_alive") == 1, "the worker is lost")
+        register = session.register_map_shuffle if kind == "map" else session.register_reduce_shuffle
+        shuffle = register(partitions=4, maps=3, copies=2)
+        assert (shuffle.copies_wanted, shuffle.copies) == (2, 1)
+        assert f"shuffle {shuffle.key} was placed with 1 of 2 copies" in caplog.text
+        assert name in caplog.text
+        write_maps(shuffle)
+        assert shuffle.under_replicated == fewer
+        told = f"{fewer} epochs have fewer copies than asked for: that stays so"
+        assert f"shuffle {shuffle.key} was committed; {told}" in caplog.text
+        assert metric(cluster, UNDER_REPLICATED) == fewer
+        assert metric(cluster, "holdfast_master_commits_under_replicated_epochs") == fewer
+        assert told in event(cluster)
+        away.start()
+        wait_until(lambda: metric(cluster, "holdfast_master_workers_alive") == 2, "the worker is back")
+        (listed,) = cli(cluster, "shuffles")["shuffles"]
+        assert (listed["under_replicated"], listed["awaited"], listed["copies_wanted"]) == (fewer, 0, 2)
+        assert f"{fewer} under-replicated" in " ".join(human(cluster, "shuffles").split())
+        status = human(cluster, "status")
+        assert told in status
+        assert "all is well" not in status
+        assert "run again" in remedy(cluster)
+        assert "seal" not in remedy(cluster)
+        assert told in page(cluster)
+
+
+def test_a06_who_waits_for_copies_is_told_for_which_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """A worker is away at the commit: the warning names the shuffle and the worker, the shuffle object has the number,
+    and status, event and doctor say that the copies are sealed when it is back."""
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=AT_ONCE) as cluster,
+        Session(cluster.endpoints, app="late") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(partitions=4, maps=3, copies=2)
+        statuses = []
+        for map_id in range(3):
+            writer = shuffle.writer(map_id)
+            for partition in range(4):
+                writer.write(partition, b"x" * 100)
+            statuses.append(writer.close())
+        name = "w1"
+        cluster.workers[0].kill()
+        wait_until(lambda: metric(cluster, "holdfast_master_workers_alive") == 1, "the worker is lost")
+        shuffle.commit(statuses)
+        assert shuffle.under_replicated == 4
+        told = "4 epochs have fewer copies than asked for: the missing copies are sealed when their workers are back"
+        assert f"shuffle {shuffle.key} was committed; {told} (waits for {name})" in caplog.text
+        assert told in event(cluster)
+        assert told in " ".join(cli(cluster, "status", status=1)["warnings"])
+        assert f"start the lost workers ({name})" in remedy(cluster)
+        assert "run again" not in remedy(cluster)

@@ -208,6 +208,7 @@ async def _master(client: ControlClient, address: str, raft: str, partly: bool) 
         clock=_clock(sent, got, status.clock_ms),
         faults=tuple(status.faults),
         under_replicated=status.under_replicated,
+        awaited=status.awaited,
         silent=await _silent(ports),
     )
 

@@ -10,11 +10,13 @@ from holdfast.client.core.doctor.findings import Finding, advice, problem
 from holdfast.common.agreement import settings_digests
 from holdfast.common.config import Config, require_master, require_worker
 from holdfast.common.errors import ConfigError
-from holdfast.common.sizes import counted
+from holdfast.common.sizes import fewer_copies
 from holdfast.common.worker_states import AWAY, LOST
 
 #: What leases, tokens and certificates bear, and what already makes logs hard to compare.
 CLOCK_SECONDS_MAX, CLOCK_SECONDS_GOOD = 5.0, 1.0
+#: Lost workers that a remedy names.
+_NAMED_MAX = 10
 SECRET_BYTES_LEAST = 16
 #: Names of what is a format in `versions`: where these differ servers cannot talk, or not read each other's disks.
 _FORMATS = ("protocol", "frames", "batches", "arrays", "raft", "journal", "state", "disk")
@@ -205,10 +207,16 @@ def _twin(config: Config, workers: Sequence[WorkerFact]) -> Iterator[Finding]:
 
 def _copies(cluster: Cluster) -> Iterator[Finding]:
     for each in cluster.masters:
-        if each.leads and each.under_replicated:
-            what = f"{counted(each.under_replicated, 'epoch')} of committed shuffles with fewer copies than asked for"
-            remedy = "start lost workers, which then seal what is missing, or add hosts; `holdfast shuffles` says where"
-            yield problem("under-replicated", "all shuffles", what, remedy)
+        if not each.leads or not each.under_replicated:
+            continue
+        what = fewer_copies(each.under_replicated, each.awaited)
+        lost = [worker.name for worker in cluster.workers if worker.state == LOST]
+        named = f" ({', '.join(lost[:_NAMED_MAX])}{', …' if len(lost) > _NAMED_MAX else ''})" if lost else ""
+        start = f"start the lost workers{named}, which then seal what is missing" if each.awaited else ""
+        fewer = "add workers on other hosts for what comes, and run again what has to outlive one more worker"
+        remedies = [start, fewer if each.awaited < each.under_replicated else ""]
+        remedy = f"{'; '.join(filter(None, remedies))}; `holdfast shuffles` says which"
+        yield problem("under-replicated", "all shuffles", what, remedy)
 
 
 def _stores(cluster: Cluster) -> Iterator[Finding]:

@@ -178,6 +178,8 @@ class MasterFact:
     faults: tuple[str, ...] = ()
     #: epochs of committed shuffles with fewer copies than were asked for
     under_replicated: int = 0
+    #: of those, which are sealed once more when a worker is back
+    awaited: int = 0
     #: nobody asked for it, another master named it
     only_named: bool = False
     #: other ports of it that cannot be reached: what they are, and why

@@ -190,6 +190,14 @@ def test_copies_that_are_missing_are_a_problem_of_the_leader():
     (found,) = check_workers(Cluster(masters=masters, workers=(WORKER,)), None)
     assert (found.code, found.level) == ("under-replicated", "problem")
     assert "7 epochs" in found.what
+    assert "seal" not in found.remedy, "nobody will"
+    masters = tuple(replace(each, awaited=5) for each in masters)
+    away = replace(WORKER, name="w9", state="lost")
+    found = list(check_workers(Cluster(masters=masters, workers=(away,)), None))[-1]
+    assert "of 5 the missing copies are sealed" in found.what
+    assert "2 stay so" in found.what
+    assert "start the lost workers (w9)" in found.remedy
+    assert "run again" in found.remedy
 
 
 def test_settings_of_spark_are_read_as_spark_reads_them():

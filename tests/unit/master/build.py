@@ -91,7 +91,9 @@ def commit_reduce(epochs: int, of: ShuffleKey | None = None, **changed: Any):
 def add_copies(version: int = 0, of: ShuffleKey | None = None, **changed: Any):
     """A manifest with late copies for that version."""
     fields: dict = {"key": of or key(), "manifest_version": version, "manifest": b"with late", "upload": b""}
-    return cmd.AddCopies(**{**fields, "data_bytes": 20, "lost": 0, "under_replicated": 0, "unsealed": 0, **changed})
+    return cmd.AddCopies(
+        **{**fields, "data_bytes": 20, "lost": 0, "under_replicated": 0, "awaited": 0, "unsealed": 0, **changed}
+    )
 
 
 def commit(of: ShuffleKey | None = None, digest: bytes = b"winners", **changed: object):

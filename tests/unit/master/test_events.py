@@ -76,7 +76,7 @@ def test_life_of_a_shuffle_is_told() -> None:
     ]
     assert told.do(add_copies(0, key(2), lost=1)) == [(Kind.SHUFFLE_COPIES_ADDED, "nightly/2")]
     assert told.do(add_copies(0, key(2))) == [], "of a manifest that was replaced"
-    parts = ("without 2 epochs", "1 epoch of shuffle nightly/2", "left: 1 epoch lost")
+    parts = ("without 2 epochs", "1 epoch has fewer copies than asked for: that stays so", "left: 1 epoch lost")
     for each, part in zip(told.all[-3:], parts, strict=True):
         assert part in each[2].text
     assert told.do(cmd.Unregister(key(1))) == [(Kind.SHUFFLE_DROPPED, "nightly/1")]

@@ -63,6 +63,7 @@ bodies = st.one_of(
         partitions=st.integers(1, 4),
         lost=st.integers(0, 2),
         under_replicated=st.integers(0, 2),
+        awaited=st.integers(0, 2),
         unsealed=st.integers(0, 2),
     ),
     st.builds(add_copies, st.integers(0, 2), keys, under_replicated=st.integers(0, 2), unsealed=st.integers(0, 2)),
