@@ -215,3 +215,15 @@ def test_a_server_that_its_cluster_does_not_know_is_told_why(tmp_path: Path, mon
             found = doctor("--config", worker.config, status=1)
             assert words in found[code]["remedy"]
             assert "port-held" not in found
+
+
+def test_a_port_at_which_nothing_listens_is_not_blamed_on_a_firewall(tmp_path: Path):
+    """A worker that ended a moment ago is alive for the masters, and its host refuses connections: the doctor says that
+    nothing listens there and to start it, and no word of firewalls."""
+    long = {"lease": {"worker": "5m", "heartbeat": "500ms"}}
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", settings=long) as own:
+        own.workers[0].kill()
+        found = doctor("--masters", own.endpoints, status=1)["worker-silent"]
+    assert "nothing listens" in found["what"]
+    assert "start it" in found["remedy"]
+    assert "firewall" not in found["remedy"]

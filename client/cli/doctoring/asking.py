@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.client.core.doctor.facts import Clock, Cluster, JobFact, MasterFact, WelcomeFact, WorkerFact
+from holdfast.client.core.doctor.facts import Clock, Cluster, JobFact, MasterFact, SilentPort, WelcomeFact, WorkerFact
 from holdfast.client.direct import ask, worker_status
 from holdfast.client.runtime import runtime
 from holdfast.common.config import Config
@@ -255,7 +255,7 @@ async def _no_status() -> dict[str, Any]:
 
 
 async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, greet: _Greeting) -> WorkerFact:
-    silent: list[tuple[str, str]] = []
+    silent: list[SilentPort] = []
     refused = ""
     status: dict[str, Any] = {}
     clock = None
@@ -273,9 +273,9 @@ async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, greet: _Greeting
         if greet.shown is not None and isinstance(data, UnauthenticatedError):
             refused = str(data)  # for both ports, which have one certificate
         elif isinstance(data, BaseException):
-            silent.append(("data port", str(data) or f"{told.data_address} does not answer"))
+            silent.append(await _unanswered("data port", told.data_address, str(data)))
         if isinstance(http, BaseException):
-            silent += [] if refused else [("HTTP port", str(http))]
+            silent += [] if refused else [await _unanswered("HTTP port", told.http_address, str(http))]
         else:
             status, clock = http, _clock(sent, got, int(http.get("clock_ms", 0)))
     versions = status.get("versions", {})
@@ -301,13 +301,19 @@ def _clock(sent: float, got: float, clock_ms: int) -> Clock | None:
     return Clock(clock_ms / 1e3 - (sent + got) / 2, (got - sent) / 2) if clock_ms else None
 
 
-async def _silent(ports: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+async def _silent(ports: Mapping[str, str]) -> tuple[SilentPort, ...]:
     found = []
     for what, address in ports.items():
-        why, _ = await _reach(address) if address else ("", False)
+        why, refused = await _reach(address) if address else ("", False)
         if why:
-            found.append((what, why))
+            found.append(SilentPort(what, why, refused))
     return tuple(found)
+
+
+async def _unanswered(what: str, address: str, why: str) -> SilentPort:
+    """A port that gave no answer; whether anything listens is asked now."""
+    _, refused = await _reach(address)
+    return SilentPort(what, why or f"{address} does not answer", refused)
 
 
 async def _reach(address: str) -> tuple[str, bool]:

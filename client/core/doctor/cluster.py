@@ -15,6 +15,8 @@ from holdfast.common.worker_states import AWAY, LOST
 
 #: What leases, tokens and certificates bear, and what already makes logs hard to compare.
 CLOCK_SECONDS_MAX, CLOCK_SECONDS_GOOD = 5.0, 1.0
+_THROUGH = "let this host through to it (firewall, routes), or correct the address"
+_NOT_RUNNING = "start it, if it has ended just now; if it runs, set worker.address to what leads to its host"
 #: Lost workers that a remedy names.
 _NAMED_MAX = 10
 SECRET_BYTES_LEAST = 16
@@ -90,9 +92,11 @@ def _silent(cluster: Cluster, any_there: bool) -> Iterator[Finding]:
             yield advice("master-silent", each.address, what, "start the masters, then ask again")
         elif each.error:
             yield problem("master-silent", each.address, f"does not answer: {each.error}", _START)
-        for what, why in each.silent:
-            remedy = "let this host through to it (firewall, routes), or correct the address"
-            told = f"answers over HTTP, and not at its {what}: {why}"
+        for what, why, refused in each.silent:
+            remedy = (
+                _THROUGH if not refused else "see its log, and whether its address leads to the host that it runs on"
+            )
+            told = f"answers over HTTP, and {'nothing listens' if refused else 'not'} at its {what}: {why}"
             yield problem("master-silent", f"master {each.name} at {each.address}", told, remedy)
 
 
@@ -184,9 +188,10 @@ def check_workers(cluster: Cluster, config: Config | None) -> Iterator[Finding]:
             what = f"its certificate is refused: {each.certificate_refused}"
             remedy = "give it one that is valid today and names the host by which it is reached, and restart it"
             yield problem("certificate", f"worker {each.name} at {each.data_address}", what, remedy)
-        for port, why in each.silent:
-            remedy = "let this host through to it (firewall, routes), or set worker.address to what leads there"
-            yield problem("worker-silent", f"worker {each.name}", f"its {port} cannot be reached: {why}", remedy)
+        for port, why, refused in each.silent:
+            remedy = _NOT_RUNNING if refused else f"{_THROUGH}, of a worker with worker.address"
+            told = f"nothing listens at its {port}: {why}" if refused else f"its {port} cannot be reached: {why}"
+            yield problem("worker-silent", f"worker {each.name}", told, remedy)
         yield from _clock(f"worker {each.name}", each.clock)
         yield from _faults(f"worker {each.name}", each.faults)
     yield from _stores(cluster)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 #: free; ours: the very server that the configuration describes; held by another; or why nobody could listen there.
 PortState = Literal["free", "ours", "held", "forbidden", "elsewhere", "unusable"]
@@ -152,6 +152,14 @@ class Clock:
     within: float
 
 
+class SilentPort(NamedTuple):
+    """A port that cannot be reached: what it is, why, and whether its host itself refused: nothing listens there."""
+
+    what: str
+    why: str
+    refused: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterFact:
     """One master as it answers here."""
@@ -182,8 +190,8 @@ class MasterFact:
     awaited: int = 0
     #: nobody asked for it, another master named it
     only_named: bool = False
-    #: other ports of it that cannot be reached: what they are, and why
-    silent: tuple[tuple[str, str], ...] = ()
+    #: other ports of it that cannot be reached
+    silent: tuple[SilentPort, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +224,8 @@ class WorkerFact:
     versions: Mapping[str, str] = field(default_factory=dict)
     clock: Clock | None = None
     faults: tuple[str, ...] = ()
-    #: ports of it that cannot be reached: what they are, and why
-    silent: tuple[tuple[str, str], ...] = ()
+    #: ports of it that cannot be reached
+    silent: tuple[SilentPort, ...] = ()
     #: why its certificate is not believed
     certificate_refused: str = ""
 
