@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client import Session
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.direct import ask
 from holdfast.common.errors import Status
@@ -81,6 +82,12 @@ def shell(programs: Programs, cluster: LocalCluster | str, deadline_ms: int = DE
     return Shell(programs.start("control.ControlShell", endpoints, deadline_ms))
 
 
+def cluster_has(cluster: LocalCluster, living: int) -> bool:
+    """Whether the masters call so many workers alive."""
+    reply = ask(cluster.masters[0].address, "Admin/Status", pb.StatusRequest(), pb.StatusReply, 5.0)
+    return reply.workers_alive == living
+
+
 def places(text: str) -> list[tuple[int, ...]]:
     return [tuple(map(int, each.split(":"))) for each in text.split(",")]
 
@@ -120,6 +127,43 @@ def test_a_shuffle_from_registration_to_its_end(programs: Programs, shared: Loca
     assert java.call("unregister", 7, 0) == ["1"]
     assert java.call("unregister", 7, 0) == ["0"]
     assert java.refusal("manifest", 7, 0, 0, False)[0] in ("UNKNOWN_SHUFFLE", "UNKNOWN_GENERATION")
+
+
+def test_a06_fewer_copies_are_a_warning(programs: Programs, tmp_path: Path) -> None:
+    """Two copies asked for, one of two workers lost: the log has a warning at the registration, with the lost worker,
+    and one at the commit, with the number of epochs that have one copy. With a worker that goes in between, the warning
+    at the commit names it."""
+    quick = {"lease": {"worker": "3s", "heartbeat": "500ms"}, "worker": {"copy_grace": "0s"}}
+    with local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=quick) as cluster:
+        program = programs.start(
+            "control.ControlShell", cluster.endpoints, DEADLINE_MS, options=("-Dorg.apache.logging.log4j.level=WARN",)
+        )
+        java = Shell(program)
+        instance, *_ = java.call("lease", "app", 0)
+        with Session(cluster.endpoints, attach=True, instance=instance) as session:
+
+            def written(shuffle_id: int) -> None:
+                java.call("register", shuffle_id, 0, 4, 1, 2, False, False)
+                shuffle = session.register_reduce_shuffle(partitions=4, maps=1, copies=2, shuffle_id=shuffle_id)
+                with shuffle.writer(0, attempt=5) as writer:
+                    for partition in range(4):
+                        writer.write(partition, b"x" * 100)
+                    writer.close()
+
+            written(1)
+            cluster.workers[0].kill()
+            java.call("commit", 1, 0, 4, "5")
+            wait_until(lambda: cluster_has(cluster, 1), "the worker is lost")
+            written(2)
+            java.call("commit", 2, 0, 4, "5")
+        said = program.output()
+    first, second = (f"{instance[:8]}/{number}.0" for number in (1, 2))
+    told = "was committed with fewer copies than asked for; epochs: 4, of which"
+    assert f"{first} {told} 4 are sealed once more when their workers are back (waits for w1)" in said
+    assert f"{second} was placed with 1 of 2 copies" in said
+    assert "; lost: w1" in said
+    assert f"{second} {told} 0 are sealed" in said
+    assert f"{first} was placed" not in said
 
 
 def test_a_generation_to_write_is_found(programs: Programs, shared: LocalCluster) -> None:

@@ -173,10 +173,10 @@ class Programs:
         self._directory = directory
         self._started: list[Program] = []
 
-    def start(self, main: str, *args: object) -> Program:
+    def start(self, main: str, *args: object, options: tuple[str, ...] = ()) -> Program:
         """Run a main class beside the test."""
         log = self._directory / f"{main}-{len(self._started)}.log"
-        started = Program(self._jvm.command(main, *args), log)
+        started = Program(self._jvm.command(main, *args, options=options), log)
         self._started.append(started)
         return started
 

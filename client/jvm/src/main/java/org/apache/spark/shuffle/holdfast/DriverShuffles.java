@@ -91,10 +91,6 @@ final class DriverShuffles implements AutoCloseable {
         var handle = new HoldfastShuffleHandle<>(
                 shuffle, dependency, instance, runtime.shown(), maps, conf.copies(), conf.ack(), encrypted);
         RegisteredShuffle first = registrations.register(runtime.masters(), handle.key(0), handle, false, false);
-        if (first.copies() < conf.copies()) {
-            LOG.warn("Shuffle {}: {} copies were asked for and there is room for {}: workers on one host only",
-                    first.key(), conf.copies(), first.copies());
-        }
         if (dependency.rdd().context().isLocal()) {
             runtime.generations().registered(first); // the tasks run here
         }

@@ -95,6 +95,19 @@ final class JsonObject {
         return found;
     }
 
+    /** A field of texts. */
+    List<String> texts(String name) {
+        List<String> found = new ArrayList<>();
+        if (fields.get(name) instanceof List<?> list) {
+            for (Object each : list) {
+                if (each instanceof String text) {
+                    found.add(text);
+                }
+            }
+        }
+        return found;
+    }
+
     byte[] encode() {
         ByteArrayOutputStream out = new ByteArrayOutputStream(512);
         try (JsonGenerator generator = JSON.createGenerator(out)) {

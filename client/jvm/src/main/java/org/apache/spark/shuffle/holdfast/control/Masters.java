@@ -13,6 +13,8 @@ import org.apache.spark.shuffle.holdfast.wire.ReduceManifest;
 import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The masters, as typed calls (docs/control_plane.md). One per JVM; thread-safe. A call is made by the thread that wants its answer: it
@@ -24,6 +26,7 @@ public final class Masters implements AutoCloseable {
     public static final int DEADLINE_MS = 30_000;
     /** A commit waits for workers that are away, up to the cluster's grace for them, and is then repeated by who waits. */
     public static final int COMMIT_DEADLINE_MS = 180_000;
+    private static final Logger LOG = LoggerFactory.getLogger(Masters.class);
     private static final byte[] NO_HOLDER = {};
 
     private final String endpoints;
@@ -99,6 +102,10 @@ public final class Masters implements AutoCloseable {
                 .put("toWrite", toWrite);
         JsonObject reply = calls.call("Shuffles/RegisterShuffle", request, true, deadlineMs);
         ShuffleKey key = (toWrite ? least.withGeneration(reply.u32("generation")) : least).withState(reply.u64("state"));
+        if (reply.u32("copies") < copies && !toWrite) {
+            LOG.warn("Shuffle {} was placed with {} of {} copies, for want of workers on other hosts{}. This stays so, also when there are more",
+                    key, reply.u32("copies"), copies, listed("; lost: ", reply.texts("lostWorkers"), ""));
+        }
         return new RegisteredShuffle(
                 key, reply.u32("copies"), reply.u64("raftIndex"), reply.bytes("assignmentArray"), workersOf(reply));
     }
@@ -121,9 +128,21 @@ public final class Masters implements AutoCloseable {
         return new Revived(places, workersOf(reply), reply.u64("raftIndex"), reply.text("room"));
     }
 
-    /** Say which attempts won ({@link ReduceWinners#encode}); returns when the generation is final. The same again is no error, others are CONFLICT. */
+    /**
+     * Say which attempts won ({@link ReduceWinners#encode}); returns when the generation is final. The same again is no error, others are CONFLICT.
+     * Warns of epochs with fewer copies than were asked for.
+     */
     public void commit(ShuffleKey key, byte[] winnersArray) throws HoldfastException {
-        calls.call("Shuffles/Commit", request(key).bytes("winnersArray", winnersArray), true, COMMIT_DEADLINE_MS);
+        JsonObject reply = calls.call("Shuffles/Commit", request(key).bytes("winnersArray", winnersArray), true, COMMIT_DEADLINE_MS);
+        long fewer = reply.u64("underReplicated");
+        if (fewer > 0) {
+            LOG.warn("Shuffle {} was committed with fewer copies than asked for; epochs: {}, of which {} are sealed once more when their workers are back{}",
+                    key, fewer, reply.u64("awaited"), listed(" (waits for ", reply.texts("waitsFor"), ")"));
+        }
+    }
+
+    private static String listed(String before, List<String> names, String after) {
+        return names.isEmpty() ? "" : before + String.join(", ", names) + after;
     }
 
     /**
