@@ -9,8 +9,9 @@ before a node starts.
 from __future__ import annotations
 
 WAY_OUT = (
-    "If the other masters are healthy, move this node's Raft directory aside and start with an empty one: "
-    "it then catches up from its peers. Never do that on two masters at once."
+    "If the other masters are well, move this master's whole directory ([master] directory) aside and start it with "
+    "an empty one: it then catches up from them. Never do that on two masters at once. If no other is left, restore a "
+    "backup."
 )
 
 

@@ -14,7 +14,6 @@ Numbers are little endian but for the key.
 
 from __future__ import annotations
 
-import os
 import struct
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ from pathlib import Path
 import lmdb
 from crc32c import crc32c
 
+from holdfast.common.lmdb_pages import LmdbDamagedError, PageCheck
 from holdfast.common.net.files import make_folders, sync_directory
 from holdfast.master.raft.codec import Entry
 from holdfast.master.raft.errors import WAY_OUT, SettingsRefused, StorageDamaged
@@ -73,17 +73,25 @@ class LmdbStore:
         make_folders(directory)
         data = directory / "data.mdb"
         self._map_bytes = max(FIRST_MAP_BYTES, 2 * data.stat().st_size if data.exists() else 0)
+        self._check_pages(data)
         try:
             self._env = lmdb.open(str(directory), map_size=self._map_bytes, readahead=False, max_dbs=0)
         except lmdb.Error as error:
             raise self._damaged(f"cannot be opened: {error}") from error
-        whole = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
-        if data.stat().st_size < whole:
-            os.truncate(data, whole)  # a file cut short: zeros are refused below, a page beyond the end is a bus error
         if not self._env.stat()["entries"]:
             # Nothing was voted for yet. Not as the folder is made: the start that made it may have been killed.
             sync_directory(directory)
             sync_directory(directory.parent)
+
+    def _check_pages(self, data: Path) -> None:
+        """Prove the file sound before LMDB maps it; without a file, or in an empty one, it makes a new journal."""
+        found = data.read_bytes() if data.exists() else b""
+        if not found:
+            return
+        try:
+            PageCheck(memoryview(found), name="journal").run()
+        except LmdbDamagedError as error:
+            raise StorageDamaged(f"Raft journal {data} is damaged: {error}. {WAY_OUT}") from error
 
     def _damaged(self, what: str) -> StorageDamaged:
         return StorageDamaged(f"Raft journal in {self._directory} {what}. {WAY_OUT}")

@@ -10,6 +10,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from holdfast.common.lmdb_pages import PageCheck
 from holdfast.master.raft.errors import SettingsRefused, StorageDamaged
 from holdfast.master.raft.journal import REMOVE_LIMIT, Change, Journal, Meta
 from holdfast.master.raft.journal_store import LmdbStore, entry_key, meta_body, sealed
@@ -185,7 +186,7 @@ def test_a_flipped_bit_is_refused_by_name(tmp_path: Path, opened: Opened, key: b
     journal.sync()
     opened.close()
     damage(tmp_path, key)
-    with pytest.raises(StorageDamaged, match=f"{name} record.*move this node's Raft directory aside"):
+    with pytest.raises(StorageDamaged, match=f"{name} record.*move this master's whole directory"):
         opened(tmp_path)
 
 
@@ -266,3 +267,33 @@ def test_a37_the_names_of_a_new_journal_are_durable(tmp_path: Path, monkeypatch:
     synced.clear()
     LmdbStore(journal, "c1", "m1").close()
     assert synced == {}
+
+
+def test_a36_a_journal_that_is_whole_is_never_called_damaged(tmp_path: Path) -> None:
+    """After each of many random changes, of entries of a few bytes and of some pages, cut off at both ends or left in
+    the middle of a transaction, the pages of the file are sound."""
+    rng = random.Random(3)
+    store = LmdbStore(tmp_path, "c1", "m1")
+    first, last = 1, 0
+    for _ in range(600):
+        remove, put = [], []
+        kind = rng.random()
+        if kind < 0.15 and last > first:  # its tail is replaced
+            cut = rng.randrange(first + 1, last + 1)
+            remove, last = [(cut, last)], cut - 1
+        elif kind < 0.35 and last > first:
+            low, first = first, rng.randrange(first, min(last, first + REMOVE_LIMIT) + 1)
+            remove = [(low, first - 1)]
+        size = rng.choice([10, 10, 300, 2_000, 5_000, 40_000])
+        for _ in range(rng.choice([0, 1, 1, 5, 200]) if size < 40_000 else 2):
+            last += 1
+            put.append((rng.randbytes(rng.randrange(size)), last, 1))
+        change = Change(Meta(1, "m2", first, first, last), put, remove)
+        if rng.random() < 0.1:
+            with store._env.begin(write=True) as txn:
+                store._write(txn, change)
+                txn.abort()
+        store.commit(change)
+        PageCheck(memoryview((tmp_path / "data.mdb").read_bytes()), name="journal").run()
+    store.close()
+    LmdbStore(tmp_path, "c1", "m1").close()

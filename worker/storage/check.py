@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
+from holdfast.common.lmdb_pages import LmdbDamagedError, PageCheck, PageCounts
 from holdfast.worker.storage import names
-from holdfast.worker.storage.pages import IndexDamagedError, PageCheck, PageCounts
 
 #: The start of a file record: file bytes u64, data bytes, crc sum and batches u64, CRC of the name u32.
 _HEAD = struct.Struct("<Q24xI")
@@ -74,7 +74,7 @@ class DataReport(NamedTuple):
 
 
 def check_index(data: memoryview) -> IndexReport:
-    """Check a whole data.mdb; raises IndexDamagedError."""
+    """Check a whole data.mdb; raises LmdbDamagedError."""
     shuffles: dict[bytes, ShuffleSum] = {}
     small = {_META: b"", _STARTS: b""}
     newest, total = b"", ShuffleSum()
@@ -85,7 +85,7 @@ def check_index(data: memoryview) -> IndexReport:
         if space in (_FILE, _DATA):
             key_bytes, head = (_KEY_BYTES, _HEAD) if space == _FILE else (_DATA_KEY_BYTES, _DATA_FILE)
             if middle - start != 1 + key_bytes or end - middle < head.size:
-                raise IndexDamagedError("a file record of the index has a wrong length")
+                raise LmdbDamagedError("a file record of the index has a wrong length")
             key = page[start + 1 : start + 1 + _SHUFFLE_BYTES]
             if key != newest:
                 newest, total = key, shuffles.setdefault(key, ShuffleSum())
@@ -100,18 +100,18 @@ def check_index(data: memoryview) -> IndexReport:
         elif space in small:
             small[space] = page[middle:end]
         elif space not in _OTHERS:
-            raise IndexDamagedError(f"the index has a record of unknown space {space}")
+            raise LmdbDamagedError(f"the index has a record of unknown space {space}")
 
-    pages = PageCheck(data, visit).run()
+    pages = PageCheck(data, visit, name="index").run()
     return IndexReport(pages, small[_META], small[_STARTS], shuffles)
 
 
 def check_file(path: str) -> IndexReport:
-    """Check the data.mdb at `path`; raises IndexDamagedError, or OSError if it cannot be read."""
+    """Check the data.mdb at `path`; raises LmdbDamagedError, or OSError if it cannot be read."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if not size:
-            raise IndexDamagedError("the index is empty")
+            raise LmdbDamagedError("the index is empty")
         for offset in range(0, size, _READ_BYTES):  # brings it into the page cache in order, not page by page
             os.posix_fadvise(file.fileno(), offset, _READ_BYTES, os.POSIX_FADV_WILLNEED)
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
@@ -165,7 +165,7 @@ def encode_index(report: IndexReport) -> str:
 
 
 def decode_index(text: str) -> IndexReport:
-    """The opposite of encode_index; raises IndexDamagedError for the report of a damaged index, or for none at all."""
+    """The opposite of encode_index; raises LmdbDamagedError for the report of a damaged index, or for none at all."""
     values = _decode(text)
     identity, starts = bytes.fromhex(values["identity"]), bytes.fromhex(values["starts"])
     return IndexReport(PageCounts(*values["pages"]), identity, starts, _decode_sums(values["shuffles"]))
@@ -177,7 +177,7 @@ def encode_data(report: DataReport) -> str:
 
 
 def decode_data(text: str) -> DataReport:
-    """The opposite of encode_data; raises IndexDamagedError if the listing did not end."""
+    """The opposite of encode_data; raises LmdbDamagedError if the listing did not end."""
     values = _decode(text)
     return DataReport(_decode_sums(values["shuffles"]), values["others"])
 
@@ -194,9 +194,9 @@ def _decode(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except ValueError:
-        raise IndexDamagedError("the check ended without an answer") from None
+        raise LmdbDamagedError("the check ended without an answer") from None
     if "damage" in values:
-        raise IndexDamagedError(values["damage"])
+        raise LmdbDamagedError(values["damage"])
     return dict(values)
 
 
@@ -207,7 +207,7 @@ def main(what: str, directory: str) -> None:
             text = encode_index(check_file(f"{directory}/{names.INDEX_DATA}"))
         else:
             text = encode_data(list_data(directory))
-    except (IndexDamagedError, OSError) as error:
+    except (LmdbDamagedError, OSError) as error:
         text = json.dumps({"damage": str(error)})
     try:
         sys.stdout.write(text + "\n")

@@ -14,7 +14,7 @@
 
 Every value ends in a CRC-32C over key and value. Values stay below half a page, so that none gets pages of its own.
 Transactions are synced (never NOSYNC or WRITEMAP). Readers are short and hold a lock, because the map may not grow
-under one. Nothing here decides; a damaged record is an IndexDamagedError for the caller to handle.
+under one. Nothing here decides; a damaged record is an LmdbDamagedError for the caller to handle.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ import lmdb
 from holdfast.common.checksum import crc32c
 from holdfast.common.errors import NoRoomError
 from holdfast.common.ids import MapFileKey, ShuffleKey
+from holdfast.common.lmdb_pages import LmdbDamagedError
 from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.pages import IndexDamagedError
 from holdfast.worker.storage.records import (
     HEAD,
     INLINE_BYTES_MAX,
@@ -92,10 +92,10 @@ def protect(key: bytes, value: bytes) -> bytes:
 
 
 def unprotect(key: bytes, stored: bytes) -> bytes:
-    """Return the value; raises IndexDamagedError unless the CRC is right."""
+    """Return the value; raises LmdbDamagedError unless the CRC is right."""
     value = stored[:-_CRC_BYTES]
     if len(stored) < _CRC_BYTES or crc32c(value, crc32c(key)) != int.from_bytes(stored[-_CRC_BYTES:], "little"):
-        raise IndexDamagedError(f"the index record {key[:1].decode(errors='replace')} {key[1:].hex()} is damaged")
+        raise LmdbDamagedError(f"the index record {key[:1].decode(errors='replace')} {key[1:].hex()} is damaged")
     return value
 
 
@@ -165,14 +165,14 @@ class Index:
 
     @classmethod
     def read_only(cls, path: Path) -> Index:
-        """Open without a lock file or any change, where no other process has it open. Raises IndexDamagedError."""
+        """Open without a lock file or any change, where no other process has it open. Raises LmdbDamagedError."""
         index = cls.__new__(cls)
         index._disk, index._map_bytes_max, index._map_bytes = Disk(), 0, 0
         index._readers, index._writer = threading.Lock(), threading.Lock()
         try:
             index._env = lmdb.open(str(path), readonly=True, lock=False, create=False)
         except lmdb.Error as error:
-            raise IndexDamagedError(f"the index cannot be opened: {error}") from error
+            raise LmdbDamagedError(f"the index cannot be opened: {error}") from error
         return index
 
     def close(self) -> None:
@@ -287,7 +287,7 @@ class Index:
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
-        """A snapshot for a few lookups; keep it short, never wait inside. Errors of LMDB come as IndexDamagedError."""
+        """A snapshot for a few lookups; keep it short, never wait inside. Errors of LMDB come as LmdbDamagedError."""
         with self._readers:
             try:
                 with self._env.begin() as transaction:
@@ -319,7 +319,7 @@ class Reader:
         self._cursor: lmdb.Cursor | None = None
 
     def get(self, key: bytes) -> bytes | None:
-        """A record's value; raises IndexDamagedError."""
+        """A record's value; raises LmdbDamagedError."""
         try:
             stored = self._transaction.get(key)
         except lmdb.Error as error:
@@ -387,7 +387,7 @@ class Reader:
             if len(key) == _LOG_KEY.size:
                 try:
                     found[_LOG_KEY.unpack(key)[1]] = unprotect(key, stored)
-                except IndexDamagedError:
+                except LmdbDamagedError:
                     found[_LOG_KEY.unpack(key)[1]] = None
         return found
 
@@ -395,14 +395,14 @@ class Reader:
         """Every file on the DFS whose epochs are recorded here, with its length and token."""
         for found, value in self._below(AWAY_SPACE):
             if len(value) != DATA_FILE.size + TOKEN_BYTES:
-                raise IndexDamagedError(f"the record of a file on the DFS has {len(value)} bytes")
+                raise LmdbDamagedError(f"the record of a file on the DFS has {len(value)} bytes")
             yield decode_data_key(found[1:]), DATA_FILE.unpack_from(value)[0], value[DATA_FILE.size :]
 
     def data_files(self, prefix: bytes = b"") -> Iterator[tuple[DataKey, int]]:
         """Every sealed partition and pack file whose encoded key starts with `prefix`, with its length."""
         for found, value in self._below(DATA_SPACE + prefix):
             if len(value) != DATA_FILE.size:
-                raise IndexDamagedError(f"the record of a data file has {len(value)} bytes")
+                raise LmdbDamagedError(f"the record of a data file has {len(value)} bytes")
             yield decode_data_key(found[1:]), DATA_FILE.unpack(value)[0]
 
     def _below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -420,8 +420,8 @@ class Reader:
             found = cursor.next()
 
 
-def _unreadable(error: lmdb.Error) -> IndexDamagedError:
-    return IndexDamagedError(f"the index cannot be read: {error}")
+def _unreadable(error: lmdb.Error) -> LmdbDamagedError:
+    return LmdbDamagedError(f"the index cannot be read: {error}")
 
 
 def _item(cursor: lmdb.Cursor) -> tuple[bytes, bytes]:

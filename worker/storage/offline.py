@@ -13,6 +13,7 @@ from pathlib import Path
 from holdfast.common.dfs.names import stored_name, worker_folder
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import MapFileKey
+from holdfast.common.lmdb_pages import LmdbDamagedError
 from holdfast.common.net.locks import HeldError, acquire
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.away_note import DfsNote, read_note
@@ -21,7 +22,6 @@ from holdfast.worker.storage.footers import read_footer
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import Index, Reader
-from holdfast.worker.storage.pages import IndexDamagedError
 from holdfast.worker.storage.records import FileRecord, check_record, encode_key, split_chunks
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, ReduceName, parse_reduce, sealed_name
 from holdfast.worker.storage.reduce_records import EpochRecord
@@ -149,7 +149,7 @@ def _read_records(offline: Offline) -> None:
     if report.identity and offline.identity is None:
         offline.identity = Identity.decode(report.identity)
     elif offline.identity is not None and report.identity != offline.identity.encode():
-        raise IndexDamagedError("the index is that of another directory")
+        raise LmdbDamagedError("the index is that of another directory")
     index = Index.read_only(offline.root / names.INDEX)
     try:
         with index.reading() as reader:
@@ -159,7 +159,7 @@ def _read_records(offline: Offline) -> None:
             offline.away.update((key, (size, token)) for key, size, token in reader.away_files())
             offline.logs.update(reader.logs())
             if offline.away and offline.identity is None:
-                raise IndexDamagedError("the index does not say whose it is")
+                raise LmdbDamagedError("the index does not say whose it is")
             for epoch in reader.epochs():
                 record = reader.epoch(epoch)
                 if record is not None:
@@ -173,7 +173,7 @@ def full_record(reader: Reader, key: MapFileKey) -> FileRecord:
     encoded = encode_key(key)
     found = reader.file(encoded)
     if found is None:
-        raise IndexDamagedError(f"the index lists {key} but does not find it")
+        raise LmdbDamagedError(f"the index lists {key} but does not find it")
     chunks = b"".join(reader.chunks(encoded)) if found.chunks is None else found.chunks
     record = FileRecord(key, found.head, split_chunks(chunks, found.head.chunks))
     check_record(record)

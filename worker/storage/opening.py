@@ -15,6 +15,7 @@ import lmdb
 
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import Incarnation, ShuffleKey
+from holdfast.common.lmdb_pages import LmdbDamagedError, PageCounts
 from holdfast.worker.storage import names
 from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.check import DataReport, IndexReport, decode_data, decode_index
@@ -25,7 +26,6 @@ from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, STARTS_KEY, Index
 from holdfast.worker.storage.log_recovery import find_segments, scan_log, scan_segment
 from holdfast.worker.storage.owner import Threads
-from holdfast.worker.storage.pages import IndexDamagedError, PageCounts
 from holdfast.worker.storage.prepare import Candidate, StoreSettings
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reconcile import Reconciler, put_aside
@@ -69,7 +69,7 @@ def examine(candidate: Candidate) -> Examined:
     data_answer = candidate.data_check.communicate()[0]
     try:
         examined = Examined(candidate, root, decode_data(data_answer))
-    except IndexDamagedError as error:
+    except LmdbDamagedError as error:
         raise OSError(f"{root} cannot be listed: {error}") from error
     if index_answer is None:
         examined.index_part = Part.DAMAGED if (root / names.INDEX).exists() else Part.ABSENT
@@ -77,7 +77,7 @@ def examine(candidate: Candidate) -> Examined:
         try:
             examined.index = decode_index(index_answer)
             examined.index_part = Part.GOOD
-        except IndexDamagedError as error:
+        except LmdbDamagedError as error:
             examined.index_part = Part.DAMAGED
             examined.notes.append(f"{root}: {error}")
     _read_identity(examined)

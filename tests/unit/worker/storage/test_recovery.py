@@ -13,12 +13,12 @@ import pytest
 
 from holdfast.common.checksum import crc32c
 from holdfast.common.errors import ConfigError, HoldfastError, Status
+from holdfast.common.lmdb_pages import LmdbDamagedError
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import check_file, check_index
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.identity import VERSION
 from holdfast.worker.storage.index import Index
-from holdfast.worker.storage.pages import IndexDamagedError
 from holdfast.worker.storage.records import encode_key
 from tests.support.forks import DiedError, forked
 from tests.support.map_data import file_key, make_content, shuffle_key
@@ -292,7 +292,7 @@ def test_the_page_check_misses_nothing_that_liblmdb_would(root, tmp_path):
         damaged[at] ^= 1 << chance.randrange(8)
         try:
             check_index(memoryview(damaged))
-        except IndexDamagedError:
+        except LmdbDamagedError:
             continue
         sound += 1
         copy = tmp_path / f"copy{number}"

@@ -2,13 +2,13 @@
 
 LMDB has no checksums and trusts its file: one wrong byte in a page can end the process, drop records without a word,
 or, through a free list that names a page in use, overwrite good records later. Our records carry a CRC-32C over key and
-value; this module checks what they cannot: that the newest meta page is sane, that every page of the file belongs to
-exactly one of tree, free-list tree and free list, that pages, separators and keys are in order, and that the counts are
-right.
+value; this module checks what they cannot: that the two meta pages are sane and tell of successive transactions, that
+every page of the file belongs to exactly one of tree, free-list tree and free list, that pages, separators and keys are
+in order, and that the counts are right.
 
 The format is that of liblmdb 0.9 on a 64-bit little-endian machine (data version 1; lmdb.h and mdb.c, "MDB_page",
-"MDB_node", "MDB_db", "MDB_meta"). Pure: reads a buffer, raises IndexDamagedError with a sentence. Run by check.py in a
-child process (a buffer that maps a file may still fault if the disk cannot read), and by `verify`.
+"MDB_node", "MDB_db", "MDB_meta"). Pure: reads a buffer, raises LmdbDamagedError with a sentence. Called for a worker's
+indexes (worker/storage/check.py) and the masters' journal (master/raft/journal_store.py).
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ Visit = Callable[[bytes, int, int, int], None]
 _Leaf = Callable[[int, bytes, tuple[int, ...]], int]
 
 
-class IndexDamagedError(CorruptError):
-    """The index cannot be trusted; the message says what is wrong, and on which page."""
+class LmdbDamagedError(CorruptError):
+    """A file of LMDB cannot be trusted; the message says what is wrong, and on which page."""
 
 
 class _Tree(NamedTuple):
@@ -95,14 +95,18 @@ def _pointers(count: int) -> struct.Struct:
 class PageCheck:
     """One pass over a file.
 
-    `visit(page, key start, value start, value end)` is called for every record in key order, its CRC already checked.
+    `visit(page, key start, value start, value end)` is called for every record in key order, its CRC already checked:
+    every record then ends in one, and lies within its page. Without `visit` records are their owner's to check, and may
+    be longer than a page.
     """
 
-    def __init__(self, data: memoryview, visit: Visit) -> None:
+    def __init__(self, data: memoryview, visit: Visit | None = None, *, name: str) -> None:
+        """`name` is what errors call the file."""
         self._data = data
+        self._name = name
         self._visit = visit
         self._page_bytes = 0
-        self._last_page = 0
+        self._last_page = self._transaction = 0
         self._owner = bytearray()
         self._slack = 0
         self._counts = _Counts()
@@ -111,11 +115,11 @@ class PageCheck:
         self._last_key = self._separator = b""
 
     def run(self) -> PageCounts:
-        """Check everything; raises IndexDamagedError."""
+        """Check everything; raises LmdbDamagedError."""
         try:
             return self._run()
         except struct.error as error:
-            raise IndexDamagedError(f"a page of the index is cut ({error})") from None
+            raise LmdbDamagedError(f"a page of the {self._name} is cut ({error})") from None
 
     def _run(self) -> PageCounts:
         free_tree, main_tree = self._newest_meta()
@@ -129,7 +133,9 @@ class PageCheck:
             self._own(page, "the free list")
         missing = self._owner.count(0)
         if missing:
-            raise IndexDamagedError(f"{missing} pages of the index belong to nothing (page {self._owner.index(0)})")
+            raise LmdbDamagedError(
+                f"{missing} pages of the {self._name} belong to nothing (page {self._owner.index(0)})"
+            )
         used = self._last_page + 1 - len(freed)
         return PageCounts(self._page_bytes, used, len(freed), main_tree.entries, self._slack)
 
@@ -138,18 +144,24 @@ class PageCheck:
     def _newest_meta(self) -> tuple[_Tree, _Tree]:
         size = len(self._data)
         if size < _PAGE_BYTES + _META.size + 2 * _DB.size:
-            raise IndexDamagedError(f"the index has only {size} bytes")
+            raise LmdbDamagedError(f"the {self._name} has only {size} bytes")
         page_bytes = _DB.unpack_from(self._data, _PAGE_BYTES + _META.size)[0]
         if page_bytes not in (4096, 8192, 16384, 32768, 65536) or size < META_PAGES * page_bytes:
-            raise IndexDamagedError(f"the index says it has pages of {page_bytes} bytes")
+            raise LmdbDamagedError(f"the {self._name} says it has pages of {page_bytes} bytes")
         self._page_bytes = page_bytes
         metas = [self._meta(number) for number in range(META_PAGES)]
-        _, last_page, free_tree, main_tree = max(metas, key=lambda meta: meta[0])
-        if last_page < 1 or (last_page + 1) * page_bytes > size:
-            raise IndexDamagedError(f"the index has {size} bytes, too few for {last_page + 1} pages: it is cut")
+        # Each commit writes the older one: taken for the newest by one wrong bit, it would undo the last commit.
+        even, odd = (meta[0] for meta in metas)
+        if (even, odd) != (0, 0) and (abs(even - odd) != 1 or even & 1):
+            raise LmdbDamagedError(f"the two meta pages of the {self._name} are of transactions {even} and {odd}")
+        self._transaction, last_page, free_tree, main_tree = max(metas, key=lambda meta: meta[0])
+        # Pages that a commit took and gave back at once were never written: at the end they are only in the free list,
+        # whose entries take eight bytes each.
+        if last_page < 1 or last_page >= size // page_bytes + size // _U64.size:
+            raise LmdbDamagedError(f"the {self._name} has {size} bytes, too few for {last_page + 1} pages: it is cut")
         self._last_page = last_page
         if free_tree.flags != _INTEGER_KEY or main_tree.flags:
-            raise IndexDamagedError("the meta page of the index names unknown flags")
+            raise LmdbDamagedError(f"the meta page of the {self._name} names unknown flags")
         return free_tree, main_tree
 
     def _meta(self, number: int) -> tuple[int, int, _Tree, _Tree]:
@@ -158,13 +170,15 @@ class PageCheck:
         at = base + _PAGE_BYTES
         magic, version, _, _ = _META.unpack_from(self._data, at)
         if page != number or flags != _IS_META or magic != _MAGIC or version != _DATA_VERSION:
-            raise IndexDamagedError(f"meta page {number} of the index is not one of LMDB data version {_DATA_VERSION}")
+            raise LmdbDamagedError(
+                f"meta page {number} of the {self._name} is not one of LMDB data version {_DATA_VERSION}"
+            )
         at += _META.size
         page_bytes, *free = _DB.unpack_from(self._data, at)
         _, *main = _DB.unpack_from(self._data, at + _DB.size)
         last_page, transaction = _META_TAIL.unpack_from(self._data, at + 2 * _DB.size)
         if page_bytes != self._page_bytes:
-            raise IndexDamagedError("the two meta pages of the index name different page sizes")
+            raise LmdbDamagedError(f"the two meta pages of the {self._name} name different page sizes")
         return transaction, last_page, _Tree("free list", *free), _Tree("records", *main)
 
     # trees
@@ -174,36 +188,38 @@ class PageCheck:
         self._last_key = self._separator = b""
         if tree.root != _NO_PAGE:
             if not 0 < tree.depth <= _DEPTH_MAX:
-                raise IndexDamagedError(f"the tree of {tree.name} has a depth of {tree.depth}")
+                raise LmdbDamagedError(f"the tree of {tree.name} has a depth of {tree.depth}")
             self._page(tree, tree.root, tree.depth, leaf)
         elif tree.depth:
-            raise IndexDamagedError(f"the tree of {tree.name} has a depth but no root")
+            raise LmdbDamagedError(f"the tree of {tree.name} has a depth but no root")
         found = self._counts
         counted = (found.branch_pages, found.leaf_pages, found.overflow_pages, found.entries)
         named = (tree.branch_pages, tree.leaf_pages, tree.overflow_pages, tree.entries)
         if counted != named:
-            raise IndexDamagedError(f"the tree of {tree.name} should have {named} pages and entries, has {counted}")
+            raise LmdbDamagedError(f"the tree of {tree.name} should have {named} pages and entries, has {counted}")
 
     def _own(self, page: int, what: str) -> None:
         if not META_PAGES <= page <= self._last_page:
-            raise IndexDamagedError(f"{what} names page {page} of {self._last_page + 1}")
+            raise LmdbDamagedError(f"{what} names page {page} of {self._last_page + 1}")
         if self._owner[page]:
-            raise IndexDamagedError(f"page {page} of the index is used twice, once by {what}")
+            raise LmdbDamagedError(f"page {page} of the {self._name} is used twice, once by {what}")
         self._owner[page] = 1
 
     def _page(self, tree: _Tree, number: int, depth: int, leaf: _Leaf) -> None:
         self._own(number, tree.name)
         base = number * self._page_bytes
         page = bytes(self._data[base : base + self._page_bytes])
+        if len(page) < self._page_bytes:
+            raise LmdbDamagedError(f"page {number} of the {self._name} is behind the end of the file: it is cut")
         named, _, flags, lower, upper = _PAGE.unpack_from(page)
         if named != number or flags != (_LEAF if depth == 1 else _BRANCH):
-            raise IndexDamagedError(f"page {number} of the index calls itself {named}, with flags {flags:#x}")
+            raise LmdbDamagedError(f"page {number} of the {self._name} calls itself {named}, with flags {flags:#x}")
         count = (lower - _PAGE_BYTES) >> 1
         if lower & 1 or count < 1 or not lower <= upper <= self._page_bytes:
-            raise IndexDamagedError(f"page {number} of the index has its borders at {lower} and {upper}")
+            raise LmdbDamagedError(f"page {number} of the {self._name} has its borders at {lower} and {upper}")
         pointers = _pointers(count).unpack_from(page, _PAGE_BYTES)
         if min(pointers) != upper or max(pointers) + _NODE_BYTES > self._page_bytes:
-            raise IndexDamagedError(f"page {number} of the index points outside itself")
+            raise LmdbDamagedError(f"page {number} of the {self._name} points outside itself")
         self._slack += upper - lower
         if depth > 1:
             self._counts.branch_pages += 1
@@ -213,7 +229,7 @@ class PageCheck:
             self._counts.entries += count
             used = leaf(number, page, pointers)
         if used != self._page_bytes - upper:
-            raise IndexDamagedError(f"the nodes of page {number} of the index do not fill it")
+            raise LmdbDamagedError(f"the nodes of page {number} of the {self._name} do not fill it")
 
     def _branch(self, tree: _Tree, number: int, page: bytes, depth: int, pointers: tuple[int, ...], leaf: _Leaf) -> int:
         used = 0
@@ -222,17 +238,18 @@ class PageCheck:
             end = pointer + _NODE_BYTES + key_bytes
             used += (end - pointer + 1) & ~1
             if end > self._page_bytes:
-                raise IndexDamagedError(f"a node of page {number} of the index leaves the page")
+                raise LmdbDamagedError(f"a node of page {number} of the {self._name} leaves the page")
             if place:  # liblmdb never looks at the first separator
                 separator = page[pointer + _NODE_BYTES : end][:: self._key_step]
                 if separator <= self._last_key:
-                    raise IndexDamagedError(f"a separator on page {number} of the index is out of order")
+                    raise LmdbDamagedError(f"a separator on page {number} of the {self._name} is out of order")
                 self._separator = separator
             self._page(tree, low | high << 32, depth - 1, leaf)
         return used
 
     def _record_leaf(self, number: int, page: bytes, pointers: tuple[int, ...]) -> int:
         """Check a leaf of records and visit each; return the bytes that its nodes take."""
+        long = 0 if self._visit is not None else _BIG_DATA
         unpack, crc_of, visit, page_bytes = _NODE.unpack_from, crc32c, self._visit, self._page_bytes
         used, last, separator = 0, self._last_key, self._separator
         for pointer in pointers:
@@ -240,15 +257,23 @@ class PageCheck:
             start = pointer + _NODE_BYTES
             middle = start + key_bytes
             end = middle + size
-            if flags or end > page_bytes:
-                raise IndexDamagedError(f"a record on page {number} of the index leaves the page or has flags {flags}")
+            if flags & long:
+                end = middle + _U64.size
+            if flags & ~long or end > page_bytes:
+                raise LmdbDamagedError(
+                    f"a record on page {number} of the {self._name} leaves the page or has flags {flags}"
+                )
             key = page[start:middle]
             if key <= last or key < separator:
-                raise IndexDamagedError(f"a key on page {number} of the index is out of order")
+                raise LmdbDamagedError(f"a key on page {number} of the {self._name} is out of order")
             last = key
             used += (end - pointer + 1) & ~1
+            if visit is None:
+                if flags:
+                    self._overflow(_U64.unpack_from(page, middle)[0], size)
+                continue
             if size < _CRC_BYTES or crc_of(page[start:end]) != _CRC_RESIDUE:
-                raise IndexDamagedError(f"a record on page {number} of the index does not match its checksum")
+                raise LmdbDamagedError(f"a record on page {number} of the {self._name} does not match its checksum")
             visit(page, start, middle, end - _CRC_BYTES)
         self._last_key = last
         return used
@@ -264,29 +289,31 @@ class PageCheck:
             middle = start + key_bytes
             end = middle + (_U64.size if flags == _BIG_DATA else size)
             if end > self._page_bytes or flags & ~_BIG_DATA or key_bytes != _U64.size or size < _U64.size:
-                raise IndexDamagedError(
-                    f"a free list on page {number} of the index has a wrong length or flags {flags}"
+                raise LmdbDamagedError(
+                    f"a free list on page {number} of the {self._name} has a wrong length or flags {flags}"
                 )
             key = page[start:middle][:: self._key_step]
-            if key <= self._last_key or key < self._separator:
-                raise IndexDamagedError(f"a free list on page {number} of the index is out of order")
+            if key <= self._last_key or key < self._separator or int.from_bytes(key) > self._transaction:
+                raise LmdbDamagedError(f"a free list on page {number} of the {self._name} is out of order")
             self._last_key = key
             used += (end - pointer + 1) & ~1
             value = page[middle:end] if not flags else self._overflow(_U64.unpack_from(page, middle)[0], size)
             count = _U64.unpack_from(value)[0]
             if (count + 1) * _U64.size > size:
-                raise IndexDamagedError(f"a free list on page {number} of the index is longer than its record")
+                raise LmdbDamagedError(f"a free list on page {number} of the {self._name} is longer than its record")
             self._freed.extend(struct.unpack_from(f"<{count}Q", value, _U64.size))
         return used
 
     def _overflow(self, number: int, size: int) -> bytes:
-        """Return a value that has pages of its own."""
+        """Return a value that has pages of its own: a free list, or a record's."""
         base = number * self._page_bytes
         count = (_PAGE_BYTES + size - 1) // self._page_bytes + 1
         for page in range(number, number + count):
-            self._own(page, "a long free list")
+            self._own(page, "a long value")
+        if base + count * self._page_bytes > len(self._data):
+            raise LmdbDamagedError(f"page {number} of the {self._name} is behind the end of the file: it is cut")
         named, _, flags, pages = _OVERFLOW.unpack_from(self._data, base)
         if named != number or flags != _IS_OVERFLOW or pages != count:
-            raise IndexDamagedError(f"the long free list on page {number} of the index has a wrong head")
+            raise LmdbDamagedError(f"the long value on page {number} of the {self._name} has a wrong head")
         self._counts.overflow_pages += count
         return bytes(self._data[base + _PAGE_BYTES : base + _PAGE_BYTES + size])
