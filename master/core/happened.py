@@ -169,7 +169,8 @@ def _committed(state: State, body: cmd.Commit, _: Answer, was_open: bool) -> Ite
     name = key_text(body.key, state.applications[body.key.instance].name)
     size = f"{counted(shuffle.maps, 'map')}, {counted(shuffle.partitions, 'partition')}, {in_bytes(shuffle.data_bytes)}"
     if shuffle.lost:
-        text = f"shuffle {name} was committed without {counted(shuffle.lost, 'epoch')}, which no worker has ({size})"
+        epochs = counted(shuffle.lost, "epoch")
+        text = f"shuffle {name} was committed without {epochs}, which no worker sealed; who misses them fails ({size})"
         yield Happened(Kind.SHUFFLE_LOST_DATA, name, text)
     else:
         yield Happened(Kind.SHUFFLE_COMMITTED, name, f"shuffle {name} committed: {size}")

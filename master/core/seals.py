@@ -199,6 +199,17 @@ def tally(results: Sequence[EpochResult], wanted: int) -> Tally:
     )
 
 
+def without_unwritten(results: Iterable[EpochResult], written: bytes | None) -> Iterator[EpochResult]:
+    """Yield the results; a lost epoch of a partition for which no winner wrote anything is not lost: nobody misses a
+    batch of it, so its copies count as never written to. `written` has a bit for each partition; None: not known."""
+    for each in results:
+        if written is None or not each.lost or written[each.partition >> 3] & (1 << (each.partition & 7)):
+            yield each
+        else:
+            copies = [copy._replace(status=Status.UNKNOWN_FILE, size_bytes=0) for copy in (each.primary, each.replica)]
+            yield each._replace(primary=copies[0], replica=copies[1])
+
+
 def unsealed(results: Iterable[EpochResult]) -> dict[int, set[EpochKey]]:
     """Return, by worker, the epochs of a manifest of which it said nothing."""
     found: dict[int, set[EpochKey]] = {}

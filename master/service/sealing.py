@@ -45,7 +45,7 @@ from holdfast.master.core import commands as cmd
 from holdfast.master.core.bounds import WORKERS_MAX
 from holdfast.master.core.patience import BUSY_GRACES, Patience
 from holdfast.master.core.records import Shuffle, Worker
-from holdfast.master.core.seals import Seals, tally
+from holdfast.master.core.seals import Seals, tally, without_unwritten
 from holdfast.master.core.slots import Slots
 from holdfast.master.service.asking import Asker
 from holdfast.master.service.leader import Leader
@@ -108,10 +108,10 @@ class Progress:
 class _Word:
     """What is said of the epochs, worked out in a thread where they are many."""
 
-    def __init__(self, partitions: int, copies: int, seals: Seals) -> None:
-        results = tuple(seals.results())
+    def __init__(self, seen: Seen, copies: int, seals: Seals) -> None:
+        results = tuple(without_unwritten(seals.results(), seen.written))
         self.tally = tally(results, copies)
-        self.manifest = ReduceManifest(partitions, results).encode()
+        self.manifest = ReduceManifest(seen.partitions, results).encode()
 
 
 class Sealing:
@@ -207,7 +207,7 @@ class Sealing:
             self._sealing[key] = seals
             await self._collect(_Round(shuffle, seals))
             copies = shuffle.copies_wanted
-            word = await off_loop(len(seals), lambda: _Word(seen.partitions, copies, seals))  # noqa: B023
+            word = await off_loop(len(seals), lambda: _Word(seen, copies, seals))  # noqa: B023
             if await self._say(key, winners, seen, word) != Status.BUSY:
                 self._done(key, word, time.perf_counter() - started)
                 return

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from holdfast.common.errors import HoldfastError, ProtocolError, Status
-from holdfast.common.layouts import MapWinners
+from holdfast.common.layouts import MapWinners, bitmap_bytes
 from holdfast.common.limits import KIB
 from holdfast.common.reduce_layouts import ReduceWinners
 from holdfast.master.core.records import KIND_MAP
@@ -22,13 +24,15 @@ _U64_MAX = (1 << 64) - 1
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a winners array holds; of MAP partitions also what the winners name: workers, bytes, and how many wrote
-    anything to one worker alone."""
+    anything to one worker alone. Of REDUCE partitions `written` has bit p (byte p // 8, bit p % 8) set if a winner
+    wrote for partition p, where the committer said so."""
 
     maps: int
     partitions: int
     digest: bytes
     data_bytes: int = 0
     single: int = 0
+    written: bytes | None = None
     workers: frozenset[int] = frozenset()
 
 
@@ -64,7 +68,7 @@ def _see_map(data: bytes) -> Seen:
         )
     data_bytes = min(sum(winner.size_bytes for winner in winners.maps), _U64_MAX)
     single = sum(len(winner.workers) == 1 and winner.batches > 0 for winner in winners.maps)
-    return Seen(len(winners.maps), winners.partitions, digest.digest(), data_bytes, single, frozenset(workers))
+    return Seen(len(winners.maps), winners.partitions, digest.digest(), data_bytes, single, None, frozenset(workers))
 
 
 def _see_reduce(data: bytes) -> Seen:
@@ -72,4 +76,8 @@ def _see_reduce(data: bytes) -> Seen:
     winners = ReduceWinners.decode(data)
     digest = hashlib.blake2b(f"{winners.partitions} {len(winners.attempts)}".encode(), digest_size=16)
     digest.update(b"".join([attempt.to_bytes(8, "little") for attempt in winners.attempts]))
-    return Seen(len(winners.attempts), winners.partitions, digest.digest())
+    written = None
+    if winners.bitmaps or not winners.attempts:
+        bits = reduce(or_, (int.from_bytes(bitmap, "little") for bitmap in winners.bitmaps), 0)
+        written = bits.to_bytes(bitmap_bytes(winners.partitions), "little")
+    return Seen(len(winners.attempts), winners.partitions, digest.digest(), written=written)

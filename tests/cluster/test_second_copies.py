@@ -17,7 +17,7 @@ from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.errors import DataLostError, HoldfastError, Status
 from holdfast.common.messages import Ack
 from holdfast.common.net.control import ControlClient
-from holdfast.common.reduce_layouts import EpochResult
+from holdfast.common.reduce_layouts import EpochResult, ReduceLocations
 from tests.cluster.masters import CALM, agree, leader_of, run
 from tests.cluster.reduce_peers import ReduceDriver, metric, push_one_each, world
 from tests.support.waiting import wait_until, wait_until_async
@@ -255,3 +255,26 @@ def test_a06_who_waits_for_copies_is_told_for_which_worker(tmp_path: Path, caplo
         assert told in " ".join(cli(cluster, "status", status=1)["warnings"])
         assert f"start the lost workers ({name})" in remedy(cluster)
         assert "run again" not in remedy(cluster)
+
+
+def test_a06_an_epoch_that_no_winner_wrote_to_is_not_lost(tmp_path: Path):
+    """One copy; a worker is killed before anything was pushed to it, and stays away. What maps wrote lies on the other
+    one: the commit loses nothing, no event says that it did, and a reader has every record."""
+    settings = {"lease": {"worker": "3s", "heartbeat": "500ms"}, "worker": {"return_grace": "300ms"}}
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=settings) as cluster,
+        Session(cluster.endpoints, app="empty") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(partitions=8, maps=1)
+        there = cluster.workers[0].address
+        places = ReduceLocations.decode(shuffle.locations_array).partitions
+        written = [number for number, place in enumerate(places) if shuffle.addresses[place.primary] == there]
+        assert 0 < len(written) < 8
+        cluster.workers[1].kill()
+        writer = shuffle.writer(0)
+        for partition in written:
+            writer.write(partition, b"x" * 100)
+        shuffle.commit([writer.close()])
+        assert shuffle.lost() == []
+        assert "shuffle_lost_data" not in {each["kind"] for each in cli(cluster, "events")["events"]}
+        assert sorted(each.partition for each in shuffle.reader(range(8))) == written

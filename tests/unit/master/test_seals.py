@@ -10,7 +10,16 @@ from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import SealedEpoch
 from holdfast.master.core import seals as core_seals
 from holdfast.master.core.records import Worker
-from holdfast.master.core.seals import PlacedEpoch, Seals, left_behind, may_have_lost, tally, unsealed, with_late
+from holdfast.master.core.seals import (
+    PlacedEpoch,
+    Seals,
+    left_behind,
+    may_have_lost,
+    tally,
+    unsealed,
+    with_late,
+    without_unwritten,
+)
 from tests.unit.master.build import Log, worker
 
 S = Status
@@ -181,6 +190,22 @@ def test_what_was_not_said_at_the_commit_may_be_said_later():
     assert tally(results, 2) == (3, 2, 0, 0, 2, 10)
     late.answered(3, workers()[3], Ack.WRITTEN, [sealed(0, 1), sealed(1, 0)])
     assert tally(with_late(known, late), 2) == (3, 0, 2, 0, 0, 30), "two epochs have one copy, for good"
+
+
+def test_what_no_winner_wrote_for_is_not_lost():
+    """By the winners' bits: a lost epoch of a partition without any becomes one that was never written to; without
+    bits, or with the partition's bit, it stays lost, and what was sealed stays as it is."""
+    seals = Seals(EPOCHS)
+    say(seals, 1, sealed(0, 0))
+    results = tuple(seals.results())
+    assert [each.lost for each in results] == [False, True, True]
+    assert tuple(without_unwritten(results, None)) == results
+    assert tuple(without_unwritten(results, b"\x03")) == results
+    found = tuple(without_unwritten(results, b"\x01"))
+    assert [(each.partition, each.lost) for each in found] == [(0, False), (0, True), (1, False)]
+    assert found[:2] == results[:2]
+    assert tally(found, 2).lost == 1
+    assert next(without_unwritten(results, b"\x00")) == results[0], "a loser's batches may be sealed"
 
 
 def test_a_late_start_is_believed_as_at_the_commit():
