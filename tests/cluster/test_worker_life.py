@@ -19,7 +19,7 @@ from holdfast.common.errors import RetryError, Status
 from holdfast.common.frame import FrameType
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Hello, MapSealed
+from holdfast.common.messages import Hello, MapAbort, MapSealed
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -167,6 +167,24 @@ def test_what_the_masters_do_not_know_is_deleted_unless_they_were_restored(tmp_p
             await wait_until_async(lambda: not world.status()["problems"], "the problem to end")
 
         run(story)
+
+
+def test_a36_a_shuffle_of_which_nothing_was_sealed_leaves_no_folder(world: World) -> None:
+    """The only attempt of a map is aborted, and the shuffle is dropped: its folder and that of its application go."""
+
+    async def story() -> None:
+        shuffle = await world.new_shuffle()
+        folder = world.cluster.directory / world.worker.name / "data" / world.instance.hex()
+        async with world.client() as client:
+            content = make_content(file_key(shuffle))
+            await push_all(client, content, await open_file(client, content))
+            await client.request(FrameType.MAP_ABORT, MapAbort(content.key).encode())
+            assert not [path for path in folder.rglob("*") if path.is_file()]
+        key = pb.ShuffleKey(instance=world.instance, shuffle=shuffle.shuffle, generation=0)
+        await world.call("Shuffles/UnregisterShuffle", pb.UnregisterShuffleRequest(key=key, holder=HOLDER))
+        await wait_until_async(lambda: not folder.exists(), "the folders to go")
+
+    run(story)
 
 
 def test_what_an_earlier_start_left_unsealed_is_deleted_when_the_masters_have_answered(world: World) -> None:

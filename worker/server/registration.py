@@ -282,7 +282,8 @@ class Registration:
         if not self._standing.registered:
             return PAUSE_SECONDS
         problems: list[str] = []
-        for asked in batches(sorted({*self._store.shuffles(), *self._server.sealed_only()})):
+        here = {*self._store.shuffles(), *self._store.folders(), *self._server.sealed_only()}
+        for asked in batches(sorted(here)):
             highest = self._standing.raft_index
             request = pb.CheckShufflesRequest(
                 worker=self._standing.worker,

@@ -347,6 +347,16 @@ class StorageDirectory:
         with self._guard:
             return self.tables.shuffles() | self.reduce.shuffles()
 
+    def folders(self) -> set[ShuffleKey]:
+        """Every shuffle whose folder this start made or used, and that may be empty: of a map of which all was aborted,
+        or of a file that was to come here. It goes with its shuffle."""
+        keys = (layout.parse_folder(folder.parent.name, folder.name) for folder in self._folders.known())
+        return {key for key in keys if key is not None}
+
+    def has(self, key: ShuffleKey) -> bool:
+        """Whether there is anything of a shuffle, an empty folder too."""
+        return self.root / layout.shuffle_folder(key) in self._folders.known() or key in self.shuffles()
+
     def find(self, key: MapFileKey) -> Found | None:
         """The sealed file's record; from its footer if the index cannot tell. Raises CorruptError if neither can."""
         try:

@@ -73,7 +73,7 @@ class Forgetting:
             usable = [directory for directory in self._directories if not directory.condition.hanging]
             mine = [one for one in usable if (one.root, key) not in self._running]
             self._running.update((one.root, key) for one in mine)
-            known = [one for one in mine if key in one.shuffles()]
+            known = [one for one in mine if one.has(key)]
             for directory in known:
                 directory.let_go(key)
             self._owner.after(moves(key), partial(self._forget, key, mine, known, call))
@@ -84,7 +84,7 @@ class Forgetting:
         self, key: ShuffleKey, mine: list[StorageDirectory], known: list[StorageDirectory], call: _Call
     ) -> None:
         """No move brings anything of it any more: remove it where it was, and where one brought it."""
-        here = [one for one in mine if one in known or key in one.shuffles()]
+        here = [one for one in mine if one in known or one.has(key)]
         errors: list[BaseException] = []
         done: list[Future[None]] = []
         for directory in here:

@@ -71,6 +71,12 @@ def shuffle_folder(key: ShuffleKey) -> str:
     return f"{DATA}/{key.instance.hex()}/{key.shuffle}-{key.generation}-{key.state:016x}"
 
 
+def parse_folder(above: str, name: str) -> ShuffleKey | None:
+    """The shuffle of a folder, by its name and that of the one above; None if they are no names of ours."""
+    instance, numbers = parse_instance(above), parse_shuffle(name)
+    return None if instance is None or numbers is None else shuffle_of(Instance(instance), *numbers)
+
+
 def instance_folder(instance: Instance) -> str:
     """Path of an application instance's folder below the storage directory."""
     return f"{DATA}/{instance.hex()}"
@@ -126,9 +132,8 @@ def parse_path(path: str) -> FileName:
     """The opposite of the path functions, for whole paths below the storage directory; raises CorruptError."""
     parts = path.split("/")
     if len(parts) == 4 and parts[0] == DATA:
-        instance, numbers = parse_instance(parts[1]), parse_shuffle(parts[2])
-        if instance is not None and numbers is not None:
-            shuffle = shuffle_of(Instance(instance), *numbers)
+        shuffle = parse_folder(parts[1], parts[2])
+        if shuffle is not None:
             name = parse_file(shuffle, parts[3])
             if name is not None:
                 return name

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.common.ids import Epoch, Incarnation, Instance, PartitionId, ShuffleKey
+from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
 from holdfast.common.limits import U32_MAX
-from holdfast.worker.storage.layout import Kind, shuffle_folder, shuffle_of
+from holdfast.worker.storage.layout import Kind, parse_folder, shuffle_folder
 from holdfast.worker.storage.names import (
     DATA,
     FAILED_SUFFIX,
@@ -24,8 +24,6 @@ from holdfast.worker.storage.names import (
     OPEN_SUFFIX,
     PACK_SUFFIX,
     PART_SUFFIX,
-    parse_instance,
-    parse_shuffle,
 )
 
 _NUMBER = r"(0|[1-9]\d{0,9})"
@@ -117,10 +115,8 @@ def parse_reduce(path: str) -> ReduceName | None:
     parts = path.split("/")
     if len(parts) != 4 or parts[0] != DATA:
         return None
-    instance, numbers = parse_instance(parts[1]), parse_shuffle(parts[2])
-    if instance is None or numbers is None:
-        return None
-    return parse_name(shuffle_of(Instance(instance), *numbers), parts[3])
+    shuffle = parse_folder(parts[1], parts[2])
+    return None if shuffle is None else parse_name(shuffle, parts[3])
 
 
 def parse_segment(name: str) -> tuple[int, int] | None:

@@ -85,6 +85,10 @@ class Folders:
                 if self._unsynced.get(one) == number:  # else more was made in it meanwhile, or it is gone
                     del self._unsynced[one]
 
+    def known(self) -> set[Path]:
+        """The folders that were made or used since the start. Waits for no disk, as whoever makes one may."""
+        return self._known.copy()
+
     def look_again(self) -> None:
         """The disk was away: whether a folder is there is asked again."""
         with self._lock:

@@ -262,8 +262,12 @@ class Store:
         return sum(total.files for directory in self._directories for total in list(directory.tables.sealed.values()))
 
     def shuffles(self) -> list[ShuffleKey]:
-        """Every shuffle of which anything is here: what to ask the masters about."""
+        """Every shuffle of which anything is here."""
         return sorted({key for directory in self._directories for key in directory.shuffles()})
+
+    def folders(self) -> set[ShuffleKey]:
+        """Every shuffle that has a folder since this start, perhaps an empty one."""
+        return {key for directory in self._directories for key in directory.folders()}
 
     def held(self) -> Iterator[tuple[ShuffleKey, Held]]:
         """Yield what each shuffle has sealed, and of MAP partitions open, in each directory."""
