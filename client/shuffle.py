@@ -100,7 +100,7 @@ class Shuffle:
     ticket: Ticket
     key: ShuffleKey
     partitions: int
-    #: copies that were asked for, and those that could be placed
+    #: copies that were asked for, and those that could be placed; not known where it was opened to be read
     copies_wanted: int = field(default=1, kw_only=True)
     copies: int = field(default=1, kw_only=True)
     #: epochs that had fewer copies than asked for when this object committed; of MAP partitions each map has one

@@ -15,7 +15,7 @@ from holdfast.common.sizes import counted, in_bytes
 from holdfast.master.core.events import Event, Level
 from holdfast.master.web.bits import ago, bar, curve, pill, rate, tile
 from holdfast.master.web.markup import Markup, join, shortened, tag, text, trusted
-from holdfast.master.web.picture import MasterRow, Own, Picture, Problem
+from holdfast.master.web.picture import MasterRow, Own, Picture, Problem, ShuffleCounts
 from holdfast.master.web.shuffles_part import shuffles_part
 from holdfast.master.web.view import EVENTS, REFRESH
 from holdfast.master.web.workers_part import workers_part
@@ -113,15 +113,21 @@ def _problems(picture: Picture) -> list[Problem]:
     if picture.counts.lost:
         found.append(Problem(f"{counted(picture.counts.lost, 'shuffle')} committed without all data"))
     if picture.counts.under_replicated:
-        shuffles = counted(picture.counts.under_replicated, "shuffle")
-        told = f"{shuffles} committed with fewer copies than asked for: one more worker lost may take data with it"
-        if picture.counts.awaited:
-            told += f"; of {picture.counts.awaited} copies are sealed when their workers are back"
-        found.append(Problem(told, False))
+        found.append(Problem(_fewer(picture.counts), False))
     if picture.silent:
         silent = counted(picture.silent, "application")
         found.append(Problem(f"{silent} silent: every lease is over, and after the grace all data of it goes", False))
     return found
+
+
+def _fewer(counts: ShuffleCounts) -> str:
+    shuffles = counted(counts.under_replicated, "shuffle")
+    told = f"{shuffles} committed with fewer copies than asked for: one more worker lost may take data with it"
+    fates = [
+        f"of {counts.awaited} copies are sealed when workers are back" if counts.awaited else "",
+        "what has no place for another copy stays so" if counts.awaited < counts.under_replicated else "",
+    ]
+    return "; ".join([told, *filter(None, fates)])
 
 
 def _because(master: MasterRow) -> str:

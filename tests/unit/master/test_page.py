@@ -227,13 +227,15 @@ def test_problems_are_told_first() -> None:
     reports = {9: beat(9, problem="EIO", state="critical")}
     away = (MasterRow("m3", "c:1", False, False, False, None, "refused"),)
     found = read(
-        picture([*lost, gone, known[8]], reports, own=own(masters=away), counts=ShuffleCounts(1, 2, 3, 4, 5), silent=2)
+        picture([*lost, gone, known[8]], reports, own=own(masters=away), counts=ShuffleCounts(1, 2, 3, 4, 3), silent=2)
     ).text
     for told in (
         "7 workers lost: w1, w2, w3, w4, w5 and 2 more",
         "w9 cannot use /d9: EIO",
         "master m3 is not connected: refused",
         "3 shuffles committed without all data",
+        "4 shuffles committed with fewer copies than asked for",
+        "of 3 copies are sealed when workers are back; what has no place for another copy stays so",
         "2 applications silent",
         "gone",
         "critical",
