@@ -414,6 +414,9 @@ class Store:
     def shuffles(self) -> list[ShuffleKey]:
         return self.disk.shuffles()
 
+    def folders(self) -> set[ShuffleKey]:
+        return set()
+
     def lanes(self) -> list[tuple[Path, Inline]]:
         return [(Path(self._life.host), Inline())]
 

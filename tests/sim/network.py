@@ -104,6 +104,11 @@ class Network:
             if at == host:
                 self.loop.call_later(self.rng.uniform(0.0, 0.3), lost)
 
+    def close_all(self, life: Life) -> None:
+        """A process closes every connection to it; the others hear of it sooner or later."""
+        for link in [each for each in self.links if each.target is life]:
+            self.loop.call_later(self.rng.uniform(0.0, 0.3), link.broke)
+
     # Calls to masters.
 
     async def ask(self, host: str, method: str, request: Any, seconds: float) -> Any:

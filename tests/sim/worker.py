@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,6 +112,7 @@ class SimWorker:
             server: Any = SimpleNamespace(
                 accept=self._accept,
                 begin=self.pushes.begin,
+                renumber=partial(self._network.close_all, self.life),
                 forget=self.pushes.forget,
                 sealed_only=self.pushes.reduce.sealed_only,
                 pushes=self.pushes,
