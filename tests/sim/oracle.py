@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.common.errors import Status
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.messages import Ack
-from holdfast.common.reduce_layouts import ReduceManifest
+from holdfast.common.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.common.reduce_messages import Push, PushAnswer, Seal, SealAnswer, SealedEpoch
 from holdfast.master.core.state import State
 from holdfast.worker.storage.reduce_layout import EpochKey
@@ -117,14 +117,21 @@ class Oracle:
             for place in [place for place in part if place[0] == worker.disk.directory and place[1].shuffle == shuffle]:
                 del part[place]
 
-    def committed(self, key: ShuffleKey, partitions: int, moved: int, manifest: ReduceManifest) -> None:
-        """A commit names every epoch, and calls none empty in which something was acknowledged."""
+    def committed(
+        self, key: ShuffleKey, partitions: int, moved: int, manifest: ReduceManifest, winners: ReduceWinners
+    ) -> None:
+        """A commit names every epoch, and calls none empty in which something was acknowledged, unless no winner pushed
+        anything for its partition."""
         if len(manifest.epochs) != partitions + moved:
             self.fail(f"{key} has {partitions + moved} epochs, its manifest names {len(manifest.epochs)}")
         for each in manifest.epochs:
             epoch = EpochKey(key, each.partition, each.epoch)
-            if not each.copies and not each.lost and epoch in self._used:
+            if not each.copies and not each.lost and epoch in self._used and self._wrote(winners, each.partition):
                 self.fail(f"{epoch} is called empty; batches of it were acknowledged")
+
+    def _wrote(self, winners: ReduceWinners, partition: int) -> bool:
+        """Whether a winner pushed anything for this partition."""
+        return any(self.pushed.get(each, {}).get(partition) for each in enumerate(winners.attempts))
 
     def read(self, winners: dict[int, int], partition: int, got: Counter[bytes], shuffle: ShuffleKey) -> None:
         """A reader that ends without an error has exactly what the winners pushed."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.messages import Ack
-from holdfast.common.reduce_layouts import ReduceManifest
+from holdfast.common.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.master.core.moves import moved_count
 from holdfast.worker.core.reduce import Limits
 from tests.sim.client import Executor, wired
@@ -168,7 +168,8 @@ class Scenario:
         for shuffle in self.cluster.final().every_shuffle():
             if shuffle.committed_ms:
                 manifest = ReduceManifest.decode(shuffle.manifest)
-                self.oracle.committed(shuffle.key, shuffle.partitions, moved_count(shuffle.moves), manifest)
+                winners, moved = ReduceWinners.decode(shuffle.winners), moved_count(shuffle.moves)
+                self.oracle.committed(shuffle.key, shuffle.partitions, moved, manifest, winners)
         await pause(0.1)  # the clock raises what the oracle found
         for worker in self.workers:
             worker.pushes.reduce.check()
