@@ -351,6 +351,8 @@ class Reader:
             return
         try:
             core.chunk_came(key, effect.worker, chunk, complete=False)
+            if self._maps:  # of a range of maps the worker leaves out chunks that have nothing of them
+                self._whole[key, effect.worker] = chunk
             for batch in parse_batches(memoryview(data), partition_seed(self._shuffle.key, partition)):
                 if core.admit(partition, batch) and len(batch.payload):
                     self.records[partition][bytes(batch.payload)] += 1
