@@ -401,7 +401,8 @@ class Story(StoryChecks):
             self.world.store.forget([key]).result(30)
         except (HoldfastError, OSError, lmdb.Error) as error:
             must(self.world.disk.broken or self.world.disk.full, f"{self.at}: not forgotten: {error!r}")
-            must(key in self.world.store.shuffles(), f"{self.at}: nobody will ask about {key} again")
+            store = self.world.store
+            must(key in {*store.shuffles(), *store.folders()}, f"{self.at}: nobody will ask about {key} again")
 
     def _mark_forgotten(self, shuffle: ModelShuffle) -> None:
         if not self.world.dfs_is_there:

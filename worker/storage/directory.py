@@ -427,9 +427,9 @@ class StorageDirectory:
         except (OSError, NoRoomError) as error:
             if isinstance(error, OSError) and not is_full(error):
                 raise
-            self._remove_folder(key)
+            self.remove_folder(key)
             self.index.remove_shuffle(key)
-        self._remove_folder(key)
+        self.remove_folder(key)
 
     def removed(self, key: ShuffleKey) -> None:
         """A shuffle is gone from the disk: nobody asks about it any more. Loop thread."""
@@ -444,7 +444,9 @@ class StorageDirectory:
         self.leaving = {name for name in self.leaving if name.shuffle != key}
         self.reduce.removed(key)
 
-    def _remove_folder(self, key: ShuffleKey) -> None:
+    def remove_folder(self, key: ShuffleKey) -> None:
+        """Remove the folder of a shuffle and what is in it; all that there is of one that only folders() knows. In the
+        lane. Raises OSError."""
         folder = self.root / layout.shuffle_folder(key)
         for path in folder.iterdir() if folder.is_dir() else ():
             self._disk.remove(path)

@@ -73,7 +73,7 @@ class Forgetting:
             usable = [directory for directory in self._directories if not directory.condition.hanging]
             mine = [one for one in usable if (one.root, key) not in self._running]
             self._running.update((one.root, key) for one in mine)
-            known = [one for one in mine if one.has(key)]
+            known = [one for one in mine if key in one.shuffles()]
             for directory in known:
                 directory.let_go(key)
             self._owner.after(moves(key), partial(self._forget, key, mine, known, call))
@@ -91,7 +91,9 @@ class Forgetting:
             removed: Future[None] = Future()
             done.append(removed)
             waits = directory.seals_of(key)
-            self._owner.after(waits, partial(self._remove, directory, key, removed, errors))
+            more = directory in known or key in directory.shuffles()
+            remove = directory.remove if more else directory.remove_folder
+            self._owner.after(waits, partial(self._remove, directory, key, remove, removed, errors))
 
         def over() -> None:
             self._running.difference_update((one.root, key) for one in mine)
@@ -102,11 +104,16 @@ class Forgetting:
         self._owner.after(done, over)
 
     def _remove(
-        self, directory: StorageDirectory, key: ShuffleKey, removed: Future[None], errors: list[BaseException]
+        self,
+        directory: StorageDirectory,
+        key: ShuffleKey,
+        remove: Callable[[ShuffleKey], None],
+        removed: Future[None],
+        errors: list[BaseException],
     ) -> None:
         self._ended()
         directory.let_go(key)  # of what a move brought meanwhile, too
-        work = directory.lane.submit(directory.remove, key)
+        work = directory.lane.submit(remove, key)
         work.add_done_callback(lambda done: self._owner(partial(self._after, directory, key, done, removed, errors)))
 
     def _after(

@@ -494,6 +494,7 @@ class ReduceDirectory:
     def drop(self, shuffle: ShuffleKey) -> None:
         """Let go of everything of a shuffle, whose files are about to go."""
         size = 0
+        known = shuffle in self.shuffles()
         for key in [key for key in self.copies if key.shuffle == shuffle]:
             copy = self.copies.pop(key)
             self._unsynced.discard(copy)
@@ -501,7 +502,7 @@ class ReduceDirectory:
             size += copy.file_bytes
         for key in [key for key in self.left if key.shuffle == shuffle]:
             size += self.left.pop(key).file_bytes
-        if size:
+        if known:  # until it is gone from the disk, also where its batches were in the log alone
             self._aside[shuffle] = self._aside.get(shuffle, 0) + size
 
     def removed(self, shuffle: ShuffleKey) -> None:
