@@ -2,8 +2,8 @@
 
 Rules: one connection a worker, opened when it is first needed, closed when this master stops leading; the least used
 ones are closed beyond a bound. A connection on which many answers came for nobody any more is closed, too: it has room
-for so many. Who answers must be the start of the worker that the state names: at the same address
-another worker may listen, or a later start that has not registered yet. Runs in the event loop. Called by asking.py.
+for so many. Who answers must be the start of the worker that the state names: at the same address another worker may
+listen, or a later start that has not registered yet, which counts as busy. Runs in the event loop. Called by asking.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from holdfast.common.errors import ProtocolError, RetryError
+from holdfast.common.errors import ProtocolError, RetryError, Status
 from holdfast.common.frame import FrameType
 from holdfast.common.ids import RaftIndex
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
@@ -94,6 +94,10 @@ class Links:
         if not _is(link, worker):
             link.abort()
             found = link.hello
+            if found.uid == worker.uid and found.incarnation > worker.incarnation:
+                # A sign of life: what it has it can seal as soon as the masters know this start.
+                text = f'worker "{worker.name}" has started again, and has not registered yet'
+                raise RetryError(text, status=Status.BUSY)
             raise RetryError(
                 f"at {worker.data_address} answers start {found.incarnation} of worker {found.worker} (uid "
                 f"{found.uid.hex()[:8]}), not start {worker.incarnation} of {worker.id} (uid {worker.uid.hex()[:8]})"

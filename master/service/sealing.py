@@ -356,7 +356,7 @@ class Sealing:
             return True
         raise NoRoomError(
             f'{asked.shuffle.key} is not committed: worker "{worker.name}" has data of it that it could not seal for '
-            f"{BUSY_GRACES * patience.return_grace_ns // 10**9} s ({error}). Nothing is lost: make room there, and "
+            f"{BUSY_GRACES * patience.return_grace_ns // 10**9} s ({error}). Nothing is lost: mend that there, and "
             "commit again."
         )
 

@@ -44,6 +44,8 @@ class Peer:
         self.name = name
         self.number = 0
         self.incarnation = 0
+        #: how often a master has asked who this is
+        self.hellos = 0
         self.seals: list[Seal] = []
         #: what to say of an epoch that is not sealed well
         self.statuses: dict[tuple[int, int], Status] = {}
@@ -57,8 +59,17 @@ class Peer:
 
     async def start(self, client: ControlClient, beat_s: float = 0.0, **changed: str) -> None:
         """Listen and register as the next incarnation; with heartbeats if the leases of the test are short."""
+        await self.listen()
+        await self.register(client, beat_s, **changed)
+
+    async def listen(self, port: int = 0) -> None:
+        """Answer as the next incarnation, which the masters do not know yet."""
         self.incarnation += 1
-        self._server = await serve("127.0.0.1", 0, self, BufferPool(FRAME_BODY_BYTES_MAX))
+        self._server = await serve("127.0.0.1", port, self, BufferPool(FRAME_BODY_BYTES_MAX))
+        self.port = self._server.address[1]
+
+    async def register(self, client: ControlClient, beat_s: float = 0.0, **changed: str) -> None:
+        """Have the masters know this incarnation."""
         host, port = self._server.address
         request = worker(self.name, self.incarnation, data_address=f"{host}:{port}", **changed)
         self.registered: pb.RegisterWorkerReply = await client.call("Registry/RegisterWorker", request)
@@ -102,6 +113,7 @@ class Peer:
 
     def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
         assert hello.role == Role.MASTER
+        self.hellos += 1
         uid = worker(self.name).uid
         return HelloOk(worker=WorkerId(self.number), incarnation=Incarnation(self.incarnation), uid=uid)
 

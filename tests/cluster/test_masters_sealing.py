@@ -15,7 +15,7 @@ from holdfast.common.messages import Ack
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_messages import SealFlag
-from tests.cluster.masters import HASTY, agree, heartbeat, leader_of, run
+from tests.cluster.masters import CALM, HASTY, agree, heartbeat, leader_of, run
 from tests.cluster.reduce_peers import Peer, ReduceDriver, metric, push_one_each, world
 from tests.support.waiting import wait_until_async
 
@@ -110,6 +110,29 @@ def test_worker_that_comes_back_is_waited_for(own: LocalCluster):
             await wait_until_async(lambda: peers[1].seals, "the other worker's seal")
             assert not commit.done()
             await peers[0].start(driver.client)
+            await commit
+            assert not any(each.lost for each in await driver.told())
+
+    run(story())
+
+
+@pytest.mark.parametrize("own", [{**CALM, "worker": {"return_grace": "1s"}}], indirect=True)
+def test_a06_worker_that_is_back_and_not_registered_yet_is_waited_for(own: LocalCluster):
+    """A worker was away for longer than the grace, and its next start answers at its address before it has registered:
+    that is a sign of life. The commit waits for it, where it called every epoch LOST that the worker was about to
+    seal."""
+
+    async def story():
+        async with world(own, 2) as (driver, peers):
+            await driver.open()
+            await peers[0].stop()
+            hellos = peers[0].hellos
+            await peers[0].listen(peers[0].port)
+            commit = asyncio.create_task(driver.end())
+            # With the pauses between them these take longer than the grace.
+            await wait_until_async(lambda: commit.done() or peers[0].hellos >= hellos + 8, "the leader to ask")
+            assert not commit.done()
+            await peers[0].register(driver.client)
             await commit
             assert not any(each.lost for each in await driver.told())
 

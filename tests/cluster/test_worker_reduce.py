@@ -139,6 +139,25 @@ def test_memory_is_lost_by_name_after_kill_9(worker: WorkerProcess) -> None:
     run(story())
 
 
+def test_a07_memory_is_kept_by_a_worker_that_ends_in_order(worker: WorkerProcess) -> None:
+    """A worker is stopped in order while no master answers, so that nothing was handed on: its next start has what it
+    acknowledged from memory. It was called LOST, though nobody was killed."""
+
+    async def story() -> None:
+        writer = Writer(shuffle_of())
+        async with worker.client() as client:
+            for _ in range(3):
+                batches = [writer.batch(partition, b"x" * 1_000) for partition in (3, 4)]
+                assert await client.push(writer, batches, Ack.MEMORY) == {}
+        worker.stop()
+        worker.start()
+        async with worker.client(Role.MASTER) as master:
+            answers = await master.seal(writer.shuffle, [(3, 0), (4, 0)])
+            assert [(answer.status, answer.batches) for answer in answers] == [(Status.OK, 3)] * 2
+
+    run(story())
+
+
 def test_each_status_has_its_reason(worker: WorkerProcess) -> None:
     """Stale incarnation, sealed epoch, committed generation and damaged body are refused, each by its number."""
 

@@ -30,8 +30,6 @@ _PASSING = frozenset({"RetryError", "NotLeaderError", "OutcomeUnknownError", "No
 _DATA = frozenset({"DATA_LOST", "CORRUPT"})
 _OVER = frozenset({"COMMITTED", "SEALED", "CONFLICT"})
 
-_RESTARTS = frozenset({"restart worker", "rolling"})
-
 Key = tuple[str, int, int]
 
 
@@ -232,29 +230,21 @@ class Verdict:
                 return list(op.outcome.get("epochs", []))
         return []
 
-    def _is_excused(self, key: Key, epoch: Any, *, told: bool = False) -> bool:
-        """Whether every copy of an epoch was killed while it was acknowledged from memory, or away for too long.
-
-        A worker that was restarted in order has handed on what it had; then that was the last copy in memory. `told`:
-        where the manifest calls an epoch lost, and no reader misses anything: a start after the one that was to hold it
-        in memory cannot vouch that nothing was there.
-        """
+    def _is_excused(self, key: Key, epoch: Any) -> bool:
+        """Whether every copy of an epoch was killed while it was acknowledged from memory, or away for too long."""
         registers = [op for op in self._of[key]["register"] if op.kind == "ok"]
         if not registers:
             return False
         begin, end = registers[0].began - AFTERMATH_SECONDS, self._committed(key)
         memory = registers[0].line["ack"] == "MEMORY"
-        kills = 0
         for worker, _ in epoch[3]:
             name = self._workers.get(worker, "")
             spans = [one for one in self.spans if name in one.servers and one.began <= end and one.ended >= begin]
             killed = memory and any(one.what.startswith("kill") for one in spans)
-            restarted = memory and any(one.what in _RESTARTS for one in spans)
             away = any(one.ended - one.began > self._grace for one in spans)
-            if not (killed or restarted or away):
+            if not (killed or away):
                 return False
-            kills += killed or away
-        return kills > 0 or told
+        return True
 
     def _longest_absence(self, op: Op) -> float:
         spans = [one for one in self.spans if one.began <= op.ended and one.ended >= op.began]
@@ -279,7 +269,7 @@ class Verdict:
         for epoch in self._epochs(key):
             if epoch[2]:
                 self.counts["epochs lost"] += 1
-                if not self._is_excused(key, epoch, told=True):
+                if not self._is_excused(key, epoch):
                     self._wrong(f"{key}: called LOST without a reason: partition {epoch[0]} epoch {epoch[1]}, {epoch}")
         self._judge_end(key, ops)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
-from holdfast.common.errors import RetryError, Status
+from holdfast.common.errors import NoRoomError, RetryError, Status
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
 from holdfast.common.limits import GIB, KIB
 from holdfast.common.messages import Ack
@@ -86,6 +86,8 @@ class EpochState:
     #: open, and nothing to say about it: the hot path
     plain: bool = True
     size_bytes: int = 0
+    #: batches of it were acknowledged from memory and found no room on the disk: it is sealed when they have
+    owed: bool = False
     #: what storage keeps for it; only the edge reads this
     copy: Any = None
     #: arrays that say where batches of it lie in the log; the edge's too
@@ -336,6 +338,7 @@ class Reduce:
         that any more: what failed was its file before."""
         if Life.FAILED in LEGAL[state.life]:
             state.become(Life.FAILED)
+            state.owed = False
 
     def split(self, state: EpochState) -> None:
         """There is no room for more of this epoch; what it has stays."""
@@ -347,22 +350,24 @@ class Reduce:
     def seal(self, shuffle: ShuffleKey, final: bool, epochs: Sequence[tuple[int, int]]) -> list[EpochState | None]:
         """Close epochs; return for each its state to be sealed (or asked), None where only storage can tell.
 
-        Raises RetryError (BUSY) for one that is not final, if too many epochs were sealed before their shuffle came.
+        Raises RetryError (BUSY) for one that is not final, if too many epochs were sealed before their shuffle came;
+        NoRoomError (DISK_FULL) while the disk has no room for what was acknowledged from memory.
         """
         found = self.shuffles.get(shuffle)
+        known = found.epochs if found is not None else dict[int, EpochState]()
+        states = [known.get(epoch_key(*one)) for one in epochs]
+        if any(state is not None and state.owed for state in states):
+            text = f"{shuffle}: there is no room yet for what was acknowledged from memory"
+            raise NoRoomError(text, status=Status.DISK_FULL)
         past = final or shuffle in self._committed or shuffle in self._forgotten
         closed = found.closed if found is not None else set[int]()
         if found is None and not past:
             closed = self._seal_first(shuffle, epochs)
-        states: list[EpochState | None] = []
-        for partition, epoch in epochs:
-            key = epoch_key(partition, epoch)
-            state = found.epochs.get(key) if found is not None else None
+        for one, state in zip(epochs, states, strict=True):
             if state is not None and state.life in (Life.OPEN, Life.SOFT, Life.HARD):
                 state.become(Life.SEALING)
             elif state is None:
-                closed.add(key)
-            states.append(state)
+                closed.add(epoch_key(*one))
         if past:
             self._drop_sealed_first(shuffle)  # nothing of it is taken any more
         if final and shuffle not in self._forgotten:
@@ -480,6 +485,13 @@ class Reduce:
         """Return all epochs that accept nothing more, and that nobody has sealed yet."""
         every = (state for shuffle in self.shuffles.values() for state in shuffle.epochs.values())
         return [state for state in every if state.life is Life.HARD]
+
+    def split_memory(self) -> list[EpochState]:
+        """Split what is acknowledged from memory; return all of it that nobody has sealed yet."""
+        for state in self._open_states():
+            if state.ack is Ack.MEMORY:
+                state.become(Life.HARD)
+        return [state for state in self.split_anywhere() if state.ack is Ack.MEMORY]
 
     @property
     def writing(self) -> int:

@@ -246,6 +246,7 @@ async def _finish(status: Status, keeper: Keeper) -> bool:
     ending = RetryError("this worker is ending")
     status.data.accept(False, str(ending))
     status.frames.stop_accepting()
+    status.data.pushes.end()
     try:
         async with asyncio.timeout(STOP_SECONDS_MAX):
             await status.data.wait_for_seals()

@@ -111,6 +111,9 @@ class PushService:
         self._receiving: dict[int, tuple[Credits, int]] = {}
         #: bytes that may come before the room on disks is looked at again
         self._until_look = 0
+        #: the push that was acknowledged from memory and found no room, with its rows; at most one: until it is written
+        #: others are written before they are acknowledged
+        self._owed: tuple[_Push, memoryview] | None = None
         self.forwarder = Forwarder(standing)
         self.reduce = Reduce(standing.incarnation, limits, choose=store.tiering.choose)
         #: seals epochs without being asked
@@ -231,16 +234,10 @@ class PushService:
         self._counters.push_frames += 1
         self._counters.push_bytes += push.size
         at_once = taken and replica is None and not slow and not decision.waits
-        if request.ack is Ack.MEMORY and at_once and not decision.opened:  # a first write is the note of its epoch
+        if request.ack is Ack.MEMORY and at_once and not decision.opened and self._owed is None:
+            # But for first writes, which are the notes of their epochs.
             self._answer(push, release=False)
-            try:
-                self._write(push, rows, body)
-                self._give_up_promised(push)
-            except Exception:  # noqa: BLE001 - what was promised may not be there, whatever it is
-                _log.exception("a push failed in an unforeseen way", extra={"shuffle": str(request.shuffle)})
-                push.failures = dict.fromkeys(range(len(decision.states)), int(Status.FAILED_COPY))
-                self._give_up_promised(push)
-            push.body.release()
+            self._write_promised(push, rows, body)
             return
         if taken:
             self._write(push, rows, body)
@@ -303,11 +300,42 @@ class PushService:
         else:
             self.reduce.split(state)
 
+    def _write_promised(self, push: _Push, rows: memoryview, body: memoryview) -> None:
+        """Write what was acknowledged from memory. What finds no room is kept here until it does, and its epochs take
+        nothing more; after any other error nobody may take the rest of a copy for all."""
+        taken = push.decision.states
+        try:
+            self._write(push, rows, body)
+        except Exception:  # noqa: BLE001 - what was promised may not be there, whatever it is
+            _log.exception("a push failed in an unforeseen way", extra={"shuffle": str(push.decision.push.shuffle)})
+            push.failures = dict.fromkeys(range(len(taken)), int(Status.FAILED_COPY))
+        self._give_up_promised(push)
+        owed = {index for index, status in push.failures.items() if status == Status.NO_ROOM}
+        left = [state if index in owed and _may_grow(state) else None for index, state in enumerate(taken)]
+        for state in filter(None, taken):
+            state.owed = state in left
+        if any(left):
+            push.decision.states = left
+            self._owed = push, rows
+        else:
+            push.body.release()
+
+    def _write_owed(self) -> None:
+        """Try again to write what found no room, but for what was dropped or given up meanwhile."""
+        if self._owed is None:
+            return
+        (push, rows), self._owed = self._owed, None
+        decision = push.decision
+        decision.states = [state if _may_grow(state) else None for state in decision.states]
+        decision.whole, decision.marked = False, []
+        push.failures.clear()
+        self._write_promised(push, rows, push.body.view)
+
     def _give_up_promised(self, push: _Push) -> None:
         """What was acknowledged from memory could not be written: nobody may take the rest of its copy for all."""
-        for index in push.failures:
+        for index, status in push.failures.items():
             state = push.decision.states[index]
-            if state is not None and Life.FAILED in LEGAL[state.life]:
+            if state is not None and status != Status.NO_ROOM and Life.FAILED in LEGAL[state.life]:
                 self._store.reduce.give_up(state, OSError("what was acknowledged from memory could not be written"))
                 self.reduce.broke(state)
 
@@ -415,7 +443,8 @@ class PushService:
 
     def tick(self, now_ns: int) -> None:
         """Once a second."""
-        in_parts(partial(self._tick_credits, now_ns), self._look_at_rooms, self._seal_drained, self._store.reduce.tick)
+        looks = self._look_at_rooms, self._write_owed, self._seal_drained, self._store.reduce.tick
+        in_parts(partial(self._tick_credits, now_ns), *looks)
 
     def _tick_credits(self, now_ns: int) -> None:
         self._grant(self.credits.tick(now_ns))
@@ -463,11 +492,22 @@ class PushService:
         """Take pushes, or refuse them."""
         self.reduce.closed_because = "" if yes else why_not or "this worker does not accept pushes"
 
+    def end(self) -> None:
+        """This worker ends in order: seal what it acknowledged from memory, since a later start finds only what is
+        sealed of that."""
+        self._write_owed()
+        self.seal_split(self.reduce.split_memory())
+
     def drain(self, yes: bool) -> None:
         """Split everything open, seal it and take no new epochs, or go back to normal."""
         self.reduce.drain(yes)
         if yes:
             self.seal_split(self.reduce.split_anywhere())
+
+
+def _may_grow(state: EpochState | None) -> bool:
+    """Whether what was acknowledged may still be written to this epoch: it takes nothing new and is not sealed."""
+    return state is not None and state.life is Life.HARD
 
 
 def _check_sizes(request: Push, size: int) -> None:
