@@ -32,12 +32,21 @@ class StoryDisk(Disk):
         self.meanwhile: tuple[int, Callable[[bool], None]] | None = None
         self.steps = 0
 
-    def step(self, path: Path | None, *, torn: Callable[[], object] | None = None, writes: bool = True) -> None:
-        """Something is about to happen at `path`; `torn` does half of it. `writes`: it needs room."""
+    def step(
+        self,
+        path: Path | None,
+        *,
+        torn: Callable[[], object] | None = None,
+        writes: bool = True,
+        alone: bool = False,
+    ) -> None:
+        """Something is about to happen at `path`; `torn` does half of it. `writes`: it needs room; `alone`: all others
+        wait for it."""
         if self.killed:
             raise KilledError
         self.steps += 1
-        self._meanwhile(path)
+        if not alone:
+            self._meanwhile(path)
         if self.kill_after is not None:
             self.kill_after -= 1
             if self.kill_after < 0:
@@ -84,7 +93,7 @@ class StoryDisk(Disk):
     def make_folder(self, path: Path) -> bool:
         if path.exists():
             return False
-        self.step(path)
+        self.step(path, alone=True)
         return super().make_folder(path)
 
     def rename(self, source: Path, target: Path) -> None:
