@@ -11,6 +11,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from pathlib import Path
 
 import lmdb
@@ -78,7 +79,6 @@ class Story(StoryChecks):
         """A new start, which may be killed too."""
         self.held.clear()
         if self.beside is not None:
-            self.beside[0].ended.set()  # the move died with everything else
             self.world.disk.killed = True
             self.join()
         self.world.end()
@@ -259,7 +259,11 @@ class Story(StoryChecks):
 
         def forget() -> None:
             try:
-                self.world.store.forget([shuffle.key]).result(30)
+                done = self.world.store.forget([shuffle.key])
+                while not done.done() and not self.world.disk.killed:  # what it waits for may die with all else
+                    wait((done,), 0.1)
+                if done.done():
+                    done.result()
             except BaseException as error:  # noqa: BLE001 - told in the thread that waits
                 errors.append(error)
 

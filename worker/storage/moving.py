@@ -90,8 +90,7 @@ class Move:
     deleted: bool = False
     #: it is on the DFS and being recorded: not before that can it be left alone by who drops it
     recording: bool = False
-    ended: threading.Event = field(default_factory=threading.Event)
-    #: the same, for who cannot wait
+    #: it has ended
     done: Future[None] = field(default_factory=Future)
 
     def places(self) -> tuple[StorageDirectory | None, ...]:
@@ -262,7 +261,6 @@ class Mover:
         if move.target is not None:
             move.target.coming_bytes -= move.size_bytes
         self._ended.append(move)
-        move.ended.set()
         move.done.set_result(None)
 
     def carry_out(self, move: Move) -> None:

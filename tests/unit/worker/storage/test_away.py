@@ -131,7 +131,7 @@ def test_a_worker_ends_while_an_upload_hangs(tmp_path: Path, hanging: Hanging) -
     world.store.mover.start(move)
     hanging.entered()
     in_time(world.store.close, "closing")
-    assert move.ended.is_set()
+    assert move.done.done()
     assert world.away.hanging  # so that its process does not wait for the client either
     hanging.go_on()
     wait_until(lambda: not world.away.hanging, "the end of the upload")
@@ -158,9 +158,9 @@ def test_a_shuffle_is_deleted_while_an_upload_of_it_hangs(tmp_path: Path, hangin
     world.store.mover.start(move)
     hanging.entered()
     in_time(lambda: world.store.forget([SHUFFLE]).result(30), "deleting")
-    assert not move.ended.is_set()
+    assert not move.done.done()
     hanging.go_on()
-    wait_until(move.ended.is_set, "the end of the move")
+    wait_until(move.done.done, "the end of the move")
     assert world.on_dfs() == []
     (directory,) = world.store._directories
     with directory.index.reading() as reader:
@@ -184,7 +184,7 @@ def test_an_error_that_nobody_thought_of_costs_one_move(
     with caplog.at_level(logging.ERROR):
         assert world.store.mover.start(first)
         assert world.store.mover.start(second)
-        wait_until(second.ended.is_set, "the end of the second move")
+        wait_until(second.done.done, "the end of the second move")
     assert ("ValueError: planted" in first.problem, second.problem) == (True, "")
     assert "read_once" in caplog.text
     assert len(world.on_dfs()) == 1

@@ -232,7 +232,7 @@ def test_a_target_without_room_leaves_the_file_where_it_is(tmp_path: Path, full:
         shutil.rmtree(tmp_path / "1" / "data")
     one = move(world, *here[0])
     assert world.store.mover.start(one)
-    assert one.ended.wait(30)
+    assert one.done.result(30) is None
     assert one.full == full
     assert one.problem
     assert (files_in(world, 0), everything(world)) == (here, EXPECTED)
@@ -258,7 +258,7 @@ def test_what_the_log_has_yet_to_write_is_no_room_for_moves(tmp_path: Path) -> N
     for moves in (False, True):
         one = move(world, key, size)
         assert world.store.mover.start(one)
-        assert one.ended.wait(30)
+        assert one.done.result(30) is None
         assert (one.full, not one.problem, (key, size) in files_in(world, 0)) == (not moves, moves, not moves)
         target.capacity_bytes += 1
     assert [answer.status for answer in world.seal([(1, 1)])] == [Status.OK]
@@ -276,7 +276,7 @@ def test_a_damaged_file_stays_where_it_is(tmp_path: Path) -> None:
     path.write_bytes(data)
     one = move(world, *here[0])
     assert world.store.mover.start(one)
-    assert one.ended.wait(30)
+    assert one.done.result(30) is None
     assert one.problem
     assert not one.full
     assert path.read_bytes() == data
@@ -303,7 +303,7 @@ def test_a_shuffle_that_is_forgotten_on_its_way_is_gone_everywhere(tmp_path: Pat
     go_on.set()
     forgetting.join(30)
     assert not forgetting.is_alive()
-    assert all(one.ended.is_set() for one in moves)
+    assert all(one.done.done() for one in moves)
     assert world.store.shuffles() == []
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".pack", ".part", ".moving")]
     with pytest.raises(HoldfastError) as caught:

@@ -214,10 +214,10 @@ class Turns:
     def __init__(self) -> None:
         self.acts: deque[Callable[[], object]] = deque()
 
-    def turn(self, until: threading.Event) -> bool:
+    def turn(self, until: Callable[[], bool]) -> bool:
         while self.acts:
             self.acts.popleft()()
-        return until.is_set()
+        return until()
 
 
 def test_a36_nobody_is_sent_to_a_file_that_has_moved(tmp_path: Path) -> None:
@@ -242,18 +242,18 @@ def test_a36_nobody_is_sent_to_a_file_that_has_moved(tmp_path: Path) -> None:
     world.disk.commit = gated  # type: ignore[method-assign]
     move = Move(file, size, source, target, target)
     assert world.store.mover.start(move)
-    wait_until(lambda: turns.turn(gate.entered), "the mover to be about to remove it")
+    wait_until(lambda: turns.turn(gate.entered.is_set), "the mover to be about to remove it")
 
     def on_read(_: object) -> None:  # between the look into the index and the answer
         gate.open.set()
         wait_until(lambda: not list(source.root.rglob("*.part")), "the removal")
-        wait_until(lambda: turns.acts or move.ended.is_set(), "what comes after it")
+        wait_until(lambda: turns.acts or move.done.done(), "what comes after it")
 
     world.store.reduce.on_read = on_read
     place = world.store.reduce.chunks(SHUFFLE, 0, 0)
     assert Path(place.path).is_relative_to(target.root)
     assert Path(place.path).exists()
-    wait_until(lambda: turns.turn(move.ended), "the end of the move")
+    wait_until(lambda: turns.turn(move.done.done), "the end of the move")
     world.store.close()
 
 
