@@ -120,7 +120,7 @@ class ServerConnection(FrameConnection):
         self._greeting = self._loop.call_later(HELLO_SECONDS, self._no_hello)
 
     def _no_hello(self) -> None:
-        self.close_because(ProtocolError(f"no HELLO within {HELLO_SECONDS} s"))
+        self.close_because(RetryError(f"no HELLO within {HELLO_SECONDS} s"))
 
     def _on_frame(self, frame: Frame) -> None:
         header, meta, body = frame
@@ -210,7 +210,7 @@ class FrameServer:
         for connection in list(self.connections):
             why = connection.why_too_slow(hurried)
             if why is not None:
-                connection.close_because(ProtocolError(why))
+                connection.close_because(RetryError(why))  # a network that was cut does the same
         self._sweeper = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self.sweep)
 
     def forget(self, connection: ServerConnection) -> None:

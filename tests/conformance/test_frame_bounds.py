@@ -201,8 +201,9 @@ def test_who_drips_a_body_loses_its_connection_once_others_wait() -> None:
     run(story)
 
 
-def test_who_stops_in_the_middle_of_a_body_loses_its_connection() -> None:
-    """Two sweeps without a byte end a connection that holds memory; one that is merely idle stays."""
+def test_a28_who_stops_in_the_middle_of_a_body_is_told_to_try_again() -> None:
+    """Two sweeps without a byte end a connection that holds memory; one that is merely idle stays. It is told to try
+    again: a network that was cut for a few seconds does the same, and a reader failed for good with BAD_FRAME."""
 
     async def story() -> None:
         async with world() as it:
@@ -216,6 +217,7 @@ def test_who_stops_in_the_middle_of_a_body_loses_its_connection() -> None:
             header, reason = await next_frame(reader)
             assert header.type == FrameType.CLOSING
             assert b"stopped" in reason
+            assert header.status == Status.UNAVAILABLE
             assert it.pool.used_bytes == 0
             assert (await idle.request(FrameType.PING)).meta == b""
             writer.close()

@@ -213,6 +213,7 @@ def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
             header, reason = await next_frame(reader)
             assert header.type == FrameType.CLOSING
             assert b"HELLO" in reason
+            assert header.status == Status.UNAVAILABLE
             writer.close()
 
     run(story)

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.waiting import wait_until
+
 #: What a segment of the push log has here, by the planted limits.
 SEGMENT_BYTES = 1 << 20
 _WRITE_AND_WAIT = 7
@@ -110,7 +112,8 @@ class Machines:
         print("cut", machine.number - 1, seed, block, file=self._device.stdin, flush=True)
         _, kept, of = self._device.stdout.readline().split()
         machine.boot += 1
-        run("umount", str(machine.place))
+        # A process that a killed one had started goes a moment after it.
+        wait_until(lambda: not subprocess.run(["umount", str(machine.place)], check=False).returncode, "its processes")
         return int(kept), int(of)
 
     def write_back(self, machine: Machine) -> None:
