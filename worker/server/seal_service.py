@@ -51,16 +51,18 @@ class SealService:
         task.add_done_callback(self._tasks.discard)
 
     def seal_split(self, states: Sequence[EpochState]) -> None:
-        """Seal epochs that accept nothing more. Where that fails they are as they were, for the next time."""
+        """Seal epochs that accept nothing more. Where that fails they are as they were, for the next time; what waits
+        for room is left for then."""
         shuffles: dict[ShuffleKey, list[tuple[int, int]]] = {}
         for state in states:
-            shuffles.setdefault(state.shuffle, []).append((state.partition, state.epoch))
+            if not state.owed:
+                shuffles.setdefault(state.shuffle, []).append((state.partition, state.epoch))
         for shuffle, epochs in shuffles.items():
-            task = background(
-                self._unasked(Seal(shuffle=shuffle, flags=0, raft_index=RaftIndex(0), epochs=epochs[:SEAL_EPOCHS_MAX]))
-            )
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            for first in range(0, len(epochs), SEAL_EPOCHS_MAX):
+                some = epochs[first : first + SEAL_EPOCHS_MAX]
+                task = background(self._unasked(Seal(shuffle=shuffle, flags=0, raft_index=RaftIndex(0), epochs=some)))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
     async def _unasked(self, request: Seal) -> None:
         try:

@@ -18,6 +18,7 @@ from holdfast.common.limits import KIB, MIB
 from holdfast.common.messages import Ack, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.reduce_messages import PushAnswer, PushCredit, Seal, SealedEpoch, SealFlag
+from holdfast.worker.server import seal_service
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.push_service import PushService
@@ -164,6 +165,34 @@ def test_a07_what_memory_promised_waits_for_room(tmp_path: Path, size: int) -> N
         world.service.tick(0)
         assert world.pool.used_bytes == 0
         assert world.sealed(SHUFFLE, [(0, 0), (1, 0)]) == [(Status.OK, 4), (Status.OK, 2)]
+        world.store.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a07_an_orderly_end_seals_all_that_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+    """A worker that ends seals every epoch in memory: of a shuffle with more than one seal may name, and beside one
+    that waits for room, which takes no other with it."""
+    monkeypatch.setattr(seal_service, "SEAL_EPOCHS_MAX", 3)
+
+    async def story() -> None:
+        world = World(tmp_path / "data")
+        seals = SealService(world.store, Counters(), world.service.reduce)
+        world.service.seal_split = seals.seal_split
+        writer = Writer(SHUFFLE)
+        world.send(writer, [writer.batch(partition, b"x") for partition in range(10)], Ack.MEMORY)
+        if waits:
+            world.fail(errno.ENOSPC)
+            world.send(writer, [writer.batch(0, b"y")], Ack.MEMORY)
+            world.service.tick(0)
+            world.faults.error_after = 1 << 40
+            world.service._write_owed = lambda: None  # type: ignore[method-assign] # there is no room for it alone
+        world.service.end()
+        await seals.wait()
+        left = [state.partition for state in world.service.reduce.shuffles[SHUFFLE].epochs.values()] if waits else []
+        assert left == [0] * waits
+        assert waits or not world.service.reduce.epochs
         world.store.close()
 
     run(story())
