@@ -20,9 +20,10 @@ from holdfast.client.stream_reader import Reading, Record, Sink, StreamReader
 from holdfast.common.batch import MORE, parse_batches
 from holdfast.common.checksum import partition_seed
 from holdfast.common.errors import CorruptError, ProtocolError, Status
-from holdfast.common.ids import PartitionId
+from holdfast.common.ids import PartitionId, WorkerId
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_client import ClientStream, FrameClient
+from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
             order=OneRead(reads),
         )
         self._maps = maps
+        self._reduce = shuffle
         addresses = Addresses(shuffle.ticket, manifest.addresses, reads.learn)
         super().__init__(shuffle, self._chunks.fetch, addresses, reads)
 
@@ -83,6 +85,15 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
 
     def _first(self) -> list[Effect[EpochKey]]:
         return self._chunks.started()
+
+    def _away(self) -> frozenset[WorkerId]:
+        return self._chunks.away()
+
+    async def _newer_manifest(self) -> ReduceManifest:
+        return (await self._reduce.newer_manifest()).epochs
+
+    def _learn(self, newer: ReduceManifest) -> None:
+        self._chunks.learn(newer)
 
     def _sink(self, number: int) -> Sink:
         return _Stream(number, self._events)

@@ -31,7 +31,7 @@ from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapId, PartitionI
 from holdfast.common.limits import MAPS_MAX
 from holdfast.common.messages import NO_INDEX, Ack
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.reduce_layouts import NO_ATTEMPT, ReduceLocations, ReduceManifest, ReduceWinners
+from holdfast.common.reduce_layouts import NO_ATTEMPT, EpochResult, ReduceLocations, ReduceManifest, ReduceWinners
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +76,11 @@ class PushManifest:
     def epochs(self) -> ReduceManifest:
         """Every epoch, decoded; raises ProtocolError."""
         return ReduceManifest.decode(self.manifest_array)
+
+    @cached_property
+    def lost(self) -> tuple[EpochResult, ...]:
+        """The epochs that could not be sealed anywhere."""
+        return tuple(epoch for epoch in self.epochs.epochs if epoch.lost)
 
 
 @dataclass
@@ -154,7 +159,7 @@ class ReduceShuffle(Shuffle):
 
     def lost(self) -> list[tuple[PartitionId, Epoch]]:
         """Return the (partition, epoch) that were recorded as lost at the commit, for which it waits as readers do."""
-        return [(epoch.partition, epoch.epoch) for epoch in self.manifest().epochs.epochs if epoch.lost]
+        return [(epoch.partition, epoch.epoch) for epoch in self.manifest().lost]
 
     def reader(
         self,
@@ -173,6 +178,10 @@ class ReduceShuffle(Shuffle):
         wanted = partition_list(partitions, self.partitions)
         map_range(maps, self.maps)
         manifest = self.manifest()
+        if not {epoch.partition for epoch in manifest.lost}.isdisjoint(wanted):
+            # They are found again when a worker comes back after all.
+            self.forget_manifest()
+            manifest = self.manifest()
         maps = map_range(maps, len(manifest.winners.attempts))
         return iter(PartitionReader(self, manifest, wanted, maps, return_grace))
 
@@ -229,8 +238,12 @@ class ReduceShuffle(Shuffle):
                 raise
             self._commit(self._winners)
             reply = runtime().run(self._poll_manifest())
-        addresses, sights = known_addresses(reply.workers), sights_of(reply.workers)
-        return PushManifest(reply.winners_array, reply.manifest_array, addresses, sights)
+        return _manifest_of(reply)
+
+    async def newer_manifest(self) -> PushManifest:
+        """Ask for the manifest as it is now, and keep it in this process. On the loop."""
+        found = _manifests[self.key] = self._manifest = _manifest_of(await self._poll_manifest())
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -244,6 +257,11 @@ class ReduceShuffle(Shuffle):
 
 _routes: OrderedDict[ShuffleKey, Routes] = OrderedDict()
 _manifests: OrderedDict[ShuffleKey, PushManifest] = OrderedDict()
+
+
+def _manifest_of(reply: pb.GetManifestReply) -> PushManifest:
+    addresses, sights = known_addresses(reply.workers), sights_of(reply.workers)
+    return PushManifest(reply.winners_array, reply.manifest_array, addresses, sights)
 
 
 _Kept = TypeVar("_Kept")

@@ -43,6 +43,7 @@ from holdfast.common.limits import MIB
 from holdfast.common.messages import DataFlag, StreamOpened
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_client import ClientStream, FrameClient
+from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.common.reduce_messages import ChunksOpened
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class _Damaged(NamedTuple):
 
 class _Workers(NamedTuple):
     states: dict[WorkerId, WorkerState]
+    #: where copies may have been sealed since the shuffle's manifest was read
+    newer: ReduceManifest | None
 
 
 class _Silent(NamedTuple):
@@ -246,6 +249,17 @@ class StreamReader(Generic[K, P]):
         """A file was sent in full: raises IncompleteError unless it is whole; returns what the core makes of it."""
         raise NotImplementedError
 
+    def _away(self) -> frozenset[WorkerId]:
+        """Return workers that may have sealed copies since the manifest was read."""
+        return frozenset()
+
+    async def _newer_manifest(self) -> ReduceManifest:
+        """Ask the masters for the manifest as it is now, on the loop."""
+        raise NotImplementedError
+
+    def _learn(self, newer: ReduceManifest) -> None:
+        """Read from the copies that it names, too."""
+
     def _first(self) -> list[Effect[K]]:
         """Return what to do first."""
         return self._core.started()
@@ -292,6 +306,8 @@ class StreamReader(Generic[K, P]):
             case _Damaged():
                 self._on_damage(event.stream, event.file, event.what)
             case _Workers():
+                if event.newer is not None:
+                    self._learn(event.newer)
                 self._do(self._core.workers_known(event.states, time.monotonic_ns()))
             case _Silent():
                 self._do(self._core.masters_silent(event.error, time.monotonic_ns()))
@@ -409,7 +425,7 @@ class StreamReader(Generic[K, P]):
                 case CloseStream():
                     self._close(effect.stream)
                 case AskMasters():
-                    self._spawn(self._ask_masters(effect))
+                    self._spawn(self._ask_masters(effect, self._away()))
                 case Complete():
                     self._complete = True
                 case Failed():
@@ -439,10 +455,12 @@ class StreamReader(Generic[K, P]):
         except HoldfastError as error:
             reading.sink.refused(error)
 
-    async def _ask_masters(self, effect: AskMasters) -> None:
+    async def _ask_masters(self, effect: AskMasters, away: frozenset[WorkerId]) -> None:
         await asyncio.sleep(effect.after_ns / 1e9)
         try:
-            self._events.put(_Workers(await self._addresses.refresh()))
+            states = await self._addresses.refresh()
+            back = any(states.get(worker) == WorkerState.ALIVE for worker in away)
+            self._events.put(_Workers(states, await self._newer_manifest() if back else None))
         except HoldfastError as error:
             self._events.put(_Silent(error))
 

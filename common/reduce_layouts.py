@@ -46,6 +46,11 @@ class CopyResult(NamedTuple):
     status: Status
     size_bytes: int
 
+    @property
+    def unsealed(self) -> bool:
+        """Whether the worker was away and said nothing: it is asked to seal the copy when it is back."""
+        return self.status == Status.UNAVAILABLE
+
 
 class EpochResult(NamedTuple):
     """The final word on one epoch of one partition. Lost if no copy is OK and none is UNKNOWN_FILE: both copies hold

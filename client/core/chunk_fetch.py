@@ -6,7 +6,8 @@ complete. Another copy has other chunk boundaries and begins with its first one;
 An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
 whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter than
 the other (recovery cut a damaged end); of two that an Order takes for equal the longer is read first, so that this is
-rarely needed. Called by push_reader.py.
+rarely needed. Copies that were sealed after the manifest was read are learned from a newer one. Called by
+push_reader.py.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class ChunkFetch:
         self._other_errors: dict[PartitionId, list[HoldfastError]] = {}
         #: the chunk that comes next, by file and copy
         self._next: dict[tuple[EpochKey, WorkerId], int] = {}
+        #: workers that were away at the commit, by the epoch of which they may seal a copy yet
+        self._away: dict[EpochKey, list[WorkerId]] = _away(manifest)
         sources: dict[EpochKey, Source] = {}
         for result in manifest.epochs:
             if result.partition in self._checks:
@@ -80,6 +83,20 @@ class ChunkFetch:
                 "a new generation or shuffle"
             )
             self._lost.setdefault(result.partition, []).append(error)
+
+    def learn(self, newer: ReduceManifest) -> None:
+        """A newer manifest names copies that were sealed since. An epoch that was LOST before is left as it was."""
+        for result in newer.epochs:
+            key = (result.partition, result.epoch)
+            found = [copy.worker for copy in result.copies if copy.worker in self._away.get(key, ())]
+            if found and key in self._unread:
+                self._unread[key].update(found)
+                self.fetch.copies_found(key, found)
+        self._away = _away(newer)
+
+    def away(self) -> frozenset[WorkerId]:
+        """Workers that may have sealed copies since the manifest was read."""
+        return frozenset(worker for key, workers in self._away.items() if key[0] in self._left for worker in workers)
 
     # Chunks.
 
@@ -178,6 +195,13 @@ class ChunkFetch:
         self.fetch.check()
         assert self._left.keys() <= self._checks.keys()
         assert not any(self._unread[key].intersection(workers) for key, workers in self._read.items())
+
+
+def _away(manifest: ReduceManifest) -> dict[EpochKey, list[WorkerId]]:
+    found = (
+        (each, [copy.worker for copy in (each.primary, each.replica) if copy.unsealed]) for each in manifest.epochs
+    )
+    return {(each.partition, each.epoch): workers for each, workers in found if workers}
 
 
 def _name(key: EpochKey) -> str:

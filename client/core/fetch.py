@@ -275,6 +275,12 @@ class Fetch(Generic[K]):
         self._waiting.clear()
         return self._continue()
 
+    def copies_found(self, key: K, workers: Iterable[WorkerId]) -> None:
+        """A file has copies on these workers, too, which were not known; said before `workers_known`."""
+        file = self._files.get(key)
+        if file is not None:
+            file.copies.extend(workers)
+
     def masters_silent(self, error: HoldfastError, now_ns: int) -> list[Effect[K]]:
         """The masters cannot be reached: go on trying the workers for as long as one may be gone."""
         if self.over:

@@ -193,8 +193,8 @@ def tally(results: Sequence[EpochResult], wanted: int) -> Tally:
         len(results),
         sum(each.lost for each in results),
         len(fewer),
-        sum(Status.UNAVAILABLE in (each.primary.status, each.replica.status) for each in fewer),
-        sum(copy.status == Status.UNAVAILABLE for each in results for copy in (each.primary, each.replica)),
+        sum(each.primary.unsealed or each.replica.unsealed for each in fewer),
+        sum(copy.unsealed for each in results for copy in (each.primary, each.replica)),
         min(size, (1 << 64) - 1),
     )
 
@@ -215,7 +215,7 @@ def unsealed(results: Iterable[EpochResult]) -> dict[int, set[EpochKey]]:
     found: dict[int, set[EpochKey]] = {}
     for each in results:
         for copy in (each.primary, each.replica):
-            if copy.status == Status.UNAVAILABLE:
+            if copy.unsealed:
                 found.setdefault(copy.worker, set()).add((each.partition, each.epoch))
     return found
 
@@ -231,7 +231,7 @@ def _with_late(known: EpochResult, said: EpochResult | None) -> EpochResult:
     if said is None:
         return known
     primary, replica = (
-        new if old.status == Status.UNAVAILABLE and old.worker == new.worker else old
+        new if old.unsealed and old.worker == new.worker else old
         for old, new in ((known.primary, said.primary), (known.replica, said.replica))
     )
     return known._replace(primary=primary, replica=replica)

@@ -48,6 +48,30 @@ def page(cluster: LocalCluster) -> str:
         return str(answer.read().decode())
 
 
+#: What `write` writes, by partition and map.
+RECORDS = {(partition, map_id): bytes([partition, map_id]) * 500 for partition in range(4) for map_id in range(3)}
+
+
+def write(shuffle: MapShuffle | ReduceShuffle) -> list[Any]:
+    """Three maps, each with a record for each of four partitions; return the statuses to commit."""
+    statuses: list[Any] = []
+    for map_id in range(3):
+        if isinstance(shuffle, MapShuffle):
+            writer = shuffle.writer(map_id, attempt=map_id)
+            statuses.append(writer.close([(partition, RECORDS[partition, map_id]) for partition in range(4)]))
+        else:
+            pushed = shuffle.writer(map_id)
+            for partition in range(4):
+                pushed.write(partition, RECORDS[partition, map_id])
+            statuses.append(pushed.close())
+    return statuses
+
+
+def read(shuffle: ReduceShuffle, **options: Any) -> dict[tuple[int, int], bytes]:
+    """What a reader gets, by partition and map."""
+    return {(each.partition, each.map): bytes(each.payload) for each in shuffle.reader(range(4), **options)}
+
+
 def test_a06_a_worker_started_again_at_the_commit_keeps_its_copy(tmp_path: Path):
     """Two copies; one worker is killed just before the commit and started at once. The commit waits for it, and both
     copies of every epoch stand in the manifest."""
@@ -74,18 +98,12 @@ def test_a06_a_copy_that_missed_the_commit_is_sealed_when_its_worker_is_back(tmp
     page, `shuffles`, `status` and the doctor say how many epochs have one copy. The worker comes back and seals; all
     of these say that it is well, and with the other worker gone every record is read from the late copies, also by a
     process that had read the older manifest."""
-    records = {(partition, map_id): bytes([partition, map_id]) * 500 for partition in range(4) for map_id in range(3)}
     with (
         local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=AT_ONCE) as cluster,
         Session(cluster.endpoints, app="late") as session,
     ):
         shuffle = session.register_reduce_shuffle(partitions=4, maps=3, copies=2)
-        statuses = []
-        for map_id in range(3):
-            writer = shuffle.writer(map_id)
-            for partition in range(4):
-                writer.write(partition, records[partition, map_id])
-            statuses.append(writer.close())
+        statuses = write(shuffle)
         away, other = cluster.workers
         away.kill()
         shuffle.commit(statuses)
@@ -102,10 +120,28 @@ def test_a06_a_copy_that_missed_the_commit_is_sealed_when_its_worker_is_back(tmp
         assert cli(cluster, "status")["under_replicated"] == 0
         assert "shuffle committed with fewer copies" not in page(cluster)
         other.kill()
-        with pytest.raises(DataLostError):  # this process read the manifest before, and asks for it anew now
-            list(shuffle.reader(range(4), return_grace=0.1))
-        found = {(each.partition, each.map): bytes(each.payload) for each in shuffle.reader(range(4))}
-        assert found == records
+        # This process read the manifest before, and asks for it anew when it cannot reach the only copy that it knows.
+        assert read(shuffle) == RECORDS
+
+
+def test_a06_what_a_process_knew_as_lost_is_read_when_it_is_back(tmp_path: Path):
+    """One copy on a worker that is away at the commit for longer than the return grace: LOST, and refused by name. The
+    worker comes back with every batch; the process that was told LOST reads all of it, at its first try."""
+    settings = {"lease": {"worker": "3s", "heartbeat": "500ms"}, "worker": {"return_grace": "300ms"}}
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", settings=settings) as cluster,
+        Session(cluster.endpoints, app="back") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(partitions=4, maps=3)
+        statuses = write(shuffle)
+        cluster.workers[0].kill()
+        shuffle.commit(statuses)
+        assert len(shuffle.lost()) == 4
+        with pytest.raises(DataLostError, match="partition 0 epoch 0"):
+            read(shuffle)
+        cluster.workers[0].start()
+        wait_until(lambda: metric(cluster, "holdfast_master_late_copies") == 4, "the late copies")
+        assert read(shuffle) == RECORDS
 
 
 @pytest.mark.parametrize("own", [{**CALM, "worker": {"copy_grace": "0s"}}], indirect=True)
@@ -175,21 +211,6 @@ def event(cluster: LocalCluster) -> str:
     return next(str(each["text"]) for each in found if each["kind"] == "shuffle_under_replicated")
 
 
-def write_maps(shuffle: MapShuffle | ReduceShuffle) -> None:
-    """Three maps, each with something in each of four partitions, and their commit."""
-    statuses: list[Any] = []
-    for map_id in range(3):
-        if isinstance(shuffle, MapShuffle):
-            writer = shuffle.writer(map_id, attempt=map_id)
-            statuses.append(writer.close([(partition, b"x" * 100) for partition in range(4)]))
-        else:
-            pushed = shuffle.writer(map_id)
-            for partition in range(4):
-                pushed.write(partition, b"x" * 100)
-            statuses.append(pushed.close())
-    shuffle.commit(statuses)
-
-
 @pytest.mark.parametrize(("kind", "fewer"), [("map", 3), ("reduce", 4)])
 def test_a06_copies_that_had_no_place_are_told_and_promised_to_nobody(
     kind: str, fewer: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -210,7 +231,7 @@ def test_a06_copies_that_had_no_place_are_told_and_promised_to_nobody(
         assert (shuffle.copies_wanted, shuffle.copies) == (2, 1)
         assert f"shuffle {shuffle.key} was placed with 1 of 2 copies" in caplog.text
         assert name in caplog.text
-        write_maps(shuffle)
+        shuffle.commit(write(shuffle))
         assert shuffle.under_replicated == fewer
         told = f"{fewer} epochs have fewer copies than asked for: that stays so"
         assert f"shuffle {shuffle.key} was committed; {told}" in caplog.text
@@ -238,12 +259,7 @@ def test_a06_who_waits_for_copies_is_told_for_which_worker(tmp_path: Path, caplo
         Session(cluster.endpoints, app="late") as session,
     ):
         shuffle = session.register_reduce_shuffle(partitions=4, maps=3, copies=2)
-        statuses = []
-        for map_id in range(3):
-            writer = shuffle.writer(map_id)
-            for partition in range(4):
-                writer.write(partition, b"x" * 100)
-            statuses.append(writer.close())
+        statuses = write(shuffle)
         name = "w1"
         cluster.workers[0].kill()
         wait_until(lambda: metric(cluster, "holdfast_master_workers_alive") == 1, "the worker is lost")

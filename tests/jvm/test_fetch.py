@@ -14,6 +14,7 @@ from holdfast.client import ReduceShuffle, Session
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.batch import Codec
 from holdfast.common.limits import MAPS_MAX, MIB
+from tests.cluster.reduce_peers import metric
 from tests.jvm.test_push import Pushing
 from tests.support.jvm import Jvm, Program, Programs
 from tests.support.reduce_client import PARTITIONS, Contents, Records, contents, fill, push, records_of
@@ -273,6 +274,29 @@ def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path, reader: Reader
                 assert answer.startswith(f"ok {sum_of(expected, [partition])} ")
         assert seen in (lost, set(range(PARTITIONS)) - lost)
         assert seen
+
+
+def test_a06_a_copy_that_was_sealed_after_the_manifest_was_read(tmp_path: Path, reader: Reader) -> None:
+    """Two copies, one worker away at the commit; Java reads the manifest then. The worker comes back and seals what it
+    missed, the other one is killed: the next read of the same JVM finds the late copies."""
+    settings = {"worker": {"copy_grace": "0s"}}
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=settings) as cluster,
+        Session(cluster.endpoints, app="late") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(PARTITIONS, 2, copies=2)
+        data = {map_id: records_of(map_id, 10) for map_id in range(2)}
+        statuses = [push(shuffle, map_id, 7 + map_id, records) for map_id, records in data.items()]
+        cluster.workers[0].kill()
+        shuffle.commit(statuses)
+        assert shuffle.under_replicated
+        reader.ask(shuffle, pause=-1)
+        reader.paused()
+        cluster.workers[0].start()
+        wait_until(lambda: metric(cluster, "holdfast_master_under_replicated_epochs") == 0, "the late copies")
+        cluster.workers[1].kill()
+        reader.go_on()
+        assert reader.answer()["sum"] == sum_of(contents(data))
 
 
 @pytest.mark.parametrize("copies", [1, 2])

@@ -409,3 +409,45 @@ def test_rivals_are_part_of_these_worlds() -> None:
     for world in worlds:
         run(world)
     assert sum(world.rivals > 0 for world in worlds) > 20
+
+
+def away(worker: int) -> CopyResult:
+    return CopyResult(WorkerId(worker), Status.UNAVAILABLE, 0)
+
+
+def test_a06_a_copy_that_was_sealed_since_is_read_when_the_known_one_is_gone() -> None:
+    """Worker 2 was away at the commit. The only copy's worker is gone: a newer manifest names worker 2, which is asked
+    at once, from its first chunk; nothing more is awaited. Before the other worker was missed nobody had asked."""
+    core = read(epoch(0, sealed(1), away(2)))
+    assert core.started() == [OpenStream(0, WorkerId(1), (FIRST,))]
+    assert core.away() == {2}
+    assert core.fetch.stream_failed(0, RetryError("gone"), 1) == [AskMasters(0)]
+    core.learn(ReduceManifest(2, (epoch(0, sealed(1), sealed(2)),)))
+    assert core.away() == frozenset()
+    states = {WorkerId(2): WorkerState.ALIVE}
+    assert core.fetch.workers_known(states, 2) == [OpenStream(1, WorkerId(2), (FIRST,))]
+    core.check()
+
+
+def test_a06_a_copy_that_is_still_missing_changes_nothing() -> None:
+    """The newer manifest says what the older one said, or that the copy can never be read: the read waits for the
+    worker that it knows, and loses it by name."""
+    for late in (away(2), CopyResult(WorkerId(2), Status.FAILED_COPY, 0)):
+        core = read(epoch(0, sealed(1), away(2)))
+        core.started()
+        core.fetch.stream_failed(0, RetryError("gone"), 1)
+        core.learn(ReduceManifest(2, (epoch(0, sealed(1), late),)))
+        core.fetch.workers_known({}, 2)
+        core.fetch.stream_failed(1, RetryError("gone"), 3)
+        error = failure(core.fetch.workers_known({}, 2_000))
+        assert "partition 0 epoch 0 is lost: worker 1 is gone" in str(error)
+
+
+def test_a06_a_late_copy_completes_what_the_other_one_lacks() -> None:
+    """A late copy of an epoch that was read, and that was not whole: it is read, too."""
+    core = read(epoch(0, sealed(1), away(2)), found=winners(9, bits="1"))
+    core.started()
+    core.learn(ReduceManifest(2, (epoch(0, sealed(1), sealed(2)),)))
+    core.chunk_came(FIRST, WorkerId(1), 0, complete=True)
+    (again,) = core.epoch_complete(0, FIRST, WorkerId(1))
+    assert again == OpenStream(1, WorkerId(2), (FIRST,))

@@ -4,6 +4,7 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
+import java.util.Set;
 import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
 import org.apache.spark.shuffle.holdfast.wire.CopyResult;
 import org.apache.spark.shuffle.holdfast.wire.EpochResult;
@@ -22,7 +23,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
  * whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter
  * than the other (recovery cut a damaged end); of two that an {@link Order} takes for equal the longer is read first, so
- * that this is rarely needed. Books exist only of partitions that are being read. Called by {@link FetchReader}.
+ * that this is rarely needed. Copies that were sealed after the manifest was read are learned from a newer one. Books
+ * exist only of partitions that are being read. Called by {@link FetchReader}.
  */
 final class ChunkFetch implements Fetch.Judge {
     /** Epochs that an error names. */
@@ -45,6 +47,7 @@ final class ChunkFetch implements Fetch.Judge {
         }
     }
 
+    private ReduceManifest manifest;
     private final String where;
     private final ExpectedMaps expected;
     private final int firstPartition;
@@ -71,6 +74,7 @@ final class ChunkFetch implements Fetch.Judge {
             Order order,
             FetchLimits limits,
             boolean speculative) {
+        this.manifest = manifest;
         this.where = where;
         this.expected = expected;
         this.firstPartition = startPartition;
@@ -110,6 +114,45 @@ final class ChunkFetch implements Fetch.Judge {
                     + Integer.toUnsignedString(result.epoch()) + " was recorded as lost at the commit (" + said(first)
                     + ", " + said(second) + "); run the maps again in a new generation or shuffle";
             partition.lost = with(partition.lost, new HoldfastException(Status.DATA_LOST, text));
+        }
+    }
+
+    /** Whether one of these workers may have sealed copies since the manifest was read. */
+    boolean mayHaveCopies(Set<Integer> alive) {
+        for (Partition partition : partitions) {
+            for (int row = manifest.first(partition.number); row < manifest.first(partition.number + 1); row++) {
+                EpochResult result = manifest.get(row);
+                if (!partition.whole && (isBack(result.primary(), alive) || isBack(result.replica(), alive))) {
+                    return true;
+                }
+            }
+        }
+        return false;
+    }
+
+    private static boolean isBack(CopyResult copy, Set<Integer> alive) {
+        return copy.unsealed() && alive.contains(copy.worker());
+    }
+
+    /** A newer manifest names copies that were sealed since. An epoch that was LOST before is left as it was. */
+    void learn(ReduceManifest newer) {
+        for (Partition partition : partitions) {
+            for (EpochFile file : partition.files) {
+                for (int row = newer.first(partition.number); row < newer.first(partition.number + 1); row++) {
+                    EpochResult result = newer.get(row);
+                    if (result.epoch() == file.epoch) {
+                        learn(file, result.primary());
+                        learn(file, result.replica());
+                    }
+                }
+            }
+        }
+        manifest = newer;
+    }
+
+    private static void learn(EpochFile file, CopyResult copy) {
+        if (copy.readable() && !file.isHolder(copy.worker())) {
+            file.found(copy.worker());
         }
     }
 

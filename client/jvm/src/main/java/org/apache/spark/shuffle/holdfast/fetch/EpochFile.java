@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.holdfast.fetch;
 
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -10,13 +11,13 @@ final class EpochFile implements Comparable<EpochFile> {
     final int epoch;
 
     // Of ChunkFetch: every copy that was sealed, the longest first.
-    final int[] holders;
+    int[] holders;
     /** By holder: the chunk that comes next. */
-    final int[] next;
+    int[] next;
     /** By holder: not read to its end, and may be tried. */
-    final boolean[] unread;
+    boolean[] unread;
     /** By holder: read to its end. */
-    final boolean[] read;
+    boolean[] read;
 
     // Of Fetch.
     /** Not complete, nor given up. */
@@ -39,7 +40,7 @@ final class EpochFile implements Comparable<EpochFile> {
         next = new int[holders.length];
         unread = new boolean[holders.length];
         read = new boolean[holders.length];
-        java.util.Arrays.fill(unread, true);
+        Arrays.fill(unread, true);
     }
 
     /** Begins to want it from these workers, with nothing counted against them. */
@@ -49,6 +50,21 @@ final class EpochFile implements Comparable<EpochFile> {
         tries = Map.of();
         cause = "";
         status = Status.OK;
+    }
+
+    /** A copy that was not known: it may be tried, too. */
+    void found(int worker) {
+        int count = holders.length + 1;
+        holders = Arrays.copyOf(holders, count);
+        next = Arrays.copyOf(next, count);
+        unread = Arrays.copyOf(unread, count);
+        read = Arrays.copyOf(read, count);
+        holders[count - 1] = worker;
+        unread[count - 1] = true;
+        if (wanted) {
+            copies = Arrays.copyOf(copies, copies.length + 1);
+            copies[copies.length - 1] = worker;
+        }
     }
 
     boolean hasCopyOn(int worker) {
@@ -90,6 +106,10 @@ final class EpochFile implements Comparable<EpochFile> {
         }
         turned[count] = worker;
         copies = turned;
+    }
+
+    boolean isHolder(int worker) {
+        return Arrays.stream(holders).anyMatch(holder -> holder == worker);
     }
 
     /** Which of the holders a worker is. */

@@ -2,6 +2,7 @@ package org.apache.spark.shuffle.holdfast.fetch;
 
 import java.util.ArrayDeque;
 import java.util.List;
+import java.util.Set;
 import org.apache.spark.shuffle.holdfast.control.Manifest;
 import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
@@ -335,7 +336,11 @@ public final class FetchReader implements BatchSource {
         try {
             List<WorkerAddress> workers = masters.workers(ASK_MS);
             book.learn(workers);
-            effects.addAll(chunks.fetch.workersKnown(streams.learn(workers), System.nanoTime()));
+            Set<Integer> alive = streams.learn(workers);
+            if (chunks.mayHaveCopies(alive)) {
+                chunks.learn(masters.getManifest(key, 0, false).epochs());
+            }
+            effects.addAll(chunks.fetch.workersKnown(alive, System.nanoTime()));
         } catch (HoldfastException error) {
             if (Thread.currentThread().isInterrupted()) {
                 throw new ReadInterruptedException("shuffle " + key);

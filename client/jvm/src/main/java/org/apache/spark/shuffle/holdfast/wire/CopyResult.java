@@ -5,4 +5,9 @@ public record CopyResult(int worker, int status, long sizeBytes) {
     public boolean readable() {
         return status == Status.OK;
     }
+
+    /** Whether the worker was away and said nothing: it is asked to seal the copy when it is back. */
+    public boolean unsealed() {
+        return status == Status.UNAVAILABLE;
+    }
 }
