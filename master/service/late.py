@@ -25,7 +25,7 @@ from functools import partial
 
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.limits import COMMAND_PART_BYTES, SEAL_EPOCHS_MAX
+from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.common.net.tasks import background
 from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.common.reduce_messages import SealFlag
@@ -35,7 +35,7 @@ from holdfast.master.core.seals import EpochKey, PlacedEpoch, Seals, Tally, tall
 from holdfast.master.service.asking import Asker
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.locations import Locations, epochs_of, off_loop
-from holdfast.master.service.uploads import submit_with_parts, upload_name
+from holdfast.master.service.uploads import submit, upload_name
 
 log = logging.getLogger(__name__)
 
@@ -193,10 +193,8 @@ class LateCopies:
             return
 
     async def _propose(self, shuffle: Shuffle, manifest: bytes, told: Tally) -> Answer:
-        upload = b""
-        if len(manifest) > COMMAND_PART_BYTES:
-            version = shuffle.manifest_version.to_bytes(4, "little")
-            upload = upload_name(repr(shuffle.key).encode(), version, manifest)
+        version = shuffle.manifest_version.to_bytes(4, "little")
+        upload = upload_name(len(manifest), repr(shuffle.key).encode(), version, manifest)
         command = cmd.Command(
             cmd.AddCopies(
                 key=shuffle.key,
@@ -210,9 +208,7 @@ class LateCopies:
                 unsealed=told.unsealed,
             )
         )
-        if upload:
-            return await submit_with_parts(self._leader, upload, manifest, command)
-        return await self._leader.proposer.submit(command)
+        return await submit(self._leader, command, upload, manifest)
 
 
 async def unsealed_copies(shuffle: Shuffle) -> dict[int, set[EpochKey]]:

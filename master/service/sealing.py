@@ -37,7 +37,7 @@ from holdfast.common.errors import (
     Status,
 )
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.limits import COMMAND_PART_BYTES, SEAL_EPOCHS_MAX
+from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.common.net.tasks import awaited
 from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.common.reduce_messages import SealFlag
@@ -51,7 +51,7 @@ from holdfast.master.service.asking import Asker
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.locations import Locations, off_loop
 from holdfast.master.service.scopes import Scope
-from holdfast.master.service.uploads import submit_with_parts, upload_name
+from holdfast.master.service.uploads import submit, upload_name
 from holdfast.master.service.winners import Seen
 
 log = logging.getLogger(__name__)
@@ -230,8 +230,7 @@ class Sealing:
     async def _say(self, key: ShuffleKey, winners: bytes, seen: Seen, word: _Word) -> int:
         """Propose the final word; return OK or BUSY. Raises any other refusal."""
         manifest = word.manifest
-        whole = len(winners) + len(manifest)
-        upload = b"" if whole <= COMMAND_PART_BYTES else upload_name(repr(key).encode(), seen.digest, manifest)
+        upload = upload_name(len(winners) + len(manifest), repr(key).encode(), seen.digest, manifest)
         command = cmd.Command(
             cmd.Commit(
                 key=key,
@@ -250,10 +249,7 @@ class Sealing:
                 unsealed=word.tally.unsealed,
             )
         )
-        if upload:
-            answer = await submit_with_parts(self._leader, upload, winners + manifest, command)
-        else:
-            answer = await self._leader.proposer.submit(command)
+        answer = await submit(self._leader, command, upload, winners + manifest)
         return Status.BUSY if answer.status == Status.BUSY else self._leader.expect(answer).status
 
     # Asking.

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from holdfast.common.errors import ForbiddenError, GiveUpError, ProtocolError, RetryError, Status
 from holdfast.common.ids import Epoch, Generation, ShuffleKey, WorkerId
 from holdfast.common.layouts import MapAssignment
-from holdfast.common.limits import COMMAND_PART_BYTES, COPIES_MAX, LONG_POLL_MS_MAX, PARTITIONS_MAX
+from holdfast.common.limits import COPIES_MAX, LONG_POLL_MS_MAX, PARTITIONS_MAX
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import Location, ReduceLocations
@@ -34,7 +34,7 @@ from holdfast.master.service.masters import Masters
 from holdfast.master.service.registry import Registry
 from holdfast.master.service.reviving import Reviver
 from holdfast.master.service.sealing import Sealing
-from holdfast.master.service.uploads import submit_with_parts, upload_name
+from holdfast.master.service.uploads import submit, upload_name
 from holdfast.master.service.winners import Seen, WinnersCheck
 
 #: Workers that an answer names.
@@ -321,7 +321,7 @@ class Shuffles:
                 assignment, placed, missing = self._place_maps(candidates, copies)
             else:
                 assignment, placed, missing = await self._place_partitions(candidates, request.partitions, copies)
-        upload = b"" if len(assignment) <= COMMAND_PART_BYTES else upload_name(repr(key).encode(), assignment)
+        upload = upload_name(len(assignment), repr(key).encode(), assignment)
         body = cmd.RegisterShuffle(
             key=key,
             kind=request.kind,
@@ -337,10 +337,7 @@ class Shuffles:
         if known is None:
             self._fleet.chosen("registered", body, candidates, request.partitions, missing)
         command = self._leader.numbered("Shuffles/RegisterShuffle", request, body)
-        if upload:
-            self._leader.expect(await submit_with_parts(self._leader, upload, assignment, command))
-        else:
-            self._leader.expect(await self._leader.proposer.submit(command))
+        self._leader.expect(await submit(self._leader, command, upload, assignment))
         self._fleet.placed()
 
     def _place_maps(self, candidates: Candidates, copies: int) -> tuple[bytes, int, int]:
@@ -377,7 +374,7 @@ class Shuffles:
         strangers = seen.workers.difference(MapAssignment.decode(shuffle.assignment).workers)
         if strangers:
             raise _bad(f"winners name workers {sorted(strangers)[:5]}, which the assignment of {shuffle.key} does not")
-        upload = b"" if len(winners) <= COMMAND_PART_BYTES else upload_name(repr(shuffle.key).encode(), seen.digest)
+        upload = upload_name(len(winners), repr(shuffle.key).encode(), seen.digest)
         body = cmd.Commit(
             key=shuffle.key,
             winners=b"" if upload else winners,
@@ -389,10 +386,7 @@ class Shuffles:
             under_replicated=seen.single if shuffle.copies_wanted > 1 else 0,
         )
         command = self._leader.numbered("Shuffles/Commit", request, body)
-        if upload:
-            self._leader.expect(await submit_with_parts(self._leader, upload, winners, command))
-        else:
-            self._leader.expect(await self._leader.proposer.submit(command))
+        self._leader.expect(await submit(self._leader, command, upload, winners))
         if not shuffle.committed_ms:
             self._sealing.counts.under_replicated += body.under_replicated
 

@@ -17,13 +17,19 @@ from holdfast.master.service.leader import Leader
 _TRIES = 3
 
 
-def upload_name(*identity: bytes) -> bytes:
-    """Return the name of an upload: the same for the same content, so that a retry goes on where the first try was."""
+def upload_name(size: int, *identity: bytes) -> bytes:
+    """Name an upload of so many bytes, the same for the same content, so that a retry goes on where the first try was;
+    empty if they fit into one command."""
+    if size <= COMMAND_PART_BYTES:
+        return b""
     return hashlib.blake2b(b" ".join(identity), digest_size=16).digest()
 
 
-async def submit_with_parts(leader: Leader, upload: bytes, data: bytes, command: cmd.Command) -> Answer:
-    """Send `data` as the parts of `upload`, then `command`; return its answer, which is BUSY if parts got lost."""
+async def submit(leader: Leader, command: cmd.Command, upload: bytes, data: bytes) -> Answer:
+    """Send `data` as the parts of `upload`, then `command`; return its answer, which is BUSY if parts got lost. Without
+    a name of an upload the command has all."""
+    if not upload:
+        return await leader.proposer.submit(command)
     parts = [data[at : at + COMMAND_PART_BYTES] for at in range(0, len(data), COMMAND_PART_BYTES)]
     if len(parts) > COMMAND_PARTS_MAX:
         raise ProtocolError(f"an array of {len(data)} bytes is too large", status=Status.TOO_LARGE)

@@ -93,10 +93,8 @@ def write(cluster: LocalCluster, session: Session, number: int, seed: int, *, co
     assert done.returncode == 0, done.stderr[-2_000:]
 
 
-def test_a32_two_workers_are_never_taken_for_one(cluster: LocalCluster, tmp_path: Path) -> None:
-    """A worker that registered after the backup holds a number that the restored masters give to another one, in the
-    same incarnation. Both are known and alive, under numbers of their own, and one that dies is called lost."""
-    first, second = cluster.workers
+def masters_that_know_no_worker(cluster: LocalCluster) -> None:
+    """Kill everybody, and start the masters on empty directories."""
     for worker in cluster.workers:
         worker.kill()
     kill_masters(cluster)
@@ -105,6 +103,13 @@ def test_a32_two_workers_are_never_taken_for_one(cluster: LocalCluster, tmp_path
         directory.rename(directory.with_name(f"{master.name}-first"))
     for master in cluster.masters:
         master.start()
+
+
+def test_a32_two_workers_are_never_taken_for_one(cluster: LocalCluster, tmp_path: Path) -> None:
+    """A worker that registered after the backup holds a number that the restored masters give to another one, in the
+    same incarnation. Both are known and alive, under numbers of their own, and one that dies is called lost."""
+    first, second = cluster.workers
+    masters_that_know_no_worker(cluster)
     back_up(cluster, tmp_path / "empty")
     first.start()
     cluster.wait_ready()
@@ -131,14 +136,7 @@ def test_a32_a_client_goes_on_when_workers_get_each_others_numbers(cluster: Loca
     """Masters that were restored give two workers each other's numbers. A process that lived through it, with open
     connections to both, writes and reads, as a process does that begins now."""
     first, second = cluster.workers
-    for worker in cluster.workers:
-        worker.kill()
-    kill_masters(cluster)
-    for master in cluster.masters:
-        directory = cluster.directory / master.name
-        directory.rename(directory.with_name(f"{master.name}-first"))
-    for master in cluster.masters:
-        master.start()
+    masters_that_know_no_worker(cluster)
     cluster.leader()
     with Session(cluster.endpoints, app="lives on", no_room_grace=5) as session:
         back_up(cluster, tmp_path / "without workers")

@@ -84,24 +84,20 @@ final class JsonObject {
 
     /** A field of objects. */
     List<JsonObject> objects(String name) {
-        List<JsonObject> found = new ArrayList<>();
-        if (fields.get(name) instanceof List<?> list) {
-            for (Object each : list) {
-                if (each instanceof JsonObject object) {
-                    found.add(object);
-                }
-            }
-        }
-        return found;
+        return all(name, JsonObject.class);
     }
 
     /** A field of texts. */
     List<String> texts(String name) {
-        List<String> found = new ArrayList<>();
+        return all(name, String.class);
+    }
+
+    private <T> List<T> all(String name, Class<T> kind) {
+        List<T> found = new ArrayList<>();
         if (fields.get(name) instanceof List<?> list) {
             for (Object each : list) {
-                if (each instanceof String text) {
-                    found.add(text);
+                if (kind.isInstance(each)) {
+                    found.add(kind.cast(each));
                 }
             }
         }
