@@ -25,8 +25,7 @@ def fewer_copies(epochs: int, awaited: int) -> str:
     later = "the missing copies are sealed when their workers are back"
     if awaited and stay:
         later = f"of {awaited} {later}"
-    why = "for want of workers or because a copy failed"
-    kept = f"{stay if awaited else 'that'} {'stays' if stay == 1 or not awaited else 'stay'} so, {why}"
+    kept = f"{stay if awaited else 'that'} {'stays' if stay == 1 or not awaited else 'stay'} so"
     fates = [each for each, told in ((later, awaited), (kept, stay)) if told]
     have = "has" if epochs == 1 else "have"
     return f"{counted(epochs, 'epoch')} {have} fewer copies than asked for: {'; '.join(fates)}"

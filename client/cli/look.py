@@ -355,7 +355,7 @@ def _told_state(shuffle: dict[str, Any]) -> str:
     lost = f"{shuffle['lost']} lost" if shuffle["lost"] else ""
     awaited, stay = shuffle["awaited"], shuffle["under_replicated"] - shuffle["awaited"]
     later = f"{awaited} under-replicated until workers are back" if awaited else ""
-    fewer = f"{stay} under-replicated" if stay else ""
+    fewer = f"{stay} under-replicated for good" if stay else ""
     epochs = ", ".join(each for each in (lost, later, fewer) if each)
     return f"{shuffle['state']} (epochs: {epochs})" if epochs else str(shuffle["state"])
 

@@ -122,12 +122,11 @@ def _problems(picture: Picture) -> list[Problem]:
 
 def _fewer(counts: ShuffleCounts) -> str:
     shuffles = counted(counts.under_replicated, "shuffle")
-    told = f"{shuffles} committed with fewer copies than asked for: one more worker lost may take data with it"
-    fates = [
-        f"of {counts.awaited} copies are sealed when workers are back" if counts.awaited else "",
-        "what has no place for another copy stays so" if counts.awaited < counts.under_replicated else "",
-    ]
-    return "; ".join([told, *filter(None, fates)])
+    told = f"{shuffles} committed with fewer copies than asked for: one more lost worker may take data with it"
+    if not counts.awaited:
+        return f"{told}. That stays so"
+    of = "" if counts.awaited == counts.under_replicated else f" of {counts.awaited} of them"
+    return f"{told}. The missing copies{of} are sealed when their workers are back"
 
 
 def _because(master: MasterRow) -> str:

@@ -158,11 +158,12 @@ def test_a06_fewer_copies_are_a_warning(programs: Programs, tmp_path: Path) -> N
             java.call("commit", 2, 0, 4, "5")
         said = program.output()
     first, second = (f"{instance[:8]}/{number}.0" for number in (1, 2))
-    told = "was committed with fewer copies than asked for; epochs: 4, of which"
-    assert f"{first} {told} 4 are sealed once more when their workers are back (waits for w1)" in said
+    told = "was committed; epochs with fewer copies than asked for: 4;"
+    back = "the missing copies are sealed when their workers are back"
+    assert f"{first} {told} 0 stay so, of 4 {back} (waits for w1)" in said
     assert f"{second} was placed with 1 of 2 copies" in said
     assert "; lost: w1" in said
-    assert f"{second} {told} 0 are sealed" in said
+    assert f"{second} {told} 4 stay so, of 0 {back}" in said
     assert f"{first} was placed" not in said
 
 

@@ -217,10 +217,10 @@ def _copies(cluster: Cluster) -> Iterator[Finding]:
         what = fewer_copies(each.under_replicated, each.awaited)
         lost = [worker.name for worker in cluster.workers if worker.state == LOST]
         named = f" ({', '.join(lost[:_NAMED_MAX])}{', …' if len(lost) > _NAMED_MAX else ''})" if lost else ""
-        start = f"start the lost workers{named}, which then seal what is missing" if each.awaited else ""
-        fewer = "add workers on other hosts for what comes, and run again what has to outlive one more worker"
-        remedies = [start, fewer if each.awaited < each.under_replicated else ""]
-        remedy = f"{'; '.join(filter(None, remedies))}; `holdfast shuffles` says which"
+        start = f"start the lost workers{named}: what they have of the missing copies is sealed then"
+        fewer = "run again what has to outlive one more worker; later shuffles need as many hosts as copies"
+        remedies = [start] * bool(each.awaited) + [fewer] * (each.awaited < each.under_replicated)
+        remedy = f"{'; '.join(remedies)}; `holdfast shuffles` says which"
         yield problem("under-replicated", "all shuffles", what, remedy)
 
 

@@ -136,8 +136,9 @@ public final class Masters implements AutoCloseable {
         JsonObject reply = calls.call("Shuffles/Commit", request(key).bytes("winnersArray", winnersArray), true, COMMIT_DEADLINE_MS);
         long fewer = reply.u64("underReplicated");
         if (fewer > 0) {
-            LOG.warn("Shuffle {} was committed with fewer copies than asked for; epochs: {}, of which {} are sealed once more when their workers are back{}",
-                    key, fewer, reply.u64("awaited"), listed(" (waits for ", reply.texts("waitsFor"), ")"));
+            long later = reply.u64("awaited");
+            LOG.warn("Shuffle {} was committed; epochs with fewer copies than asked for: {}; {} stay so, of {} the missing copies are sealed when their workers are back{}",
+                    key, fewer, fewer - later, later, listed(" (waits for ", reply.texts("waitsFor"), ")"));
         }
     }
 
