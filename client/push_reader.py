@@ -7,6 +7,7 @@ Called through ReduceShuffle.reader.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,11 +24,13 @@ from holdfast.common.errors import CorruptError, ProtocolError, Status
 from holdfast.common.ids import PartitionId, WorkerId
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_client import ClientStream, FrameClient
-from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
 
 if TYPE_CHECKING:
     from holdfast.client.reduce_shuffle import PushManifest, ReduceShuffle
+
+#: Between the first two asks for a newer manifest.
+_PAUSE_SECONDS = 1.0
 
 
 class _Data(NamedTuple):
@@ -75,6 +78,8 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         )
         self._maps = maps
         self._reduce = shuffle
+        #: a manifest may be large, and many may read: one that said nothing new is asked for again later and later
+        self._ask_again_s, self._pause_s = 0.0, _PAUSE_SECONDS
         addresses = Addresses(shuffle.ticket, manifest.addresses, reads.learn)
         super().__init__(shuffle, self._chunks.fetch, addresses, reads)
 
@@ -87,13 +92,14 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         return self._chunks.started()
 
     def _away(self) -> frozenset[WorkerId]:
-        return self._chunks.away()
+        return self._chunks.away() if time.monotonic() >= self._ask_again_s else frozenset()
 
-    async def _newer_manifest(self) -> ReduceManifest:
-        return (await self._reduce.newer_manifest()).epochs
+    async def _newer_manifest(self) -> PushManifest:
+        return await self._reduce.newer_manifest()
 
-    def _learn(self, newer: ReduceManifest) -> None:
-        self._chunks.learn(newer)
+    def _learn(self, newer: PushManifest) -> None:
+        self._ask_again_s, self._pause_s = time.monotonic() + self._pause_s, 2 * self._pause_s
+        self._chunks.learn(newer.epochs)
 
     def _sink(self, number: int) -> Sink:
         return _Stream(number, self._events)

@@ -242,7 +242,9 @@ class ReduceShuffle(Shuffle):
 
     async def newer_manifest(self) -> PushManifest:
         """Ask for the manifest as it is now, and keep it in this process. On the loop."""
-        found = _manifests[self.key] = self._manifest = _manifest_of(await self._poll_manifest())
+        found = _manifest_of(await self._poll_manifest())
+        _manifests.pop(self.key, None)
+        self._manifest = _keep(_manifests, self.key, found)
         return found
 
     def __getstate__(self) -> dict[str, Any]:

@@ -100,9 +100,9 @@ class Shuffle:
     ticket: Ticket
     key: ShuffleKey
     partitions: int
-    #: copies that were asked for, and those that could be placed; not known where it was opened to be read
-    copies_wanted: int = field(default=1, kw_only=True)
-    copies: int = field(default=1, kw_only=True)
+    #: copies that were asked for, and those that could be placed; 0 where it was opened to be read: not known
+    copies_wanted: int = field(default=0, kw_only=True)
+    copies: int = field(default=0, kw_only=True)
     #: epochs that had fewer copies than asked for when this object committed; of MAP partitions each map has one
     under_replicated: int = field(default=0, init=False)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
 import queue
 import time
@@ -18,7 +19,7 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from holdfast.client.addresses import Addresses
+from holdfast.client.addresses import ASK_SECONDS, Addresses
 from holdfast.client.assemble import Assembler
 from holdfast.client.compress import Buffer, PayloadError
 from holdfast.client.core.check import IncompleteError
@@ -43,10 +44,10 @@ from holdfast.common.limits import MIB
 from holdfast.common.messages import DataFlag, StreamOpened
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_client import ClientStream, FrameClient
-from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.common.reduce_messages import ChunksOpened
 
 if TYPE_CHECKING:
+    from holdfast.client.reduce_shuffle import PushManifest
     from holdfast.client.shuffle import Shuffle
 
 #: Credit of one stream: a few frames are on their way while one is being checked.
@@ -103,7 +104,7 @@ class _Damaged(NamedTuple):
 class _Workers(NamedTuple):
     states: dict[WorkerId, WorkerState]
     #: where copies may have been sealed since the shuffle's manifest was read
-    newer: ReduceManifest | None
+    newer: PushManifest | None
 
 
 class _Silent(NamedTuple):
@@ -253,11 +254,11 @@ class StreamReader(Generic[K, P]):
         """Return workers that may have sealed copies since the manifest was read."""
         return frozenset()
 
-    async def _newer_manifest(self) -> ReduceManifest:
+    async def _newer_manifest(self) -> PushManifest:
         """Ask the masters for the manifest as it is now, on the loop."""
         raise NotImplementedError
 
-    def _learn(self, newer: ReduceManifest) -> None:
+    def _learn(self, newer: PushManifest) -> None:
         """Read from the copies that it names, too."""
 
     def _first(self) -> list[Effect[K]]:
@@ -459,10 +460,16 @@ class StreamReader(Generic[K, P]):
         await asyncio.sleep(effect.after_ns / 1e9)
         try:
             states = await self._addresses.refresh()
-            back = any(states.get(worker) == WorkerState.ALIVE for worker in away)
-            self._events.put(_Workers(states, await self._newer_manifest() if back else None))
         except HoldfastError as error:
             self._events.put(_Silent(error))
+            return
+        newer = None
+        if any(states.get(worker) == WorkerState.ALIVE for worker in away):
+            # Who is alive counts without it.
+            with contextlib.suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(ASK_SECONDS):
+                    newer = await self._newer_manifest()
+        self._events.put(_Workers(states, newer))
 
     def _forget(self, number: int) -> Reading[K] | None:
         reading = self._open.pop(number, None)

@@ -22,7 +22,7 @@ def fewer_copies(epochs: int, awaited: int) -> str:
     """Epochs with fewer copies than asked for, and what becomes of them; `awaited` of them have a copy on a worker that
     seals it when it is back."""
     stay = epochs - awaited
-    later = "the missing copies are sealed when their workers are back"
+    later = "the missing copies are sealed once their workers can"
     if awaited and stay:
         later = f"of {awaited} {later}"
     kept = f"{stay if awaited else 'that'} {'stays' if stay == 1 or not awaited else 'stay'} so"

@@ -86,13 +86,15 @@ class ChunkFetch:
 
     def learn(self, newer: ReduceManifest) -> None:
         """A newer manifest names copies that were sealed since. An epoch that was LOST before is left as it was."""
+        before, now = self._away, _away(newer)
+        # Manifests may come out of order: a worker that sealed is awaited no more, whatever an older one says.
+        self._away = {key: left for key in before if (left := [one for one in before[key] if one in now.get(key, ())])}
         for result in newer.epochs:
             key = (result.partition, result.epoch)
-            found = [copy.worker for copy in result.copies if copy.worker in self._away.get(key, ())]
+            found = [copy.worker for copy in result.copies if copy.worker in before.get(key, ())]
             if found and key in self._unread:
                 self._unread[key].update(found)
                 self.fetch.copies_found(key, found)
-        self._away = _away(newer)
 
     def away(self) -> frozenset[WorkerId]:
         """Workers that may have sealed copies since the manifest was read."""

@@ -170,7 +170,7 @@ def _committed(state: State, body: cmd.Commit, _: Answer, was_open: bool) -> Ite
     size = f"{counted(shuffle.maps, 'map')}, {counted(shuffle.partitions, 'partition')}, {in_bytes(shuffle.data_bytes)}"
     if shuffle.lost:
         epochs = counted(shuffle.lost, "epoch")
-        text = f"shuffle {name} was committed without {epochs}, which no worker sealed; who misses them fails ({size})"
+        text = f"shuffle {name} was committed without {epochs} that no worker sealed; readers of them fail ({size})"
         yield Happened(Kind.SHUFFLE_LOST_DATA, name, text)
     else:
         yield Happened(Kind.SHUFFLE_COMMITTED, name, f"shuffle {name} committed: {size}")
@@ -192,9 +192,9 @@ def _copies_added(state: State, body: cmd.AddCopies, _: Answer, known: Shuffle |
     if known is None or now is None or now is known:
         return
     name = key_text(body.key, state.applications[body.key.instance].name)
-    fewer = f"{counted(now.under_replicated, 'epoch')} with fewer copies than asked for" if now.under_replicated else ""
     lost = f"{counted(now.lost, 'epoch')} lost" if now.lost else ""
-    left = " and ".join(each for each in (fewer, lost) if each) or "nothing"
+    fewer = fewer_copies(now.under_replicated, now.awaited) if now.under_replicated else ""
+    left = " and ".join(each for each in (lost, fewer) if each) or "nothing"
     text = f"{_copies(known.unsealed - now.unsealed)} of shuffle {name} sealed after its commit; left: {left}"
     yield Happened(Kind.SHUFFLE_COPIES_ADDED, name, text)
 

@@ -63,7 +63,7 @@ def _get(txn: lmdb.Transaction, key: bytes) -> bytes | None:
 
 
 class LmdbStore:
-    """Store of one member in `directory`; raises StorageDamaged or SettingsRefused from `load`."""
+    """Store of one member in `directory`; raises StorageDamaged, from `load` SettingsRefused as well."""
 
     def __init__(self, directory: Path, cluster_id: str, node_id: str, disk_delay: float = 0.0) -> None:
         self._directory = directory

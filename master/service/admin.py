@@ -80,6 +80,7 @@ class Admin:
             if node.status().applied_index == status.applied_index:
                 break
             status, tables = self._look()
+        fewer = [shuffle for shuffle in _every_shuffle(tables) if shuffle.under_replicated]
         return pb.StatusReply(
             cluster_id=config.cluster.id,
             name=config.master.name,
@@ -102,8 +103,8 @@ class Admin:
             clock_ms=self._leader.now_ms(),
             settings=self._agreed(),
             versions=self._versions,
-            under_replicated=sum(shuffle.under_replicated for shuffle in _every_shuffle(tables)),
-            awaited=sum(shuffle.awaited for shuffle in _every_shuffle(tables)),
+            under_replicated=sum(shuffle.under_replicated for shuffle in fewer),
+            awaited=sum(shuffle.awaited for shuffle in fewer),
         )
 
     async def list_workers(self, request: pb.ListWorkersRequest) -> pb.ListWorkersReply:

@@ -311,7 +311,7 @@ class Sealing:
 
     async def _ask(self, asked: _Round, number: int) -> None:
         """Ask one worker, part by part, until it has answered everything or is given up. Raises NoRoomError if it has
-        data that it could not seal for very long."""
+        data for which it had no room for very long, RetryError (BUSY) if it could not seal it for another reason."""
         key, seals, patience = asked.shuffle.key, asked.seals, asked.patience[number]
         pause = _PAUSE_MIN_S
         while missing := seals.missing(number, SEAL_EPOCHS_MAX):
@@ -335,7 +335,7 @@ class Sealing:
                 patience.answered()
 
     def _is_given_up(self, asked: _Round, worker: Worker, error: HoldfastError) -> bool:
-        """Whether a worker that gave no answer is waited for no more. Raises NoRoomError if it is needed."""
+        """Whether a worker that gave no answer is waited for no more. Raises as `_ask` if it is needed."""
         patience, now = asked.patience[worker.id], self._leader.now_ns()
         if error.status in _BUSY:
             patience.was_busy(now)
@@ -350,11 +350,12 @@ class Sealing:
             return False
         if asked.seals.covered(worker.id):
             return True
-        raise NoRoomError(
+        text = (
             f'{asked.shuffle.key} is not committed: worker "{worker.name}" has data of it that it could not seal for '
             f"{BUSY_GRACES * patience.return_grace_ns // 10**9} s ({error}). Nothing is lost: mend that there, and "
             "commit again."
         )
+        raise NoRoomError(text) if error.status is Status.DISK_FULL else RetryError(text, status=Status.BUSY)
 
 
 def _take(slots: Slots, instance: bytes, what: str) -> None:

@@ -125,8 +125,9 @@ def _fewer(counts: ShuffleCounts) -> str:
     told = f"{shuffles} committed with fewer copies than asked for: one more lost worker may take data with it"
     if not counts.awaited:
         return f"{told}. That stays so"
-    of = "" if counts.awaited == counts.under_replicated else f" of {counts.awaited} of them"
-    return f"{told}. The missing copies{of} are sealed when their workers are back"
+    if counts.awaited == counts.under_replicated:
+        return f"{told}. Missing copies are sealed once their workers can"
+    return f"{told}. Missing copies of {counts.awaited} of them are sealed once their workers can; the others stay so"
 
 
 def _because(master: MasterRow) -> str:

@@ -265,7 +265,7 @@ def test_a06_who_waits_for_copies_is_told_for_which_worker(tmp_path: Path, caplo
         wait_until(lambda: metric(cluster, "holdfast_master_workers_alive") == 1, "the worker is lost")
         shuffle.commit(statuses)
         assert shuffle.under_replicated == 4
-        told = "4 epochs have fewer copies than asked for: the missing copies are sealed when their workers are back"
+        told = "4 epochs have fewer copies than asked for: the missing copies are sealed once their workers can"
         assert f"shuffle {shuffle.key} was committed; {told} (waits for {name})" in caplog.text
         assert told in event(cluster)
         assert told in " ".join(cli(cluster, "status", status=1)["warnings"])

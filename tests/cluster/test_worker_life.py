@@ -169,8 +169,10 @@ def test_what_the_masters_do_not_know_is_deleted_unless_they_were_restored(tmp_p
         run(story)
 
 
-def test_a36_a_shuffle_of_which_nothing_was_sealed_leaves_no_folder(world: World) -> None:
-    """The only attempt of a map is aborted, and the shuffle is dropped: its folder and that of its application go."""
+@pytest.mark.parametrize("restart", [False, True])
+def test_a36_a_shuffle_of_which_nothing_was_sealed_leaves_no_folder(world: World, restart: bool) -> None:
+    """The only attempt of a map is aborted, and the shuffle is dropped: its folder and that of its application go, also
+    if the worker was started anew in between."""
 
     async def story() -> None:
         shuffle = await world.new_shuffle()
@@ -180,6 +182,8 @@ def test_a36_a_shuffle_of_which_nothing_was_sealed_leaves_no_folder(world: World
             await push_all(client, content, await open_file(client, content))
             await client.request(FrameType.MAP_ABORT, MapAbort(content.key).encode())
             assert not [path for path in folder.rglob("*") if path.is_file()]
+        if restart:
+            world.restart()
         key = pb.ShuffleKey(instance=world.instance, shuffle=shuffle.shuffle, generation=0)
         await world.call("Shuffles/UnregisterShuffle", pb.UnregisterShuffleRequest(key=key, holder=HOLDER))
         await wait_until_async(lambda: not folder.exists(), "the folders to go")

@@ -53,6 +53,7 @@ class DataServer:
         self._connections: dict[int, ServerConnection] = {}
         #: with security: whose each of them is
         self._callers: dict[int, Identity] = {}
+        self._ending = False
 
     def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
         """Accept a connection of our version and cluster; raises ProtocolError otherwise."""
@@ -168,9 +169,16 @@ class DataServer:
                 self._connections[number].close_because(ended)
 
     def accept(self, yes: bool, why_not: str = "") -> None:
-        """Take new data, or refuse it."""
-        self.maps.accept(yes, why_not)
-        self.pushes.accept(yes, why_not)
+        """Take new data, or refuse it. A worker that ends takes none, whoever it registers with meanwhile."""
+        if not self._ending:
+            self.maps.accept(yes, why_not)
+            self.pushes.accept(yes, why_not)
+
+    def end(self, why: str) -> None:
+        """Take nothing new any more, and seal what a later start would not find."""
+        self.accept(False, why)
+        self._ending = True
+        self.pushes.end()
 
     def drain(self, yes: bool) -> None:
         """Serve, but take nothing new, or take it again."""

@@ -66,6 +66,7 @@ GAUGES = {
     "log_bytes": "bytes in push logs",
     "log_segments": "segments of push logs",
     "push_window_bytes": "windows granted to clients",
+    "push_owed_bytes": "acknowledged from memory, and waiting for room on the disk",
     "push_waiting": "clients in line for a window",
     "replica_window_bytes": "windows granted to primaries",
     "replicas_unreachable": "peers that are failed at once",

@@ -52,6 +52,8 @@ _log = logging.getLogger(__name__)
 
 #: Seals on their way get this long at SIGTERM.
 STOP_SECONDS_MAX = 5.0
+#: Lost epochs that a log line names.
+_EPOCHS_NAMED = 10
 TICK_SECONDS = 1.0
 #: Free body buffers of a busy worker: those of some 25 connections that send 1 MiB frames.
 STOCK_BYTES = 32 * MIB
@@ -244,15 +246,19 @@ def _leave(what: str, code: int) -> None:
 async def _finish(status: Status, keeper: Keeper) -> bool:
     """Take nothing new, let seals on their way end, say good-bye to everybody; False if a disk does not answer."""
     ending = RetryError("this worker is ending")
-    status.data.accept(False, str(ending))
     status.frames.stop_accepting()
-    status.data.pushes.end()
+    status.data.end(str(ending))
     try:
         async with asyncio.timeout(STOP_SECONDS_MAX):
             await status.data.wait_for_seals()
     except TimeoutError:
         running = status.data.maps.files.seals + status.data.seals.running
         _log.warning("ending with seals on their way", extra={"seals": running})
+    if left := status.data.pushes.reduce.split_memory():
+        text = (
+            "ending with epochs that were acknowledged from memory and could not be sealed: their copies here are lost"
+        )
+        _log.error(text, extra={"epochs": len(left), "first": ", ".join(map(str, left[:_EPOCHS_NAMED]))})
     status.data.pushes.forwarder.close()
     await status.frames.close(ending)
     try:

@@ -111,9 +111,9 @@ class PushService:
         self._receiving: dict[int, tuple[Credits, int]] = {}
         #: bytes that may come before the room on disks is looked at again
         self._until_look = 0
-        #: the push that was acknowledged from memory and found no room, with its rows; at most one: until it is written
-        #: others are written before they are acknowledged
-        self._owed: tuple[_Push, memoryview] | None = None
+        #: the push that was acknowledged from memory and found no room; at most one: until it is written others are
+        #: written before they are acknowledged
+        self._owed: _Push | None = None
         self.forwarder = Forwarder(standing)
         self.reduce = Reduce(standing.incarnation, limits, choose=store.tiering.choose)
         #: seals epochs without being asked
@@ -238,6 +238,11 @@ class PushService:
             # But for first writes, which are the notes of their epochs.
             self._answer(push, release=False)
             self._write_promised(push, rows, body)
+            if self.owed_bytes:
+                told = {"shuffle": str(request.shuffle), "bytes": push.size}
+                _log.warning(
+                    "what was acknowledged from memory finds no room on the disk, and waits for it", extra=told
+                )
             return
         if taken:
             self._write(push, rows, body)
@@ -316,7 +321,7 @@ class PushService:
             state.owed = state in left
         if any(left):
             push.decision.states = left
-            self._owed = push, rows
+            self._owed = push
         else:
             push.body.release()
 
@@ -324,12 +329,14 @@ class PushService:
         """Try again to write what found no room, but for what was dropped or given up meanwhile."""
         if self._owed is None:
             return
-        (push, rows), self._owed = self._owed, None
+        push, self._owed = self._owed, None
         decision = push.decision
         decision.states = [state if _may_grow(state) else None for state in decision.states]
         decision.whole, decision.marked = False, []
         push.failures.clear()
-        self._write_promised(push, rows, push.body.view)
+        self._write_promised(push, memoryview(b""), push.body.view)
+        if self._owed is None:
+            _log.info("what waited for room waits no more", extra={"shuffle": str(decision.push.shuffle)})
 
     def _give_up_promised(self, push: _Push) -> None:
         """What was acknowledged from memory could not be written: nobody may take the rest of its copy for all."""
@@ -491,6 +498,11 @@ class PushService:
     def accept(self, yes: bool, why_not: str = "") -> None:
         """Take pushes, or refuse them."""
         self.reduce.closed_because = "" if yes else why_not or "this worker does not accept pushes"
+
+    @property
+    def owed_bytes(self) -> int:
+        """What was acknowledged from memory and waits for room on a disk."""
+        return self._owed.size if self._owed is not None else 0
 
     def end(self) -> None:
         """This worker ends in order: seal what it acknowledged from memory, since a later start finds only what is

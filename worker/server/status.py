@@ -69,6 +69,7 @@ class Status:
             "seals_running": self.data.maps.files.seals,
             "epochs_open": self.data.pushes.reduce.epochs,
             "push_window_bytes": self.data.pushes.credits.held_bytes,
+            "push_owed_bytes": self.data.pushes.owed_bytes,
             "push_waiting": self.data.pushes.credits.waiting,
             "replica_window_bytes": self.data.pushes.replica_credits.held_bytes,
             "replicas_unreachable": self.data.pushes.forwarder.unreachable,

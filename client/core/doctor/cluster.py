@@ -15,7 +15,7 @@ from holdfast.common.worker_states import AWAY, LOST
 
 #: What leases, tokens and certificates bear, and what already makes logs hard to compare.
 CLOCK_SECONDS_MAX, CLOCK_SECONDS_GOOD = 5.0, 1.0
-_THROUGH = "let this host through to it (firewall, routes), or correct the address"
+_THROUGH = "open firewalls and routes from this host to it, or correct its address"
 _NOT_RUNNING = "start it, if it has ended just now; if it runs, set worker.address to what leads to its host"
 #: Lost workers that a remedy names.
 _NAMED_MAX = 10
@@ -218,6 +218,8 @@ def _copies(cluster: Cluster) -> Iterator[Finding]:
         lost = [worker.name for worker in cluster.workers if worker.state == LOST]
         named = f" ({', '.join(lost[:_NAMED_MAX])}{', …' if len(lost) > _NAMED_MAX else ''})" if lost else ""
         start = f"start the lost workers{named}: what they have of the missing copies is sealed then"
+        if not lost:
+            start = "find out which workers cannot seal (`holdfast workers`: disks that are full or fail)"
         fewer = "run again what has to outlive one more worker; later shuffles need as many hosts as copies"
         remedies = [start] * bool(each.awaited) + [fewer] * (each.awaited < each.under_replicated)
         remedy = f"{'; '.join(remedies)}; `holdfast shuffles` says which"

@@ -451,3 +451,22 @@ def test_a06_a_late_copy_completes_what_the_other_one_lacks() -> None:
     core.chunk_came(FIRST, WorkerId(1), 0, complete=True)
     (again,) = core.epoch_complete(0, FIRST, WorkerId(1))
     assert again == OpenStream(1, WorkerId(2), (FIRST,))
+
+
+def test_a06_manifests_that_come_out_of_order_add_a_copy_once() -> None:
+    """Two asks for the manifest, answered the other way round: the older one brings back no copy that is known, nor one
+    that was read."""
+    older, newer = epoch(0, sealed(1), away(2)), epoch(0, sealed(1), sealed(2))
+    core = read(older, found=winners(9, bits="1"))
+    core.started()
+    for manifest in (newer, older, newer):
+        core.learn(ReduceManifest(2, (manifest,)))
+        core.check()
+    core.fetch.stream_failed(0, RetryError("gone"), 1)
+    core.chunk_came(FIRST, WorkerId(2), 0, complete=True)
+    assert core.epoch_complete(1, FIRST, WorkerId(2)) == []
+    states = {WorkerId(1): WorkerState.ALIVE, WorkerId(2): WorkerState.ALIVE}
+    assert core.fetch.workers_known(states, 2) == [OpenStream(2, WorkerId(1), (FIRST,))]
+    core.chunk_came(FIRST, WorkerId(1), 0, complete=True)
+    error = failure(core.epoch_complete(2, FIRST, WorkerId(1)))
+    assert "read to the end: epoch 0 of worker 2 and 1)" in str(error)

@@ -235,7 +235,7 @@ def test_problems_are_told_first() -> None:
         "master m3 is not connected: refused",
         "3 shuffles committed without all data",
         "4 shuffles committed with fewer copies than asked for",
-        "of 3 copies are sealed when workers are back; what has no place for another copy stays so",
+        "Missing copies of 3 of them are sealed once their workers can; the others stay so",
         "2 applications silent",
         "gone",
         "critical",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import ProtocolError
+from holdfast.common.errors import ProtocolError, RetryError
 from holdfast.common.frame import FrameType
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, RaftIndex
 from holdfast.common.limits import MIB
@@ -88,5 +88,24 @@ def test_nothing_is_kept_of_a_connection_that_is_gone(tmp_path: Path) -> None:
                 await wait_until_async(lambda: not kept(), "the worker to forget them")
             finally:
                 gc.enable()
+
+    run(story())
+
+
+def test_a07_a_worker_that_ends_takes_nothing_new_whoever_it_registers_with(tmp_path: Path) -> None:
+    """The masters answer again while a worker that ends waits for its last seals: what it registers changes nothing.
+    A push from memory would be acknowledged and gone."""
+
+    async def story() -> None:
+        async with data_world(tmp_path) as world:
+            writer = Writer(shuffle_of())
+            async with world.client() as client:
+                await client.request(FrameType.PUSH_CREDIT, PushCredit(MIB).encode())
+                world.server.end("this worker is ending")
+                world.server.accept(True)
+                meta, body = writer.push([writer.batch(0, b"bytes")], world.standing.incarnation, ack=Ack.MEMORY)
+                with pytest.raises(RetryError, match="this worker is ending"):
+                    await client.request(FrameType.PUSH, meta, body)
+                assert not world.server.pushes.reduce.epochs
 
     run(story())

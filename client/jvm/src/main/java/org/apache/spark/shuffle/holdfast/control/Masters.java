@@ -137,8 +137,10 @@ public final class Masters implements AutoCloseable {
         long fewer = reply.u64("underReplicated");
         if (fewer > 0) {
             long later = reply.u64("awaited");
-            LOG.warn("Shuffle {} was committed; epochs with fewer copies than asked for: {}; {} stay so, of {} the missing copies are sealed when their workers are back{}",
-                    key, fewer, fewer - later, later, listed(" (waits for ", reply.texts("waitsFor"), ")"));
+            String stay = fewer > later ? "; that stay so: " + (fewer - later) : "";
+            String sealed = later > 0 ? "; of which the missing copies are sealed once their workers can: " + later : "";
+            LOG.warn("Shuffle {} was committed; epochs with fewer copies than asked for: {}{}{}{}",
+                    key, fewer, stay, sealed, listed(" (waits for ", reply.texts("waitsFor"), ")"));
         }
     }
 
@@ -152,8 +154,17 @@ public final class Masters implements AutoCloseable {
      */
     public Manifest getManifest(ShuffleKey key, int waitMs, boolean offersWinners) throws HoldfastException {
         int wait = Math.max(0, Math.min(waitMs, Limits.LONG_POLL_MS_MAX));
+        return getManifest(key, wait, offersWinners, deadlineMs + wait);
+    }
+
+    /** The same, if it is committed, for who has something better to do than to wait for masters that are away. */
+    public Manifest getManifest(ShuffleKey key, int withinMs) throws HoldfastException {
+        return getManifest(key, 0, false, withinMs);
+    }
+
+    private Manifest getManifest(ShuffleKey key, int wait, boolean offersWinners, int withinMs) throws HoldfastException {
         JsonObject request = request(key).u32("waitMs", wait).put("offersWinners", offersWinners);
-        JsonObject reply = calls.call("Shuffles/GetManifest", request, false, deadlineMs + wait);
+        JsonObject reply = calls.call("Shuffles/GetManifest", request, false, withinMs);
         if (!reply.text("kind").equals("PARTITION_KIND_REDUCE")) {
             throw new HoldfastException(Status.CONFLICT, "shuffle " + key + " has no REDUCE partitions");
         }

@@ -15,6 +15,8 @@ import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.SeededCrc;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Reads partitions of a committed shuffle: carries out what {@link ChunkFetch} decides, and believes nothing; the twin of
@@ -30,6 +32,8 @@ public final class FetchReader implements BatchSource {
     /** Masters elect a leader in about a second; meanwhile the workers may be back. */
     private static final int ASK_MS = 5_000;
 
+    private static final Logger LOG = LoggerFactory.getLogger(FetchReader.class);
+
     private final Masters masters;
     private final ReadBook book;
     private final ShuffleKey key;
@@ -43,6 +47,12 @@ public final class FetchReader implements BatchSource {
     private ChunkStream current;
     /** When the masters are to be asked; 0: not at all. */
     private long askAtNs;
+    /**
+     * When a newer manifest may be asked for: one may be large, and many may read, so what said nothing new is asked for again later
+     * and later.
+     */
+    private long manifestAtNs = System.nanoTime();
+    private long manifestPauseNs = 1_000_000_000L;
     private boolean begun;
     private boolean complete;
     private boolean closed;
@@ -337,15 +347,27 @@ public final class FetchReader implements BatchSource {
             List<WorkerAddress> workers = masters.workers(ASK_MS);
             book.learn(workers);
             Set<Integer> alive = streams.learn(workers);
-            if (chunks.mayHaveCopies(alive)) {
-                chunks.learn(masters.getManifest(key, 0, false).epochs());
-            }
+            learnCopies(alive);
             effects.addAll(chunks.fetch.workersKnown(alive, System.nanoTime()));
         } catch (HoldfastException error) {
             if (Thread.currentThread().isInterrupted()) {
                 throw new ReadInterruptedException("shuffle " + key);
             }
             effects.addAll(chunks.fetch.mastersSilent(error, System.nanoTime()));
+        }
+    }
+
+    /** Learns copies that were sealed since the manifest was read; without an answer the workers that are known have to do. */
+    private void learnCopies(Set<Integer> alive) {
+        if (System.nanoTime() - manifestAtNs < 0 || !chunks.mayHaveCopies(alive)) {
+            return;
+        }
+        try {
+            chunks.learn(masters.getManifest(key, ASK_MS).epochs());
+            manifestAtNs = System.nanoTime() + manifestPauseNs;
+            manifestPauseNs *= 2;
+        } catch (HoldfastException error) {
+            LOG.debug("Shuffle {}: the manifest was not asked anew: {}", key, error.getMessage());
         }
     }
 

@@ -97,7 +97,7 @@ public final class PushWriter {
     /**
      * Writes one batch of whole records; waits while too much is unacknowledged. One that is longer than a batch may be
      * is cut, and joined by readers. Nothing may follow for a partition whose {@code last} batch was written. Throws what
-     * ended the attempt if it is over: COMMITTED if another attempt won, NO_ROOM, APPLICATION_GONE; then call
+     * ended the attempt if it is over: COMMITTED if another attempt won, NO_ROOM, UNAVAILABLE, APPLICATION_GONE; then call
      * {@link #abort}.
      */
     public void write(int partition, byte[] data, int off, int len, boolean last) throws HoldfastException {
