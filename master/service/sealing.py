@@ -313,7 +313,7 @@ class Sealing:
         """Ask one worker, part by part, until it has answered everything or is given up. Raises NoRoomError if it has
         data for which it had no room for very long, RetryError (BUSY) if it could not seal it for another reason."""
         key, seals, patience = asked.shuffle.key, asked.seals, asked.patience[number]
-        pause = _PAUSE_MIN_S
+        pause, was_full = _PAUSE_MIN_S, False
         while missing := seals.missing(number, SEAL_EPOCHS_MAX):
             worker = self._asker.worker(key, number)
             patience.asks(self._leader.now_ns())
@@ -323,7 +323,8 @@ class Sealing:
                 if seals.missing(number, len(missing)) == missing:
                     raise ProtocolError(f'worker "{worker.name}" answered a seal with other epochs')
             except HoldfastError as error:
-                if self._is_given_up(asked, worker, error):
+                was_full |= error.status is Status.DISK_FULL
+                if self._is_given_up(asked, worker, error, was_full):
                     log.warning("sealed without a worker", extra={"worker": worker.name, "why": str(error)})
                     self.counts.given_up += 1
                     seals.give_up(number)
@@ -334,7 +335,7 @@ class Sealing:
             else:
                 patience.answered()
 
-    def _is_given_up(self, asked: _Round, worker: Worker, error: HoldfastError) -> bool:
+    def _is_given_up(self, asked: _Round, worker: Worker, error: HoldfastError, was_full: bool) -> bool:
         """Whether a worker that gave no answer is waited for no more. Raises as `_ask` if it is needed."""
         patience, now = asked.patience[worker.id], self._leader.now_ns()
         if error.status in _BUSY:
@@ -355,7 +356,7 @@ class Sealing:
             f"{BUSY_GRACES * patience.return_grace_ns // 10**9} s ({error}). Nothing is lost: mend that there, and "
             "commit again."
         )
-        raise NoRoomError(text) if error.status is Status.DISK_FULL else RetryError(text, status=Status.BUSY)
+        raise NoRoomError(text) if was_full else RetryError(text, status=Status.BUSY)
 
 
 def _take(slots: Slots, instance: bytes, what: str) -> None:

@@ -346,7 +346,7 @@ def test_answers_that_are_none_are_errors():
     async def story(three, client):
         three[0].reply = b"\xff\xff\xff"
         with pytest.raises(HoldfastError, match="not its reply"):
-            await client.call(RENEW, pb.RenewLeaseRequest())
+            await client.call(RENEW, pb.RenewLeaseRequest(), deadline_s=0.5)
 
     run(story)
 
