@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.client.cli.look import one_master, with_masters
+from holdfast.client.cli.asking import one_master, with_masters
 from holdfast.client.cli.output import console, escape, json_option, masters_option, show, table
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb

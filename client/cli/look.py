@@ -1,46 +1,27 @@
-"""`holdfast status`, `workers`, `shuffles`, `forget`: what people ask a running cluster."""
+"""`holdfast status`, `workers`, `shuffles`: what people ask a running cluster."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.client.cli.applications import find_application
+from holdfast.client.cli.asking import ANSWER_SECONDS_MAX, MASTER_SECONDS_MAX, one_master, with_masters
 from holdfast.client.cli.output import Document, escape, in_seconds, json_option, masters_option, show, table
-from holdfast.common.errors import ConfigError, ForbiddenError, HoldfastError, TokenExpiredError, UnauthenticatedError
-from holdfast.common.ids import INSTANCE_BYTES
-from holdfast.common.limits import U32_MAX
+from holdfast.common.errors import ForbiddenError, HoldfastError, TokenExpiredError, UnauthenticatedError
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.security.shown import Credentials
 from holdfast.common.sizes import counted, fewer_copies, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
     from rich.console import Console
 
     from holdfast.common.net.control import ControlClient
 
-Result = TypeVar("Result")
-
-#: A person waits; long enough for an election, short enough not to look hung.
-ANSWER_SECONDS_MAX = 10.0
-_MASTER_SECONDS_MAX = 2.0
 #: Directories that `status` names.
 _PROBLEMS_MAX = 10
-
-
-def with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[Result]]) -> Result:
-    """Return what `question` makes of the masters' answers. Raises HoldfastError."""
-    from holdfast.common.net.control import ControlClient
-
-    async def run() -> Result:
-        async with ControlClient(endpoints, Credentials.from_environment()) as client:
-            return await question(client)
-
-    return asyncio.run(run())
 
 
 @click.command()
@@ -92,7 +73,7 @@ async def _worker_problems(client: ControlClient, masters: list[dict[str, Any]])
     would clean another one, or none."""
     try:
         request = pb.ListWorkersRequest()
-        reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=_MASTER_SECONDS_MAX)
+        reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=MASTER_SECONDS_MAX)
     except HoldfastError as error:
         return [f"the masters do not tell of the workers: {error}"]
     living = [worker for worker in reply.workers if worker.state not in AWAY]
@@ -148,16 +129,6 @@ def _differences(masters: list[dict[str, Any]]) -> list[str]:
 async def _one_status(client: ControlClient, address: str) -> pb.StatusReply | HoldfastError:
     reply: pb.StatusReply | HoldfastError = await one_master(client, address, "Admin/Status", pb.StatusRequest())
     return reply
-
-
-async def one_master(
-    client: ControlClient, address: str, method: str, request: Message, seconds_max: float = _MASTER_SECONDS_MAX
-) -> Any:
-    """Return what this master answers for itself, or the error."""
-    try:
-        return await client.ask(address, method, request, timeout_s=seconds_max)
-    except HoldfastError as error:
-        return error
 
 
 def _master(address: str, answer: pb.StatusReply | HoldfastError) -> dict[str, Any]:
@@ -307,16 +278,16 @@ def _mean(micros: int) -> str:
 
 
 @click.command()
-@click.option("--instance", default="", metavar="HEX", help="Only this application instance, as 32 hex digits.")
+@click.option("--application", default="", metavar="APP", help="Only of this one: its name, instance or id in Spark.")
 @click.option("--limit", default=1000, show_default=True, help="How many to list at most.")
 @masters_option
 @json_option
-def shuffles(instance: str, limit: int, masters: str, as_json: bool) -> None:
+def shuffles(application: str, limit: int, masters: str, as_json: bool) -> None:
     """List the shuffles and what keeps them alive."""
-    wanted = _instance(instance) if instance else b""
 
     async def question(client: ControlClient) -> pb.ListShufflesReply:
-        request = pb.ListShufflesRequest(instance=wanted, limit=limit)
+        instance = (await find_application(client, application)).instance if application else b""
+        request = pb.ListShufflesRequest(instance=instance, limit=limit)
         reply: pb.ListShufflesReply = await client.call("Admin/ListShuffles", request, deadline_s=ANSWER_SECONDS_MAX)
         return reply
 
@@ -375,59 +346,3 @@ def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> 
         screen.print(f"{' and '.join(of_whom)} holds: {allows}")
     if total > len(found):
         screen.print(f"{len(found)} of {total} shown; --limit shows more")
-
-
-@click.command()
-@click.argument("application")
-@click.option("--shuffle", type=click.IntRange(0, U32_MAX), help="Only this shuffle of it.")
-@masters_option
-@json_option
-def forget(application: str, shuffle: int | None, masters: str, as_json: bool) -> int:
-    """Drop APPLICATION (a name, or an instance as 32 hex digits) at once, whoever holds a lease on it.
-
-    An instance that the masters never heard of is remembered as gone: workers that still have data of it (their status
-    names it) delete that. Exit 1 if there was nothing to drop.
-    """
-    by_instance = len(application) == 2 * INSTANCE_BYTES and all(digit in "0123456789abcdef" for digit in application)
-    request = pb.ForgetRequest(one_shuffle=shuffle is not None, shuffle=shuffle or 0)
-    if by_instance:
-        request.instance = bytes.fromhex(application)
-    else:
-        request.name = application
-
-    async def question(client: ControlClient) -> pb.ForgetReply:
-        reply: pb.ForgetReply = await client.call("Admin/Forget", request, deadline_s=ANSWER_SECONDS_MAX)
-        return reply
-
-    reply = with_masters(masters, question)
-    document = {"applications": reply.applications, "shuffles": reply.shuffles}
-    show(
-        document,
-        as_json,
-        lambda screen: screen.print(
-            f"dropped {counted(reply.applications, 'application')} and {counted(reply.shuffles, 'shuffle')}"
-        ),
-    )
-    return 0 if reply.applications or reply.shuffles else 1
-
-
-def shuffle_key(text: str) -> tuple[bytes, int, int]:
-    """Read INSTANCE/SHUFFLE or INSTANCE/SHUFFLE/GENERATION, as `holdfast shuffles` lists them; -1 is the newest."""
-    instance, *numbers = text.split("/")
-    if len(numbers) not in (1, 2) or not all(each.isascii() and each.isdigit() for each in numbers):
-        raise ConfigError(f"{text!r} names no shuffle: write INSTANCE/SHUFFLE or INSTANCE/SHUFFLE/GENERATION")
-    shuffle, generation = int(numbers[0]), int(numbers[1]) if len(numbers) == 2 else -1
-    if max(shuffle, generation) > U32_MAX:
-        raise ConfigError(f"{text!r} names no shuffle: numbers are at most {U32_MAX}")
-    return _instance(instance), shuffle, generation
-
-
-def _instance(text: str) -> bytes:
-    try:
-        instance = bytes.fromhex(text)
-    except ValueError:
-        instance = b""
-    if len(instance) != INSTANCE_BYTES:
-        digits = f"{2 * INSTANCE_BYTES} hex digits"
-        raise ConfigError(f'"{text}" is not an instance: give its {digits}, as `holdfast shuffles --json` shows them')
-    return instance

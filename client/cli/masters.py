@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.client.cli.look import ANSWER_SECONDS_MAX, with_masters
+from holdfast.client.cli.asking import ANSWER_SECONDS_MAX, with_masters
 from holdfast.client.cli.output import Document, json_option, masters_option, show
 from holdfast.common.errors import ConfigError
 from holdfast.common.proto import holdfast_pb2 as pb

@@ -125,12 +125,19 @@ def _lines(what: str, total: int) -> Callable[[str], None]:
 
 
 def in_seconds(seconds: float) -> str:
-    """A span for people: "950 µs", "12.3 ms", "4.56 s", "3 min 20 s"."""
+    """A span for people: "950 µs", "12.3 ms", "4.56 s", "3 min 20 s", "5 h 10 min", "3 d 2 h"."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:
         return f"{seconds * 1e3:.1f} ms"
-    return f"{seconds:.2f} s" if seconds < 120 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    if seconds < 120:
+        return f"{seconds:.2f} s"
+    minutes = int(seconds) // 60
+    if minutes < 120:
+        return f"{minutes} min {int(seconds) % 60} s"
+    return (
+        f"{minutes // 60} h {minutes % 60} min" if minutes < 2_880 else f"{minutes // 1_440} d {minutes // 60 % 24} h"
+    )
 
 
 def percentile(values: Sequence[float], share: float) -> float:

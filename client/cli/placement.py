@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.client.cli.look import ANSWER_SECONDS_MAX, one_master, shuffle_key, with_masters
+from holdfast.client.cli.applications import find_application, shuffle_of
+from holdfast.client.cli.asking import ANSWER_SECONDS_MAX, one_master, with_masters
 from holdfast.client.cli.output import escape, json_option, masters_option, show, table
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError, Status
 from holdfast.common.ids import NO_WORKER
@@ -31,7 +32,7 @@ _ROWS_MAX = 20
 
 
 @click.command()
-@click.option("--explain", "named", metavar="INSTANCE/SHUFFLE[/GENERATION]", help="Where its partitions are, and why.")
+@click.option("--explain", "named", metavar="APP/SHUFFLE[/GENERATION]", help="Where its partitions are, and why.")
 @click.option(
     "--simulate",
     "file",
@@ -46,7 +47,7 @@ def placement(named: str | None, file: Path | None, masters: str | None, as_json
     Exit 1 if partitions are not as the policy wishes.
     """
     if (named is None) == (file is None):
-        raise click.UsageError("say either --explain INSTANCE/SHUFFLE or --simulate FILE")
+        raise click.UsageError("say either --explain APPLICATION/SHUFFLE or --simulate FILE")
     if file is not None:
         found = _simulated(file)
         show(found, as_json, lambda screen: _draw_simulated(found, screen))
@@ -86,10 +87,11 @@ def _draw_simulated(found: dict[str, Any], screen: Console) -> None:
 
 
 def _explained(named: str, masters: str) -> dict[str, Any]:
-    instance, shuffle, generation = shuffle_key(named)
+    application, shuffle, generation = shuffle_of(named)
 
     async def question(client: ControlClient) -> pb.ExplainPlacementReply:
         whole: pb.ExplainPlacementReply | None = None
+        instance = (await find_application(client, application)).instance
         while whole is None or len(whole.locations) < whole.total:
             request = pb.ExplainPlacementRequest(
                 instance=instance,

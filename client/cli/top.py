@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.client.cli.look import ANSWER_SECONDS_MAX, with_masters
+from holdfast.client.cli.asking import ANSWER_SECONDS_MAX, with_masters
 from holdfast.client.cli.output import console, escape, in_seconds, json_option, masters_option, show, table
 from holdfast.common.errors import HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb

@@ -75,20 +75,22 @@ class DiscoverReply(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., leader_http: _Optional[str] = ..., leader_grpc: _Optional[str] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., raft_index: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
 
 class RegisterApplicationRequest(_message.Message):
-    __slots__ = ("call", "instance", "name", "user", "lease_ms", "holder")
+    __slots__ = ("call", "instance", "name", "user", "lease_ms", "holder", "spark_id")
     CALL_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
+    SPARK_ID_FIELD_NUMBER: _ClassVar[int]
     call: CallId
     instance: bytes
     name: str
     user: str
     lease_ms: int
     holder: bytes
-    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ...) -> None: ...
+    spark_id: str
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ..., spark_id: _Optional[str] = ...) -> None: ...
 
 class RegisterApplicationReply(_message.Message):
     __slots__ = ("cluster_id", "raft_index", "lease_ms", "token")
@@ -780,19 +782,49 @@ class ListShufflesReply(_message.Message):
     total: int
     def __init__(self, shuffles: _Optional[_Iterable[_Union[ShuffleInfo, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
 
-class ForgetRequest(_message.Message):
-    __slots__ = ("call", "instance", "name", "one_shuffle", "shuffle")
-    CALL_FIELD_NUMBER: _ClassVar[int]
+class ListApplicationsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ApplicationInfo(_message.Message):
+    __slots__ = ("instance", "name", "user", "spark_id", "created_ms", "shuffles", "bytes", "why")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    SPARK_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    instance: bytes
+    name: str
+    user: str
+    spark_id: str
+    created_ms: int
+    shuffles: int
+    bytes: int
+    why: str
+    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., spark_id: _Optional[str] = ..., created_ms: _Optional[int] = ..., shuffles: _Optional[int] = ..., bytes: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+
+class ListApplicationsReply(_message.Message):
+    __slots__ = ("applications", "now_ms")
+    APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
+    NOW_MS_FIELD_NUMBER: _ClassVar[int]
+    applications: _containers.RepeatedCompositeFieldContainer[ApplicationInfo]
+    now_ms: int
+    def __init__(self, applications: _Optional[_Iterable[_Union[ApplicationInfo, _Mapping]]] = ..., now_ms: _Optional[int] = ...) -> None: ...
+
+class ForgetRequest(_message.Message):
+    __slots__ = ("call", "instance", "one_shuffle", "shuffle")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
     ONE_SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     call: CallId
     instance: bytes
-    name: str
     one_shuffle: bool
     shuffle: int
-    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., name: _Optional[str] = ..., one_shuffle: _Optional[bool] = ..., shuffle: _Optional[int] = ...) -> None: ...
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., one_shuffle: _Optional[bool] = ..., shuffle: _Optional[int] = ...) -> None: ...
 
 class ForgetReply(_message.Message):
     __slots__ = ("applications", "shuffles")

@@ -72,7 +72,7 @@ def _register_application(state: State, body: cmd.RegisterApplication) -> Answer
         return _add_lease(state, known, body.holder, body.lease_ms)
     if body.instance in state.gone:
         return _gone(body.instance)
-    problem = _lease_problem(body.holder, body.lease_ms) or _name_problem(body.name, body.user)
+    problem = _lease_problem(body.holder, body.lease_ms) or _name_problem(body.name, body.user, body.spark_id)
     if problem or len(body.instance) != INSTANCE_BYTES:
         return _refuse(Status.BAD_REQUEST, problem or f"an instance has {INSTANCE_BYTES} bytes")
     if len(state.applications) >= bounds.APPLICATIONS_MAX:
@@ -86,6 +86,7 @@ def _register_application(state: State, body: cmd.RegisterApplication) -> Answer
             created_ms=state.time_ms,
             serial=state.applications_made,
             leases=(Lease(body.holder, body.lease_ms),),
+            spark_id=body.spark_id,
         )
     )
     return Answer(subject=body.instance)
@@ -402,28 +403,22 @@ def _unregister(state: State, body: cmd.Unregister) -> Answer:
 
 
 def _forget(state: State, body: cmd.Forget) -> Answer:
-    found = [
-        application.instance
-        for application in state.applications.values()
-        if (application.instance == body.instance if body.instance else application.name == body.name)
-    ]
-    if not found and len(body.instance) == INSTANCE_BYTES and not body.one_shuffle and body.instance not in state.gone:
+    instance = body.instance
+    if len(instance) != INSTANCE_BYTES:
+        return _refuse(Status.BAD_REQUEST, f"an instance has {INSTANCE_BYTES} bytes")
+    if instance not in state.applications:
+        if body.one_shuffle or instance in state.gone:
+            return _refuse(Status.APPLICATION_GONE, f"no application with instance {instance.hex()[:8]} is alive")
         # From before a restored backup, or very old: workers that still have data of it wait for this word.
-        state.gone[body.instance] = state.time_ms
+        state.gone[instance] = state.time_ms
         _trim_gone(state)
         return Answer(subject=_U32.pack(0))
-    if not found:
-        asked = f"with instance {body.instance.hex()[:8]}" if body.instance else f'named "{body.name}"'
-        return _refuse(Status.APPLICATION_GONE, f"no application {asked} is alive")
-    dropped = 0
-    for instance in found:
-        if body.one_shuffle:
-            for key in state.generations(instance, ShuffleId(body.shuffle)):
-                state.drop_shuffle(key)
-                dropped += 1
-        else:
-            dropped += _drop_application(state, instance)
-    return Answer(value=dropped, subject=_U32.pack(0 if body.one_shuffle else len(found)))
+    if not body.one_shuffle:
+        return Answer(value=_drop_application(state, instance), subject=_U32.pack(1))
+    doomed = list(state.generations(instance, ShuffleId(body.shuffle)))
+    for key in doomed:
+        state.drop_shuffle(key)
+    return Answer(value=len(doomed), subject=_U32.pack(0))
 
 
 def _part(state: State, body: cmd.Part) -> Answer:

@@ -87,6 +87,7 @@ class RegisterApplication:
     user: str
     lease_ms: int
     holder: bytes
+    spark_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +217,10 @@ class Unregister:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Drop applications by instance, or by name, or one shuffle of them. Answer: value = shuffles dropped,
-    subject = u32 little-endian applications dropped. An instance never heard of is remembered as gone."""
+    """Drop an application, or one shuffle of it. Answer: value = shuffles dropped, subject = u32 little-endian
+    applications dropped. An instance never heard of is remembered as gone."""
 
     instance: bytes
-    name: str
     one_shuffle: bool
     shuffle: int
 

@@ -213,9 +213,7 @@ def _dropped(state: State, _: cmd.Unregister, __: Answer, known: Iterable[Shuffl
 
 
 def _named(state: State, body: cmd.Forget) -> list[tuple[Application, int]]:
-    if body.instance:
-        return _with_shuffles(state, (body.instance,))
-    return _with_shuffles(state, [each.instance for each in state.applications.values() if each.name == body.name])
+    return _with_shuffles(state, (body.instance,))
 
 
 def _forgotten(

@@ -96,7 +96,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """One run of an application; it lives while it has a lease. `serial` grows with each application made."""
+    """One run of an application; it lives while it has a lease. `serial` grows with each application made, `spark_id`
+    is what Spark calls it, if it is Spark's."""
 
     instance: bytes
     name: str
@@ -104,6 +105,7 @@ class Application:
     created_ms: int
     serial: int
     leases: tuple[Lease, ...]
+    spark_id: str = ""
 
     def lease(self, holder: bytes) -> Lease | None:
         """Return this holder's lease, if it has one."""

@@ -161,18 +161,20 @@ class SetWorkersDraining(_message.Message):
     def __init__(self, draining: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ...) -> None: ...
 
 class RegisterApplication(_message.Message):
-    __slots__ = ("instance", "name", "user", "lease_ms", "holder")
+    __slots__ = ("instance", "name", "user", "lease_ms", "holder", "spark_id")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
+    SPARK_ID_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     name: str
     user: str
     lease_ms: int
     holder: bytes
-    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ...) -> None: ...
+    spark_id: str
+    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ..., spark_id: _Optional[str] = ...) -> None: ...
 
 class Attach(_message.Message):
     __slots__ = ("instance", "name", "lease_ms", "holder")
@@ -315,16 +317,14 @@ class Unregister(_message.Message):
     def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ...) -> None: ...
 
 class Forget(_message.Message):
-    __slots__ = ("instance", "name", "one_shuffle", "shuffle")
+    __slots__ = ("instance", "one_shuffle", "shuffle")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
     ONE_SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
-    name: str
     one_shuffle: bool
     shuffle: int
-    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., one_shuffle: _Optional[bool] = ..., shuffle: _Optional[int] = ...) -> None: ...
+    def __init__(self, instance: _Optional[bytes] = ..., one_shuffle: _Optional[bool] = ..., shuffle: _Optional[int] = ...) -> None: ...
 
 class Part(_message.Message):
     __slots__ = ("upload", "number", "parts", "data")
@@ -431,20 +431,22 @@ class Lease(_message.Message):
     def __init__(self, holder: _Optional[bytes] = ..., lease_ms: _Optional[int] = ..., marked_ms: _Optional[int] = ...) -> None: ...
 
 class Application(_message.Message):
-    __slots__ = ("instance", "name", "user", "created_ms", "serial", "leases")
+    __slots__ = ("instance", "name", "user", "created_ms", "serial", "leases", "spark_id")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
+    SPARK_ID_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     name: str
     user: str
     created_ms: int
     serial: int
     leases: _containers.RepeatedCompositeFieldContainer[Lease]
-    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., created_ms: _Optional[int] = ..., serial: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+    spark_id: str
+    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., created_ms: _Optional[int] = ..., serial: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., spark_id: _Optional[str] = ...) -> None: ...
 
 class Shuffle(_message.Message):
     __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "created_ms", "winners_digest", "data_bytes", "committed_ms", "created_index", "lost", "under_replicated", "unsealed", "manifest_version", "awaited")

@@ -2,7 +2,8 @@
 
 Rules: a method that is not in the table may be called by nobody. An application's token is good for calls that name its
 own instance, and for nothing that names another or none; of what is not its own nothing is told, not even whether it
-is there. Called by handlers.py and http.py; who owns an application is checked in shuffles.py, where the state is.
+is there. Called by handlers.py and http.py; who owns an application is checked in shuffles.py and admin.py, where the
+state is.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ METHOD_KINDS: dict[str, tuple[Kind, ...]] = {
     "Admin/ListShuffles": _SEES,
     "Admin/ListEvents": _SEES,
     "Admin/ExplainPlacement": _SEES,
-    "Admin/Forget": (Kind.ADMIN,),
+    # A user sees and drops what is that user's.
+    "Admin/ListApplications": (*_SEES, Kind.USER),
+    "Admin/Forget": (Kind.ADMIN, Kind.USER),
     "Admin/Reload": (Kind.ADMIN,),
     "Admin/DrainWorkers": (Kind.ADMIN,),
     "Admin/HandOver": (Kind.ADMIN,),
@@ -71,7 +74,12 @@ def check_page(identity: Identity | None) -> None:
     must_be(identity, *_SEES)
 
 
+def is_owner(identity: Identity | None, user: str) -> bool:
+    """Whether the bearer may act for an application of this user: anybody but another user."""
+    return identity is None or identity.kind is not Kind.USER or identity.subject == user.encode()
+
+
 def check_owner(identity: Identity | None, user: str) -> None:
-    """Raise ForbiddenError unless the bearer may have a token for an application of this user."""
-    if identity is not None and identity.kind is Kind.USER and identity.subject != user.encode():
+    """Raise ForbiddenError unless `is_owner`."""
+    if not is_owner(identity, user):
         raise ForbiddenError("this application is another user's")

@@ -26,6 +26,7 @@ from holdfast.master.core.why import Why, why_kept
 from holdfast.master.machine import codec, snapshot
 from holdfast.master.raft import RaftStatus
 from holdfast.master.raft.codec import ENTRY_VERSION, WIRE_VERSION
+from holdfast.master.service.access import CALLER, check_owner, is_owner
 from holdfast.master.service.explaining import Explainer
 from holdfast.master.service.fleet import Fleet, place_of
 from holdfast.master.service.handing_over import hand_over
@@ -154,11 +155,34 @@ class Admin:
         infos = [self._shuffle(shuffle, applications[shuffle.key.instance], by_user) for shuffle in shuffles]
         return pb.ListShufflesReply(shuffles=infos, total=total)
 
+    async def list_applications(self, request: pb.ListApplicationsRequest) -> pb.ListApplicationsReply:
+        """Return all applications that the caller may see, the oldest first."""
+
+        def read(state: State) -> list[tuple[Application, int]]:
+            return [(each, len(state.below[each.instance].shuffles)) for each in state.applications.values()]
+
+        found = [each for each in await self._leader.confirmed(read) if is_owner(CALLER.get(), each[0].user)]
+        found.sort(key=lambda each: each[0].serial)
+        infos = [self._application(application, shuffles) for application, shuffles in found]
+        return pb.ListApplicationsReply(applications=infos, now_ms=self._leader.now_ms())
+
+    def _application(self, application: Application, shuffles: int) -> pb.ApplicationInfo:
+        return pb.ApplicationInfo(
+            instance=application.instance,
+            name=application.name,
+            user=application.user,
+            spark_id=application.spark_id,
+            created_ms=application.created_ms,
+            shuffles=shuffles,
+            bytes=self._leader.usage.of(application.instance).size_bytes,
+            why=self.why(application).sentence,
+        )
+
     async def forget(self, request: pb.ForgetRequest) -> pb.ForgetReply:
-        """Drop applications or one shuffle of them at once."""
-        if not request.instance and not request.name:
-            raise ProtocolError("name the application, or give its instance", status=Status.BAD_REQUEST)
-        body = cmd.Forget(request.instance, request.name, request.one_shuffle, request.shuffle)
+        """Drop an application or one shuffle of it at once."""
+        known = await self._leader.find(lambda state: state.applications.get(request.instance))
+        check_owner(CALLER.get(), known.user if known is not None else "")
+        body = cmd.Forget(request.instance, request.one_shuffle, request.shuffle)
         answer = await self._leader.command("Admin/Forget", request, body)
         (applications,) = _U32.unpack(answer.subject)
         return pb.ForgetReply(applications=applications, shuffles=answer.value)

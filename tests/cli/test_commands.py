@@ -97,7 +97,7 @@ def test_every_command_explains_itself(command: str):
         (["status", "--masters", "nonsense"], "host:port"),
         (["nothing"], "nothing"),
         (["workers", "--mastres", "x"], "--mastres"),
-        (["shuffles", "--masters", "127.0.0.1:1", "--instance", "xyz"], "32 hex digits"),
+        (["placement", "--masters", "127.0.0.1:1", "--explain", "xyz"], "APPLICATION/SHUFFLE"),
         (["local", "--masters", "2"], "1 or 3 masters"),
         (["local", "--workers", "many"], "many"),
         (["local", "--dir", "/dev/null"], "/dev/null"),
@@ -180,15 +180,15 @@ def test_shuffles_and_forget(cluster: LocalCluster):
     (found,) = [one for one in said["shuffles"] if one["instance"] == instance.hex()]
     assert (found["application"], found["shuffle"], found["state"]) == ("to-be-forgotten", 7, "open")
     assert (found["partitions"], found["kind"]) == (5, "map")
-    only = document(run("shuffles", "--json", "--instance", instance.hex(), masters=cluster.endpoints))
+    only = document(run("shuffles", "--json", "--application", instance.hex(), masters=cluster.endpoints))
     assert [one["shuffle"] for one in only["shuffles"]] == [7]
     assert "to-be-forgotten" in run("shuffles", masters=cluster.endpoints).stdout
-    dropped = document(run("forget", instance.hex(), "--shuffle", 7, "--json", masters=cluster.endpoints))
+    dropped = document(run("forget", instance.hex(), "--shuffle", 7, "--yes", "--json", masters=cluster.endpoints))
     assert (dropped["applications"], dropped["shuffles"]) == (0, 1)
-    assert document(run("forget", "to-be-forgotten", "--json", masters=cluster.endpoints))["applications"] == 1
+    assert document(run("forget", "to-be-forgotten", "--yes", "--json", masters=cluster.endpoints))["applications"] == 1
     again = run("forget", "to-be-forgotten", masters=cluster.endpoints)
-    assert again.returncode == 1
-    assert "Traceback" not in again.stderr
+    assert again.returncode == 2
+    assert 'no application is called "to-be-forgotten"' in again.stderr
 
 
 def test_unreachable_masters_are_bad_news():

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import secrets
 import socket
 import ssl
 import threading
@@ -308,6 +309,38 @@ def test_row_50_users_keep_to_their_own(cluster: LocalCluster, keeper: Keeper) -
         assert all(each.user != "bob" for each in listed.shuffles)
         with Session(cluster.endpoints, app="nightly", attach=True, credentials=alice) as attached:
             assert attached.instance == session.instance
+
+
+def test_a10_a_user_forgets_what_is_that_users(cluster: LocalCluster, keeper: Keeper) -> None:
+    """A user's token lists and drops the applications of that user, no other's and nothing that the masters never heard
+    of, with the same words; an admin's token all of them."""
+    alice, bob = (made(cluster, keeper, Kind.USER, name) for name in (b"alice", b"bob"))
+    admin = made(cluster, keeper, Kind.ADMIN, b"operator")
+
+    def seen(shown: Credentials) -> set[bytes]:
+        reply = asyncio.run(called(cluster, shown, "Admin/ListApplications", pb.ListApplicationsRequest()))
+        return {each.instance for each in reply.applications}
+
+    def forget(shown: Credentials, instance: bytes) -> None:
+        asyncio.run(called(cluster, shown, "Admin/Forget", pb.ForgetRequest(instance=instance)))
+
+    instances = {}
+    for name, shown in (("alice", alice), ("bob", bob)):
+        instances[name] = secrets.token_bytes(16)
+        request = pb.RegisterApplicationRequest(instance=instances[name], name="shell", user=name, holder=bytes(16))
+        asyncio.run(called(cluster, shown, "Shuffles/RegisterApplication", request))
+    assert seen(alice) == {instances["alice"]}
+    assert seen(admin) >= set(instances.values())
+    told = set()
+    for strange in (instances["bob"], secrets.token_bytes(16)):
+        with pytest.raises(ForbiddenError) as refused:
+            forget(alice, strange)
+        told.add(str(refused.value))
+    assert len(told) == 1
+    forget(alice, instances["alice"])
+    assert instances["alice"] not in seen(admin)
+    forget(admin, instances["bob"])
+    assert seen(bob) == set()
 
 
 async def called(cluster: LocalCluster, shown: Credentials | None, method: str, request: Message) -> Any:

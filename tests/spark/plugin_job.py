@@ -41,6 +41,12 @@ def reuse(spark: SparkSession) -> Steps:
     yield sorted(totals.collect())
 
 
+def anew(spark: SparkSession) -> Steps:
+    """A new shuffle in each step."""
+    for rows in (100, 200):
+        yield spark.range(0, rows, 1, 2).repartition(3).count()
+
+
 def strict(spark: SparkSession) -> Steps:
     """One shuffle that is read again and again, and new ones beside it; what fails says why."""
     pairs = spark.sparkContext.parallelize(range(2000), 4).map(lambda one: (one % 10, one)).groupByKey(4)
@@ -97,7 +103,7 @@ def cleaned(spark: SparkSession) -> Steps:
 
 
 JOBS: dict[str, Callable[[SparkSession], Steps]] = {
-    each.__name__: each for each in (sums, reuse, strict, cleaned, outliving)
+    each.__name__: each for each in (sums, reuse, anew, strict, cleaned, outliving)
 }
 
 

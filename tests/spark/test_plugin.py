@@ -79,10 +79,13 @@ def job(
 def shuffles(cluster: LocalCluster, besides: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
     """What the masters keep, but nothing of the applications of `besides`: other files use this cluster, too."""
     others = {one["instance"] for one in besides or []}
-    done = subprocess.run(
-        [*COMMAND, "shuffles", "--json", "--masters", cluster.endpoints], check=True, capture_output=True, text=True
-    )
-    return [one for one in json.loads(done.stdout)["shuffles"] if one["instance"] not in others]
+    return [one for one in command("shuffles", cluster)["shuffles"] if one["instance"] not in others]
+
+
+def command(name: str, cluster: LocalCluster, *words: str) -> Any:
+    """What a command says with --json."""
+    asked = [*COMMAND, name, *words, "--json", "--masters", cluster.endpoints]
+    return json.loads(subprocess.run(asked, check=True, capture_output=True, text=True).stdout)
 
 
 def generations(cluster: LocalCluster) -> set[int]:
@@ -207,6 +210,25 @@ def test_lost_data_is_computed_again_in_the_next_generation(tmp_path: Path) -> N
         assert running.step() == TOTALS
         assert "is given up" in running.log()
         wait_until(lambda: generations(cluster) == {1}, "generation 0 to be dropped", 30.0)
+
+
+def test_a10_a_driver_whose_application_was_dropped_begins_anew_at_once(tmp_path: Path) -> None:
+    """An operator drops a running application by its id in Spark. Its next query goes through Holdfast in a new
+    instance, long before the lease is due to be renewed."""
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster,
+        job("anew", conf(cluster.endpoints, fallback="never"), tmp_path) as running,
+    ):
+        assert running.step() == 100
+        (before,) = command("applications", cluster)["applications"]
+        assert before["spark_id"].startswith("local-")
+        assert command("forget", cluster, before["spark_id"], "--yes")["applications"] == 1
+        taken = pushed(cluster)
+        running.go()
+        assert running.step() == 200
+        (after,) = command("applications", cluster)["applications"]
+        assert (after["spark_id"], after["instance"] == before["instance"]) == (before["spark_id"], False)
+        assert pushed(cluster) > taken
 
 
 @pytest.mark.long

@@ -10,6 +10,8 @@ from holdfast.master.service.access import METHOD_KINDS, check_call, check_owner
 
 OWN, OTHER = bytes(16), bytes(15) + b"x"
 SUBJECTS = {Kind.APPLICATION: OWN, Kind.USER: b"etl"}
+#: What a user's token is good for; who owns the application is looked at where the state is.
+OF_USERS = ("Discover", "ListWorkers", "RegisterApplication", "Attach", "ListApplications", "Forget")
 #: What changes or tells something of an application.
 OF_APPLICATIONS = [name for name, kinds in METHOD_KINDS.items() if kinds == (Kind.APPLICATION,)]
 
@@ -40,7 +42,7 @@ def test_what_changes_the_cluster_takes_an_admin_or_a_server(method: str) -> Non
     service, _, name = method.partition("/")
     sees = name.startswith(("Status", "List", "Explain", "Discover", "Event"))
     assert allowed(Kind.VIEWER, method) == sees
-    assert allowed(Kind.USER, method) == (name in ("Discover", "ListWorkers", "RegisterApplication", "Attach"))
+    assert allowed(Kind.USER, method) == (name in OF_USERS)
     if service == "Registry":
         assert METHOD_KINDS[method] == (Kind.SERVER,)
     if service == "Admin":

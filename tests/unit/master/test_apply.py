@@ -262,17 +262,18 @@ def test_parts_are_bounded_and_expire(monkeypatch):
 
 
 def test_forget_drops_at_once():
-    """One shuffle of an application, or applications by name or instance, whatever leases they have."""
+    """One shuffle of an application, or all of it, whatever leases it has."""
     log = play(
-        (cmd.Forget(b"", "app", False, 0), S.APPLICATION_GONE),
-        (cmd.Forget(I1, "", True, 2), S.APPLICATION_GONE),
+        (cmd.Forget(b"", False, 0), S.BAD_REQUEST),
+        (cmd.Forget(I1, True, 2), S.APPLICATION_GONE),
         (application(I1), S.OK),
         (application(I2), S.OK),
         (shuffle(key(1)), S.OK),
         (shuffle(key(2)), S.OK),
         (shuffle(key(1, instance=I2)), S.OK),
-        (cmd.Forget(I1, "", True, 2), (S.OK, 1)),
-        (cmd.Forget(b"", "app", False, 0), (S.OK, 2)),
+        (cmd.Forget(I1, True, 2), (S.OK, 1)),
+        (cmd.Forget(I1, False, 0), (S.OK, 1)),
+        (cmd.Forget(I2, False, 0), (S.OK, 1)),
     )
     assert not log.state.applications
     assert log.state.head_count == 0
@@ -281,8 +282,8 @@ def test_forget_drops_at_once():
 def test_forgetting_what_was_never_heard_of_is_remembered():
     """Workers that have data from before a restored backup may delete it then; the instance never comes back."""
     log = play(
-        (cmd.Forget(I1, "", False, 0), (S.OK, 0)),
-        (cmd.Forget(I1, "", False, 0), S.APPLICATION_GONE),
+        (cmd.Forget(I1, False, 0), (S.OK, 0)),
+        (cmd.Forget(I1, False, 0), S.APPLICATION_GONE),
         (application(I1), S.APPLICATION_GONE),
     )
     assert log.state.dropped(key(7, instance=I1))

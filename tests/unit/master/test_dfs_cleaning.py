@@ -86,8 +86,8 @@ def test_what_was_dropped_goes_after_the_grace(world):
     gone = {world.put(key(1, instance=I2)), world.put(key(1, instance=I2), uid="w2"), world.put(key(1))}
     stays = {world.put(key(2))}
     assert world.round(GRACE_NS) == gone | stays, "nothing was dropped yet"
-    assert world.log.do(cmd.Forget(I2, "", False, 0)).ok
-    assert world.log.do(cmd.Forget(I1, "", True, 1)).ok
+    assert world.log.do(cmd.Forget(I2, False, 0)).ok
+    assert world.log.do(cmd.Forget(I1, True, 1)).ok
     assert world.round(GRACE_NS) == gone | stays, "the grace begins when a leader first sees it dropped"
     assert world.round(GRACE_NS - 1) == gone | stays
     assert world.round(1) == stays
@@ -106,7 +106,7 @@ def test_what_was_never_heard_of_stays(world, caplog):
     told = [record for record in caplog.records if "never heard of" in record.message]
     assert len(told) == 1
     assert strange.hex() in told[0].__dict__["instances"]
-    assert world.log.do(cmd.Forget(strange, "", False, 0)).ok
+    assert world.log.do(cmd.Forget(strange, False, 0)).ok
     world.round()
     assert world.round(GRACE_NS) == {each for each in kept if strange.hex() not in each}
     assert world.cleaner.counts.unheard == 0
@@ -122,14 +122,14 @@ def test_leftovers_of_uploads_go_with_their_shuffle(world):
     """Files that were being written when a worker was killed have no name that anybody knows; they go as well."""
     name = world.put(key(1))
     (world.folder / (name + names.TEMPORARY_SUFFIX)).write_bytes(b"half")
-    assert world.log.do(cmd.Forget(I1, "", True, 1)).ok
+    assert world.log.do(cmd.Forget(I1, True, 1)).ok
     world.round()
     assert world.round(GRACE_NS) == set()
 
 
 def test_the_grace_is_counted_anew_when_a_folder_comes_back(world):
     """A worker that stores late what was already cleaned has it cleaned again, after a grace of its own."""
-    assert world.log.do(cmd.Forget(I2, "", False, 0)).ok
+    assert world.log.do(cmd.Forget(I2, False, 0)).ok
     world.put(key(1, instance=I2))
     world.round()
     assert world.round(GRACE_NS) == set()
@@ -144,7 +144,7 @@ def test_a_round_is_bounded_and_the_next_goes_on(world, monkeypatch):
     monkeypatch.setattr(dfs_cleaning, "FOLDERS_PER_ROUND_MAX", 2)
     for uid in ("w1", "w2", "w3"):
         world.put(key(1, instance=I2), uid=uid)
-    assert world.log.do(cmd.Forget(I2, "", False, 0)).ok
+    assert world.log.do(cmd.Forget(I2, False, 0)).ok
     world.round()
     assert len(world.round(GRACE_NS)) == 1
     assert world.round() == set()
@@ -170,7 +170,7 @@ def test_names_of_others_are_left_alone(world):
 def test_a_store_that_is_gone_is_no_empty_store(world):
     """Without the marker nothing is listed or removed: the round is an error; the next goes on when it is back."""
     world.put(key(1, instance=I2))
-    assert world.log.do(cmd.Forget(I2, "", False, 0)).ok
+    assert world.log.do(cmd.Forget(I2, False, 0)).ok
     world.round()
     world.folder.rename(world.folder.with_name("away"))
     with pytest.raises(DfsError, match=r"cannot look for the marker: the folder .* not mounted"):
@@ -221,7 +221,7 @@ def test_it_runs_while_this_master_leads_and_no_longer(world):
     )
     world.leader.fail = lambda error: None
     world.put(key(1, instance=I2))
-    assert world.log.do(cmd.Forget(I2, "", False, 0)).ok
+    assert world.log.do(cmd.Forget(I2, False, 0)).ok
 
     async def story():
         from tests.support.waiting import wait_until_async

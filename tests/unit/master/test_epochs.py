@@ -166,7 +166,7 @@ def test_moves_go_with_their_shuffle():
     log = opened(revive((0, 0)), reduce(key(2)), revive((0, 0), of=key(2)))
     log.do(cmd.Unregister(key()))
     assert log.state.newest.keys() == {key(2)}
-    log.do(cmd.Forget(I1, "", False, 0))
+    log.do(cmd.Forget(I1, False, 0))
     assert (log.state.newest, log.state.array_bytes) == ({}, 0)
 
 

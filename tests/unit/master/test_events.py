@@ -80,7 +80,7 @@ def test_life_of_a_shuffle_is_told() -> None:
     for each, part in zip(told.all[-3:], parts, strict=True):
         assert part in each[2].text
     assert told.do(cmd.Unregister(key(1))) == [(Kind.SHUFFLE_DROPPED, "nightly/1")]
-    assert told.do(cmd.Forget(I1, "", True, 2)) == [(Kind.SHUFFLE_DROPPED, "nightly/2")]
+    assert told.do(cmd.Forget(I1, True, 2)) == [(Kind.SHUFFLE_DROPPED, "nightly/2")]
     lease = (cmd.LeaseRef(I1, H1),)
     assert told.do(cmd.MarkLeases(True, lease)) == [(Kind.APPLICATION_SILENT, "nightly")]
     assert told.do(cmd.MarkLeases(False, lease)) == [(Kind.APPLICATION_HEARD, "nightly")]
@@ -90,7 +90,7 @@ def test_life_of_a_shuffle_is_told() -> None:
     assert "1 shuffle" in told.all[-1][2].text
     told.do(application(I2, name="other"))
     assert told.do(cmd.Detach(I2, H1)) == [(Kind.APPLICATION_ENDED, "other")]
-    assert told.do(cmd.Forget(b"", "nobody", False, 0)) == []
+    assert told.do(cmd.Forget(I2, True, 2)) == []
 
 
 def test_who_is_not_listened_to_changes_nothing() -> None:

@@ -69,7 +69,7 @@ bodies = st.one_of(
     st.builds(add_copies, st.integers(0, 2), keys, under_replicated=st.integers(0, 2), unsealed=st.integers(0, 2)),
     st.builds(add_copies, st.integers(0, 1), keys, manifest=st.just(b""), upload=st.sampled_from([b"u", b"v"])),
     st.builds(cmd.Unregister, keys),
-    st.builds(cmd.Forget, instances, st.sampled_from(["a", ""]), st.booleans(), st.integers(0, 2)),
+    st.builds(cmd.Forget, instances, st.booleans(), st.integers(0, 2)),
     st.builds(cmd.Part, st.sampled_from([b"u", b"v"]), st.integers(0, 2), st.integers(0, 3), st.binary(max_size=5)),
 )
 commands = st.one_of(

@@ -20,7 +20,7 @@ LOST = cmd.SetWorkersAlive(False, (cmd.WorkerRef(1, 1),))
     ("ends", "error"),
     [
         (DROPPED, GiveUpError),
-        (cmd.Forget(key(1).instance, "", False, 0), GiveUpError),
+        (cmd.Forget(key(1).instance, False, 0), GiveUpError),
         (LOST, RetryError),
         (worker(1, incarnation=2), RetryError),
         ("leadership", NotLeaderError),

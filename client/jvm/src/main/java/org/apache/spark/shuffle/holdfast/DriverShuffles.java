@@ -13,6 +13,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.ShuffleDependency;
+import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.MapStatus;
 import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
 import org.apache.spark.shuffle.holdfast.control.Masters;
@@ -87,7 +88,21 @@ final class DriverShuffles implements AutoCloseable {
     /** Registers generation 0 of a shuffle. Throws what stands against it; then the caller decides whether it falls back. */
     <K, V, C> HoldfastShuffleHandle<K, V, C> register(int shuffle, ShuffleDependency<K, V, C> dependency, int maps, boolean encrypted)
             throws HoldfastException {
-        Instance instance = application(dependency.rdd().context().sparkUser());
+        SparkContext context = dependency.rdd().context();
+        Instance instance = application(context);
+        try {
+            return register(instance, shuffle, dependency, maps, encrypted);
+        } catch (HoldfastException error) {
+            if (!isOver(instance, error)) {
+                throw error;
+            }
+        }
+        // Somebody dropped the application since it was heard of last. What begins now needs nothing of what is gone.
+        return register(application(context), shuffle, dependency, maps, encrypted);
+    }
+
+    private <K, V, C> HoldfastShuffleHandle<K, V, C> register(
+            Instance instance, int shuffle, ShuffleDependency<K, V, C> dependency, int maps, boolean encrypted) throws HoldfastException {
         var handle = new HoldfastShuffleHandle<>(
                 shuffle, dependency, instance, runtime.shown(), maps, conf.copies(), conf.ack(), encrypted);
         RegisteredShuffle first = registrations.register(runtime.masters(), handle.key(0), handle, false, false);
@@ -191,7 +206,7 @@ final class DriverShuffles implements AutoCloseable {
     }
 
     /** The instance, registered with the masters when it is first wanted, and anew where its lease was lost. */
-    private synchronized Instance application(String user) throws HoldfastException {
+    private synchronized Instance application(SparkContext context) throws HoldfastException {
         if (closed) {
             throw new HoldfastException(Status.UNAVAILABLE, "the Spark application has ended");
         }
@@ -209,10 +224,22 @@ final class DriverShuffles implements AutoCloseable {
                     throw new HoldfastException(Status.NO_ROOM, "no worker is alive (masters at " + conf.endpoints() + ")");
                 }
             }
-            lease = ApplicationLease.register(runtime.masters(), this::credential, name, user, conf.leaseMs());
+            lease = ApplicationLease.register(
+                    runtime.masters(), this::credential, name, context.sparkUser(), context.applicationId(), conf.leaseMs());
             LOG.info("Application {} is {} to the masters at {}", name, lease.instance().hex(), conf.endpoints());
         }
         return lease.instance();
+    }
+
+    /** Whether a master said with this error that the instance is gone; then the next call of {@link #application} makes another one. */
+    private synchronized boolean isOver(Instance instance, HoldfastException error) {
+        if (!error.told() || !Status.endsLease(error.status())) {
+            return false;
+        }
+        if (lease != null && lease.instance().equals(instance)) {
+            lease.over(error);
+        }
+        return true;
     }
 
     /** What the driver shows where it registers. Read each time: what is in the files may have been replaced. */

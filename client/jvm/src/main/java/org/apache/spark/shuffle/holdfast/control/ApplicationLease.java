@@ -62,7 +62,7 @@ public final class ApplicationLease implements AutoCloseable {
 
     /** The same without security. */
     public static ApplicationLease register(Masters masters, String name, String user, long leaseMs) throws HoldfastException {
-        return register(masters, Shown::new, name, user, leaseMs);
+        return register(masters, Shown::new, name, user, "", leaseMs);
     }
 
     /**
@@ -71,14 +71,15 @@ public final class ApplicationLease implements AutoCloseable {
      *
      * @param credential what is shown here and wherever the application's own token came to its end
      * @param user whose quota counts, without security
+     * @param sparkId what Spark calls the application, for people
      */
-    public static ApplicationLease register(Masters masters, Credential credential, String name, String user, long leaseMs)
-            throws HoldfastException {
+    public static ApplicationLease register(
+            Masters masters, Credential credential, String name, String user, String sparkId, long leaseMs) throws HoldfastException {
         Instance instance = Instance.random();
         byte[] holder = new byte[HOLDER_BYTES];
         new SecureRandom().nextBytes(holder);
         JsonObject request = new JsonObject().bytes("instance", instance.bytes()).put("name", label(name))
-                .put("user", label(user)).u64("leaseMs", leaseMs).bytes("holder", holder);
+                .put("user", label(user)).put("sparkId", label(sparkId)).u64("leaseMs", leaseMs).bytes("holder", holder);
         JsonObject reply = asUser(masters, credential, "Shuffles/RegisterApplication", request, Masters.DEADLINE_MS);
         ApplicationLease lease = new ApplicationLease(masters, credential, instance, holder, reply.u64("leaseMs"));
         masters.setHolder(holder);
@@ -120,6 +121,12 @@ public final class ApplicationLease implements AutoCloseable {
     /** Why the application is gone (APPLICATION_GONE), or null while it lives. */
     public HoldfastException gone() {
         return gone;
+    }
+
+    /** Another call was told that the application is gone: what renews it would hear that with its next turn. */
+    public void over(HoldfastException said) {
+        gone = said;
+        renewal.interrupt();
     }
 
     /** Stop renewing and give the lease back. The masters are not waited for long: the lease ends by itself. */

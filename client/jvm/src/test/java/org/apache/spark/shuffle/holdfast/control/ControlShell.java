@@ -77,7 +77,7 @@ public final class ControlShell {
     private String call(String command, String[] args) throws HoldfastException, InterruptedException {
         switch (command) {
             case "lease":
-                lease = ApplicationLease.register(masters, TestTls::ofEnvironment, args[0], "tester", Long.parseLong(args[1]));
+                lease = ApplicationLease.register(masters, TestTls::ofEnvironment, args[0], "tester", "app-1", Long.parseLong(args[1]));
                 instance = lease.instance();
                 return instance.hex() + " " + HexFormat.of().formatHex(lease.holder()) + " " + lease.leaseMs();
             case "instance":

@@ -1,0 +1,90 @@
+"""`holdfast applications` and `holdfast forget`: nobody's data goes by mistake."""
+
+import asyncio
+import os
+import pty
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.common.net.control import ControlClient
+from holdfast.common.proto import holdfast_pb2 as pb
+from tests.cli.test_commands import COMMAND, SECONDS_MAX, document, run
+
+SHELL = "pyspark-shell"
+
+
+@pytest.fixture
+def cluster(tmp_path) -> Iterator[LocalCluster]:
+    """One master is enough."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as started:
+        yield started
+
+
+def register(cluster: LocalCluster, name: str, user: str, spark_id: str = "") -> str:
+    """Register an application with one shuffle; return its instance in hex."""
+
+    async def call() -> str:
+        async with ControlClient(cluster.endpoints) as client:
+            instance = os.urandom(16)
+            request = pb.RegisterApplicationRequest(
+                instance=instance, name=name, user=user, holder=instance, spark_id=spark_id
+            )
+            await client.call("Shuffles/RegisterApplication", request)
+            key = pb.ShuffleKey(instance=instance, shuffle=1)
+            kind = pb.PARTITION_KIND_MAP
+            shuffle = pb.RegisterShuffleRequest(key=key, kind=kind, partitions=2, maps=1, ack=1, holder=instance)
+            await client.call("Shuffles/RegisterShuffle", shuffle)
+            return instance.hex()
+
+    return asyncio.run(call())
+
+
+def alive(cluster: LocalCluster) -> set[str]:
+    listed = document(run("applications", "--json", masters=cluster.endpoints))["applications"]
+    return {each["instance"] for each in listed}
+
+
+def test_a10_a_name_that_several_have_drops_nobody(cluster: LocalCluster):
+    """Two shells of two users and one of another name: `forget pyspark-shell` is refused, with --yes too, with the list
+    of both: instance, user, id in Spark, age and size. Each is dropped by its instance, how that begins, or its id
+    in Spark, and nothing else with it."""
+    mine, theirs = register(cluster, SHELL, "ann", "app-1"), register(cluster, SHELL, "bob", "app-2")
+    other = register(cluster, "nightly", "ann")
+    refused = run("forget", SHELL, "--yes", masters=cluster.endpoints)
+    assert refused.returncode == 2
+    assert f'2 applications are called "{SHELL}"' in refused.stderr
+    for told in (mine, theirs, "of ann, app-1 in Spark", "of bob, app-2 in Spark", " old, 1 shuffle, 0 B"):
+        assert told in refused.stderr
+    assert other not in refused.stderr
+    assert alive(cluster) == {mine, theirs, other}
+    assert document(run("forget", "app-2", "--yes", "--json", masters=cluster.endpoints))["applications"] == 1
+    assert alive(cluster) == {mine, other}
+    assert document(run("forget", other[:8], "--yes", "--json", masters=cluster.endpoints))["applications"] == 1
+    assert alive(cluster) == {mine}
+
+
+def test_a10_nothing_is_dropped_without_a_yes(cluster: LocalCluster):
+    """Where nobody can be asked the command ends with a sentence, and with --dry-run with what it would do. A terminal
+    is asked: no keeps the application, yes drops it."""
+    instance = register(cluster, "nightly", "ann")
+    refused = run("forget", "nightly", masters=cluster.endpoints)
+    assert refused.returncode == 2
+    assert "--yes" in refused.stderr
+    assert instance in refused.stderr
+    would = document(run("forget", "nightly", "--dry-run", "--json", masters=cluster.endpoints))
+    assert would["would_drop"]["instance"] == instance
+    assert "would drop" in run("forget", instance, "--shuffle", 1, "--dry-run", masters=cluster.endpoints).stdout
+    assert alive(cluster) == {instance}
+    for answer, left in (("n", {instance}), ("y", set())):
+        main, terminal = pty.openpty()
+        command = [*COMMAND, "forget", "nightly", "--masters", cluster.endpoints]
+        with subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asked:
+            os.write(main, f"{answer}\n".encode())
+            _, told = asked.communicate(timeout=SECONDS_MAX)
+            assert b"Drop " in told
+        os.close(main)
+        os.close(terminal)
+        assert alive(cluster) == left
