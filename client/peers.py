@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from holdfast.client.push_credit import WorkerLink
-from holdfast.common.errors import ConfigError, HoldfastError, TokenExpiredError, UnauthenticatedError
+from holdfast.common.errors import ConfigError, HoldfastError, RetryError, TokenExpiredError, UnauthenticatedError
+from holdfast.common.ids import NO_WORKER
 from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.tasks import awaited
@@ -102,9 +103,14 @@ class Peers:
         hello = Hello(role=Role.CLIENT, cluster_id=self._ticket.cluster_id)
         if self.shown is not None and self.shown.half_over(time.time()):
             await self._renew(self.shown)
-        return await WorkerLink.connect(
+        link = await WorkerLink.connect(
             host.strip("[]"), int(port), hello, self._buffers(), timeout_seconds=CONNECT_SECONDS, shown=self.shown
         )
+        if link.hello.worker == NO_WORKER:
+            # It says once who it is: kept, this connection would be of no use for ever.
+            link.abort()
+            raise RetryError(f"the worker at {address} has not registered yet")
+        return link
 
     async def _renew(self, shown: Credentials) -> None:
         """Get a newer token while the old one is good: a task may go on for longer than the token it began with."""
