@@ -7,6 +7,7 @@ process. Called by peers.py and push_writer.py.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from holdfast.client.compress import Buffer
@@ -17,12 +18,16 @@ from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.net.tasks import background
 from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit
 
+_log = logging.getLogger(__name__)
+
 #: A worker that acknowledges nothing for so long is as good as lost (stopped, or its disk hangs).
 ACK_SECONDS = 30.0
 #: Who waits for room asks so often whether the worker lives: it may have nothing to give for long.
 PING_SECONDS = 10.0
 #: A living worker that has no room for so long has a disk that hangs, or worse.
 ROOM_SECONDS = 600.0
+#: Pings after which a wait for room is told again.
+SAY_PINGS = 6
 
 
 class PushLine:
@@ -45,10 +50,13 @@ class PushLine:
         self._waiting[who] = future
         self._do(self._core.want(who, least, most))
         try:
-            for _ in range(int(ROOM_SECONDS / PING_SECONDS)):
+            for pings in range(int(ROOM_SECONDS / PING_SECONDS)):
                 await asyncio.wait((future,), timeout=PING_SECONDS)
                 if future.done():
                     break
+                if pings % SAY_PINGS == 0:
+                    told = {"peer": self._client.peer, "seconds": int((pings + 1) * PING_SECONDS)}
+                    _log.warning("a worker has no room for a push", extra=told)
                 await self._ping()
             if not future.done():
                 text = f"{self._client.peer} has no room for a push since {ROOM_SECONDS:.0f} s"
@@ -57,7 +65,7 @@ class PushLine:
         except BaseException:
             if self._waiting.pop(who, None) is None and not future.cancelled() and future.exception() is None:
                 self.returned(future.result())
-            self._core.left(who)
+            self._do(self._core.left(who))
             raise
 
     def returned(self, size: int) -> None:

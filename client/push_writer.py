@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -17,17 +18,18 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from holdfast.client import settling
 from holdfast.client.addresses import known_addresses
 from holdfast.client.batches import PushBatch, PushBatches
 from holdfast.client.compress import Buffer
 from holdfast.client.core.push import Ask, Done, Effect, Failed, PushSession, Return, Send, Settled, Wake
 from holdfast.client.core.revivals import Revive
-from holdfast.client.push_credit import PushLine
+from holdfast.client.push_credit import ROOM_SECONDS, PushLine
 from holdfast.client.runtime import runtime
 from holdfast.client.status import PushStatus
 from holdfast.common.batch import Codec
 from holdfast.common.checksum import crc32c
-from holdfast.common.errors import ApplicationGoneError, ConfigError, GiveUpError, HoldfastError
+from holdfast.common.errors import ApplicationGoneError, ConfigError, GiveUpError, HoldfastError, RetryError
 from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, Incarnation, MapId, PartitionId, WorkerId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.net.tasks import background
@@ -37,6 +39,8 @@ from holdfast.common.reduce_messages import Push, ReplicaPlace
 
 if TYPE_CHECKING:
     from holdfast.client.reduce_shuffle import ReduceShuffle
+
+_log = logging.getLogger(__name__)
 
 #: Batches made and not acknowledged.
 BUFFER_BYTES = 64 * MIB
@@ -127,6 +131,7 @@ class PushWriter:
             self._hold(self._batches.end())
             self._hand_over()
             self._call(self._pusher.finish)
+            settling.wait(self._runtime, self._pusher, lambda: False)
             if self._pusher.outcome.exception() is not None:
                 self._raise_over()
             self._compare()
@@ -148,10 +153,8 @@ class PushWriter:
         """Give the attempt up; readers drop what it pushed. Harmless after `close`, and in a forked child."""
         if self._runtime.pid != os.getpid():
             return
-        finished = threading.Event()
         self._call(self._pusher.abort)
-        self._call(finished.set)
-        finished.wait()
+        settling.turn(self._runtime)
         self._fresh.clear()
 
     def __enter__(self) -> Self:
@@ -190,11 +193,13 @@ class PushWriter:
         if batches:
             self._call(self._pusher.add, batches)
         outcome = self._pusher.outcome
-        while self._added - self._pusher.settled_bytes > self._buffer_bytes and not outcome.done():
-            self._pusher.settled.wait()
-            self._pusher.settled.clear()
+        settling.wait(self._runtime, self._pusher, self._fits)
         if outcome.done():
             self._raise_over()
+
+    def _fits(self) -> bool:
+        """What is not acknowledged fits the buffer."""
+        return self._added - self._pusher.settled_bytes <= self._buffer_bytes
 
     def _raise_over(self) -> NoReturn:
         """Raise what ended the attempt; where a worker says that all was forgotten the masters say why."""
@@ -220,7 +225,7 @@ class _Pusher:
         self._attempt = attempt
         routes = shuffle.routes()
         self._addresses = routes.addresses
-        where = f"shuffle {shuffle.key} map {map_id} attempt {attempt}"
+        self._where = where = f"shuffle {shuffle.key} map {map_id} attempt {attempt}"
         grace_ns = shuffle.ticket.no_room_grace_ns
         self._core = PushSession(routes.locations, where=where, press_bytes=press_bytes, no_room_grace_ns=grace_ns)
         #: batches by the core's numbers, until they are settled
@@ -231,6 +236,9 @@ class _Pusher:
         #: strong references; asyncio keeps none
         self._tasks: set[asyncio.Task[None]] = set()
         self._rooms: set[asyncio.Task[None]] = set()
+        #: pauses that are not over
+        self._pauses = 0
+        self._patience = 2 * ROOM_SECONDS + grace_ns / 1e9
         #: acknowledged; read by the caller's thread
         self.settled_bytes = 0
         #: set whenever settled_bytes or the outcome changed
@@ -244,7 +252,7 @@ class _Pusher:
         try:
             work()
         except Exception as error:
-            self._settle_outcome(error)
+            self._broke(error)
             raise
 
     def add(self, batches: list[PushBatch]) -> None:
@@ -262,6 +270,18 @@ class _Pusher:
     def abort(self) -> None:
         self._core.aborted()
         self._settle_outcome(GiveUpError(_OVER.format(self._shuffle.key, self._map, self._attempt)))
+
+    def takes_long(self, seconds: float) -> None:
+        """Nothing was acknowledged for so long while the caller waited for that: say why, and do not wait for ever."""
+        if self._core.over:
+            return
+        told = f"{self._where}: nothing was acknowledged for {seconds:.0f} s: {self._core.waits_for()}"
+        if not self._tasks and not self._pauses:
+            self._broke(GiveUpError(f"{told}; and nothing is under way"))
+        elif seconds > self._patience:
+            self._broke(RetryError(told))
+        else:
+            _log.warning("a push takes long", extra={"why": told})
 
     # Effects.
 
@@ -281,6 +301,7 @@ class _Pusher:
                 case Revive():
                     self._spawn(self._revive(effect))
                 case Wake():
+                    self._pauses += 1
                     asyncio.get_running_loop().call_later(effect.after_ns / 1e9, self._wake, effect.worker)
                 case Done():
                     self._settle_outcome(None)
@@ -288,6 +309,7 @@ class _Pusher:
                     self._settle_outcome(effect.error)
 
     def _wake(self, worker: WorkerId | None) -> None:
+        self._pauses -= 1
         self.guarded(lambda: self._do(self._core.woken(worker)))
 
     def _settle(self, batches: list[int]) -> None:
@@ -310,8 +332,10 @@ class _Pusher:
             return
         try:
             push, body = self._frame(send)
-        except HoldfastError as error:
-            line.returned(send.size)
+        except BaseException as error:
+            line.returned(send.size)  # others push over this connection, too
+            if not isinstance(error, HoldfastError):
+                raise
             self._do(self._core.failed(send.frame, error))
             return
         try:

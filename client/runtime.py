@@ -87,6 +87,11 @@ class Runtime:
                 raise RetryError("this process is ending")
             return self.loop.run_until_complete(work)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the loop turns no more, but for what is asked with `run`."""
+        return self._ended
+
     # Sessions.
 
     def open(self, ticket: Ticket, renewer: Renewer) -> Peers:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import os
 import threading
 import time
@@ -17,6 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.client import settling
 from holdfast.client.addresses import Addresses
 from holdfast.client.checks import whole
 from holdfast.client.compress import Buffer
@@ -37,6 +39,8 @@ from holdfast.common.net.tasks import background
 
 if TYPE_CHECKING:
     from holdfast.client.shuffle import MapShuffle
+
+_log = logging.getLogger(__name__)
 
 #: A worker that acknowledges nothing for so long is as good as lost (stopped, or its disk hangs).
 ACK_SECONDS = 30.0
@@ -95,6 +99,7 @@ class MapWriter:
         totals = self._regions.totals()
         self._call(self._sender.finish, totals)
         try:
+            settling.wait(self._runtime, self._sender, lambda: False)
             done = self._sender.outcome.result()
         except BaseException:
             self.abort()
@@ -114,10 +119,8 @@ class MapWriter:
         """Give the attempt up; workers drop what they have of it. Harmless after `close`, and in a forked child."""
         if self._runtime.pid != os.getpid():
             return
-        finished = threading.Event()
         self._call(self._sender.abort)
-        self._call(finished.set)
-        finished.wait()
+        settling.turn(self._runtime)
         self._spool.close()
 
     def __enter__(self) -> Self:
@@ -143,12 +146,14 @@ class MapWriter:
             self._spool.add(frame)
             self._added += frame.size
             self._call(self._sender.add, frame.size)
-            while self._added - self._sender.settled_bytes > self._spool_bytes and not self._sender.outcome.done():
-                self._sender.settled.wait()
-                self._sender.settled.clear()
+            settling.wait(self._runtime, self._sender, self._fits)
             if self._sender.outcome.done():
                 self._sender.outcome.result()
                 raise GiveUpError(f"map {self._map} attempt {self._attempt} was closed or aborted")
+
+    def _fits(self) -> bool:
+        """What is not acknowledged fits the spool."""
+        return self._added - self._sender.settled_bytes <= self._spool_bytes
 
     def _require_own_process(self) -> None:
         if self._runtime.pid != os.getpid():
@@ -207,6 +212,13 @@ class _Sender:
     def abort(self) -> None:
         self._do(self._core.aborted())
         self._settle_outcome(error=GiveUpError("the attempt was aborted"))
+
+    def takes_long(self, seconds: float) -> None:
+        """Nothing was acknowledged for so long while the caller waited: opens, pushes and seals have their bounds."""
+        if not self._core.over:
+            frames = f"{self._settled_frames} of {len(self._sizes)} frames are acknowledged by all copies"
+            where = f"shuffle {self._shuffle.key} map {self._map} attempt {self._attempt}"
+            _log.warning("a map file takes long", extra={"why": f"{where}: {frames}, none for {seconds:.0f} s"})
 
     # Effects.
 

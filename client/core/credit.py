@@ -103,9 +103,10 @@ class CreditLine:
         self._asked = False
         self._waiting.clear()
 
-    def left(self, who: int) -> None:
-        """An attempt wants nothing any more."""
+    def left(self, who: int) -> list[Effect]:
+        """An attempt wants nothing any more; those behind it may fit."""
         self._waiting = deque(entry for entry in self._waiting if entry[0] != who)
+        return self._serve()
 
     def _serve(self) -> list[Effect]:
         effects: list[Effect] = []

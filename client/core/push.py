@@ -297,6 +297,20 @@ class PushSession:
         self._workers[worker].paused = False
         return self._advance()
 
+    def waits_for(self) -> str:
+        """What the batches that are not kept wait for, for people."""
+        told = []
+        for worker, state in self._workers.items():
+            batches = sum(len(queue.batches) for queue in state.queues.values())
+            if batches or state.window.unanswered:
+                why = " for room" if state.asked else " for the end of a pause" if state.paused else ""
+                unanswered = state.window.unanswered
+                told.append(f"worker {worker} has not answered {unanswered} bytes, {batches} batches wait{why}")
+        if self._revivals.waiting:
+            waiting = len(self._revivals.parked)
+            told.append(f"{waiting} partitions wait for another place ({self._revivals.cause})")
+        return "; ".join(told)
+
     def aborted(self) -> None:
         """The caller gives the attempt up. What was pushed is a loser's, and readers drop it."""
         self.over = True

@@ -252,6 +252,58 @@ def test_an_interrupt_ends_a_task(programs: Programs, tmp_path: Path) -> None:
             os.kill(cluster.workers[0].pid or 0, signal.SIGCONT)
 
 
+def test_a40_an_aborted_attempt_leaves_its_connection_to_the_next(programs: Programs, shared: LocalCluster) -> None:
+    """An attempt is aborted between an answer of the worker and what that gave room for; the next attempts of the same
+    executor to that worker end as usual."""
+    with Session(shared.endpoints, app="aborted") as session:
+        pushing = Pushing(programs, shared, session)
+        for attempt in (500, 600):
+            pushing.push(records=20, sizes=[1_000], attempt=attempt)  # leaves connections in the pool
+            pushing.program.say(f"abort attempt={attempt + 50}")
+            pushing.program.hear("DONE")
+            pushing.check_counts()
+        pushing.push(records=40, sizes=[100_000, 300_000], codec="NONE", attempt=700)
+        pushing.check()
+
+
+def test_a40_a_long_wait_says_what_it_waits_for(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks whose worker stands still say in the log which worker they wait for, and with how many pushes; they end
+    once it goes on."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dorg.apache.logging.log4j.level=WARN")
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="slow") as session,
+    ):
+        pushing = Pushing(programs, cluster, session)
+        pushing.push(records=20, sizes=[1_000])
+        os.kill(cluster.workers[0].pid or 0, signal.SIGSTOP)
+        try:
+            pushing.say(records=40, sizes=[100_000, 300_000], codec="NONE", attempt=200)
+            told = r"attempt 20\d: no batch was kept for 1\d s: worker \d+ has not answered \d+ pushes, \d+ wait"
+            wait_until(lambda: re.search(told, pushing.program.output()), "it is in the log")
+        finally:
+            os.kill(cluster.workers[0].pid or 0, signal.SIGCONT)
+        assert {result["status"] for result in pushing.results().values()} == {0}
+        pushing.check()
+
+
+def test_a47_a_connection_waits_for_direct_memory(
+    programs: Programs, shared: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that has no memory for a connection waits until there is some, as one that has none for a frame does;
+    nothing of it is left behind."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:MaxDirectMemorySize=8m")
+    with Session(shared.endpoints, app="starved") as session:
+        pushing = Pushing(programs, shared, session)
+        pushing.program.say("starve attempt=500")
+        pushing.program.hear("DONE")
+        pushing.check_counts()
+        pushing.push(records=20, sizes=[1_000])
+        pushing.check()
+
+
 @pytest.mark.parametrize("copies", [1, 2])
 def test_a_worker_dies_while_tasks_push(programs: Programs, tmp_path: Path, copies: int) -> None:
     """With kill -9 in the middle: what was acknowledged is read after the worker is back (one copy: it seals what it

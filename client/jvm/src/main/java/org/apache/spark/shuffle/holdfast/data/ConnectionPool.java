@@ -17,8 +17,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 /**
  * Connections to workers that are used again; one pool serves the whole JVM.
  *
- * <p>Rules: a borrowed connection belongs to one thread at a time until it is given back (nothing under way on it) or
- * discarded (anything else). With security one that showed a token which is half over is not used again where there is a newer one. At most {@link #IDLE_MAX} lie idle, {@link #IDLE_PER_WORKER_MAX} of one worker; idle ones
+ * <p>Rules: a borrowed connection belongs to one thread at a time until it is given back (nothing under way on it, its
+ * {@link Books} closed, which is asserted where it is borrowed again) or discarded (anything else). With security one that showed a token which is half over is not used again where there is a newer one. At most {@link #IDLE_MAX} lie idle, {@link #IDLE_PER_WORKER_MAX} of one worker; idle ones
  * are closed after {@link #IDLE_MS} by whoever comes next, and by a timer thread that lives only while something is
  * idle. How many are borrowed is bounded by those who borrow. Thread-safe. Called by the push writer and the fetch
  * reader.
@@ -71,10 +71,9 @@ public final class ConnectionPool implements AutoCloseable {
             if (found == null) {
                 break;
             }
-            if (found.isQuiet() && !shown.outdated(found.token())) {
+            if (isGood(found)) {
                 return found;
             }
-            discard(found);
         }
         WorkerConnection made = WorkerConnection.open(worker, address, hello.get(), shown, timeoutMs, buffers);
         synchronized (this) {
@@ -85,6 +84,22 @@ public final class ConnectionPool implements AutoCloseable {
         }
         made.close();
         throw new HoldfastException(Status.UNAVAILABLE, "the connections to workers are closed");
+    }
+
+    /** Whether an idle connection may be used again; it is discarded if not, also where that cannot be told. */
+    private boolean isGood(WorkerConnection found) {
+        boolean good = false;
+        try {
+            if (found.attachment() != null && !found.attachment().closed()) {
+                throw new AssertionError(found + " was given back with open books: " + found.attachment());
+            }
+            good = found.isQuiet() && !shown.outdated(found.token());
+        } finally {
+            if (!good) {
+                discard(found);
+            }
+        }
+        return good;
     }
 
     /** Takes back a connection on which nothing is under way; a closed one is discarded. */

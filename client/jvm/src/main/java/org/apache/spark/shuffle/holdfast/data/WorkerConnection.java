@@ -16,6 +16,8 @@ import org.apache.spark.shuffle.holdfast.wire.HelloOk;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * One connection to a worker, read and written by the thread that uses it: no thread of its own, no callbacks.
@@ -34,6 +36,7 @@ public final class WorkerConnection implements AutoCloseable {
     private static final int INPUT_BYTES = 64 << 10;
     private static final int OUTPUT_BYTES = 16 << 10;
     private static final ByteBuffer[] NOTHING = new ByteBuffer[0];
+    private static final Logger LOG = LoggerFactory.getLogger(WorkerConnection.class);
     private static final ByteBuffer EMPTY = ByteBuffer.allocateDirect(0).order(ByteOrder.LITTLE_ENDIAN);
 
     private final int worker;
@@ -48,7 +51,7 @@ public final class WorkerConnection implements AutoCloseable {
     private long lastRequest;
     private Waiter own;
     private boolean closed;
-    private Object attachment;
+    private Books attachment;
     /** When the pool got it back. */
     long idleSinceNs;
 
@@ -64,6 +67,8 @@ public final class WorkerConnection implements AutoCloseable {
     /** A frame is in `frame` and was not handed out yet. */
     private boolean ahead;
     private ByteBuffer out;
+    /** The deadline of the wait that the log knows of. */
+    private long saidForNs;
 
     private WorkerConnection(int worker, String address, SocketChannel channel, byte[] token, Buffers buffers) {
         this.worker = worker;
@@ -143,13 +148,13 @@ public final class WorkerConnection implements AutoCloseable {
         return incarnation;
     }
 
-    /** What the user of this connection keeps with it while it is idle (the window of a pusher, say); null at first. */
-    public Object attachment() {
+    /** What the user of this connection keeps with it while it is idle (the credit of a pusher, say); null at first. */
+    public Books attachment() {
         return attachment;
     }
 
     /** See {@link #attachment()}. */
-    public void attach(Object value) {
+    public void attach(Books value) {
         attachment = value;
     }
 
@@ -243,8 +248,8 @@ public final class WorkerConnection implements AutoCloseable {
     boolean isQuiet() {
         try {
             return !closed && !ready() && inStart == inEnd;
-        } catch (HoldfastException gone) {
-            return false;
+        } catch (HoldfastException | NoDirectMemoryException gone) {
+            return false; // what came unasked is not worth memory that is not there
         }
     }
 
@@ -472,8 +477,16 @@ public final class WorkerConnection implements AutoCloseable {
         }
     }
 
+    /** Waits a while, at most until the deadline, which is SEND_TIMEOUT_MS after the last progress. */
     private void awaitWritable(long deadlineNs) throws HoldfastException {
-        if (!await(SelectionKey.OP_WRITE, deadlineNs)) {
+        long sayAtNs = deadlineNs - SEND_TIMEOUT_MS * 1_000_000L + LongWait.FIRST_NS;
+        boolean late = System.nanoTime() - sayAtNs >= 0;
+        if (late && saidForNs != deadlineNs) {
+            saidForNs = deadlineNs;
+            LOG.warn("{} takes nothing for {} s, in the middle of a frame; it is left after {} s", this,
+                    LongWait.FIRST_NS / 1_000_000_000L, SEND_TIMEOUT_MS / 1_000);
+        }
+        if (!await(SelectionKey.OP_WRITE, late ? deadlineNs : sayAtNs)) {
             String why = Thread.currentThread().isInterrupted() ? "left by an interrupt" : "takes nothing";
             throw broken(why + " in the middle of a frame", null);
         }

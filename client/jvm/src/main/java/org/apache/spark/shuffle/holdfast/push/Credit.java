@@ -1,5 +1,7 @@
 package org.apache.spark.shuffle.holdfast.push;
 
+import org.apache.spark.shuffle.holdfast.data.Books;
+
 /**
  * What a worker lets one connection have unanswered.
  *
@@ -9,7 +11,7 @@ package org.apache.spark.shuffle.holdfast.push;
  * instead of long ones. It stays with the connection while that lies idle, and is forgotten if that was for long, since
  * the worker then does the same. Called by {@link PushSession}.
  */
-final class Credit {
+final class Credit implements Books {
     /** What the worker is asked for at most: a few frames are on their way while one is written. */
     static final int ASK_BYTES = 12 << 20;
     /** What it is asked for at first, and at least. */
@@ -102,6 +104,12 @@ final class Credit {
         given -= size;
     }
 
+    /** Whether everything that was taken or asked for is answered; an attempt that is given up leaves some of it as it is. */
+    @Override
+    public boolean closed() {
+        return given == 0 && !asked;
+    }
+
     /** The connection lies idle from now on. */
     void rests(long nowNs) {
         usedAtNs = nowNs;
@@ -112,6 +120,11 @@ final class Credit {
         if (nowNs - usedAtNs > IDLE_NS_MAX) {
             window = 0;
         }
+    }
+
+    @Override
+    public String toString() {
+        return "a window of " + window + " bytes, " + given + " of it taken" + (asked ? ", another one asked for" : "");
     }
 
     void check() {

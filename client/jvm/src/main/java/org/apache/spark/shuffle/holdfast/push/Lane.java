@@ -33,6 +33,8 @@ final class Lane {
     int losses;
     int busy;
     int damages;
+    /** Turns in a row without direct memory for a connection or what goes over it. */
+    int hungers;
 
     Lane(int worker) {
         this.worker = worker;
@@ -73,6 +75,12 @@ final class Lane {
         losses = 0;
         busy = 0;
         damages = 0;
+    }
+
+    @Override
+    public String toString() {
+        String why = connecting ? " for a connection" : paused ? " for the end of a pause" : credit != null && credit.asked() ? " for room" : "";
+        return "worker " + worker + " has not answered " + sent.size() + " pushes, " + queue.size() + " wait" + why;
     }
 
     /** Lets go of all frames. */

@@ -48,6 +48,11 @@ final class Link {
         return !pending.isEmpty() || creditRequest != 0 || pingRequest != 0;
     }
 
+    /** Whether the connection may serve another attempt: no answer is due, and no credit is taken for what was never sent. */
+    boolean isSettled() {
+        return !isBusy() && credit.closed() && !connection.isClosed();
+    }
+
     void push(PushFrame frame, ByteBuffer meta, long nowNs) throws HoldfastException {
         long request = connection.send(FrameType.PUSH, meta, frame.bytes());
         pending.addLast(new Pending(request, frame, nowNs));

@@ -13,7 +13,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  *
  * <p>Rules: the pusher runs on a thread of the context from the first frame on, or, where none came before the end, on
  * the task's own in {@link #finish}. The task waits while too much is held, and is told how it ended; an interrupt ends
- * its waiting and gives the attempt up. Called by {@link PushWriter} and {@link Pusher}.
+ * its waiting and gives the attempt up. Its waits have no bound of their own: whatever the pusher waits for has one and is in
+ * the log, and however that ends, {@link #end} follows. Called by {@link PushWriter} and {@link Pusher}.
  */
 final class Mailbox {
     /** In {@link #next}: the attempt is given up. */

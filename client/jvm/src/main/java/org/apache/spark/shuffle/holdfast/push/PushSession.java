@@ -81,6 +81,33 @@ final class PushSession {
         return over;
     }
 
+    /** Whether there is anything that is not kept yet. */
+    boolean waits() {
+        return live > 0 && !over;
+    }
+
+    /** Batches kept so far: who waits and sees no more of them has to be told of something, or waits for ever. */
+    long kept() {
+        return kept;
+    }
+
+    /** What is waited for, for people. */
+    String waitsFor() {
+        List<String> found = new ArrayList<>();
+        for (Lane each : lanes.values()) {
+            if (!each.queue.isEmpty() || !each.sent.isEmpty()) {
+                found.add(each.toString());
+            }
+        }
+        if (revivals.waiting()) {
+            found.add(revivals.toString());
+        }
+        if (parking.lacking() != null) {
+            found.add(parking.lacking().getMessage());
+        }
+        return String.join("; ", found);
+    }
+
     // Events.
 
     /** The caller has a frame; it is released through the store when it is not needed any more. */
@@ -104,6 +131,7 @@ final class PushSession {
         Lane lane = lanes.get(worker);
         lane.connecting = false;
         lane.credit = credit;
+        lane.hungers = 0;
         if (!over) {
             advance();
         }
@@ -112,14 +140,8 @@ final class PushSession {
     /** A connection was lost, or cannot be made: nobody knows what became of what was on its way. Idle ones may go. */
     void disconnected(int worker, HoldfastException error) {
         Lane lane = lanes.get(worker);
-        // What was decided for this connection and not carried out yet is void.
-        effects.removeIf(each -> each instanceof Send send && send.frame().destination.primary() == worker
-                || each instanceof AskCredit ask && ask.worker() == worker);
         boolean idle = lane.idle();
-        List<PushFrame> lost = lane.takeBack();
-        for (PushFrame each : lost) {
-            unanswered -= each.size();
-        }
+        List<PushFrame> lost = takeBack(lane);
         if (over) {
             return;
         }
@@ -139,6 +161,39 @@ final class PushSession {
             lost(lane, error);
         }
         advance();
+    }
+
+    /**
+     * There is no direct memory for a connection, or for what goes over it, and it is gone: no fault of the worker's. Tries again after a
+     * pause, while this attempt and others give theirs back.
+     */
+    void starved(int worker, NoDirectMemoryException full) {
+        Lane lane = lanes.get(worker);
+        takeBack(lane);
+        if (over) {
+            return;
+        }
+        if (++lane.hungers > Parking.TURNS_MAX) {
+            stop(new HoldfastException(Status.INTERNAL, where + ": " + full.getMessage(), full));
+            return;
+        }
+        if (!lane.paused) {
+            lane.paused = true;
+            effects.add(new Wake(Parking.PAUSE_NS, worker));
+        }
+        advance();
+    }
+
+    /** There is no connection any more: what was on its way to it waits again, and is returned. */
+    private List<PushFrame> takeBack(Lane lane) {
+        // What was decided for this connection and not carried out yet is void.
+        effects.removeIf(each -> each instanceof Send send && send.frame().destination.primary() == lane.worker
+                || each instanceof AskCredit ask && ask.worker() == lane.worker);
+        List<PushFrame> lost = lane.takeBack();
+        for (PushFrame each : lost) {
+            unanswered -= each.size();
+        }
+        return lost;
     }
 
     /** The worker grants what it was asked for. */

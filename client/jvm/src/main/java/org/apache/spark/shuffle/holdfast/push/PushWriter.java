@@ -8,6 +8,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
+import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
 import org.apache.spark.shuffle.holdfast.push.Places.Destination;
 import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
@@ -16,6 +17,8 @@ import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.SeededCrc;
 import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Pushes the output of one map attempt.
@@ -38,6 +41,7 @@ public final class PushWriter {
     private static final int HEAD_BYTES_MAX = BatchHeader.SIZE + BatchHeader.TOTALS_BYTES;
     private static final int FRAME_BYTES_LEAST = 64 << 10;
     private static final int MEMORY_PAUSE_MS = 20;
+    private static final Logger LOG = LoggerFactory.getLogger(PushWriter.class);
 
     private final PushLimits limits;
     private final Places places;
@@ -345,6 +349,7 @@ public final class PushWriter {
     /** Takes memory; where the JVM has none left this writer waits until its own is acknowledged, then for that of others. */
     private PushFrame take(Destination destination, int bytes) throws HoldfastException {
         long deadlineNs = System.nanoTime() + limits.memoryNs();
+        LongWait slow = new LongWait();
         for (;;) {
             try {
                 return memory.take(destination, bytes);
@@ -357,6 +362,9 @@ public final class PushWriter {
                 if (!mine && System.nanoTime() - deadlineNs > 0) {
                     throw new HoldfastException(Status.INTERNAL,
                             where + ": " + full.getMessage() + "; waited for " + limits.memoryMs() + " ms (push.memoryGrace)", full);
+                }
+                if (slow.due(System.nanoTime())) {
+                    LOG.warn("{} waits for direct memory: {}", where, full.getMessage());
                 }
                 mail.rest(MEMORY_PAUSE_MS);
             }

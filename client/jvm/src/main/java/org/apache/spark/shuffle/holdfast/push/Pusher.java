@@ -13,6 +13,8 @@ import java.util.zip.CRC32C;
 import org.apache.spark.shuffle.holdfast.control.FailedEpoch;
 import org.apache.spark.shuffle.holdfast.control.Revived;
 import org.apache.spark.shuffle.holdfast.data.Frame;
+import org.apache.spark.shuffle.holdfast.data.LongWait;
+import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
 import org.apache.spark.shuffle.holdfast.data.Waiter;
 import org.apache.spark.shuffle.holdfast.data.WorkerConnection;
 import org.apache.spark.shuffle.holdfast.push.Places.Destination;
@@ -25,18 +27,25 @@ import org.apache.spark.shuffle.holdfast.wire.PushEntry;
 import org.apache.spark.shuffle.holdfast.wire.ReplicaPlace;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Carries out what {@link PushSession} decides: turns effects into frames on connections, and answers into events.
  *
  * <p>Rules: one thread runs it, to which session, connections and clock belong; the task is heard through the
- * {@link Mailbox}. The masters are asked by a second thread, so that other workers go on meanwhile. At the end all frames
- * are released; connections on which nothing is under way go back to the pool. Made by {@link PushWriter}.
+ * {@link Mailbox}. The masters are asked by a second thread, so that other workers go on meanwhile. While batches are not
+ * kept something is under way that ends by itself (an answer, a pause, a question), or the attempt ends; what takes long
+ * is in the log. At the end all frames are released; connections go back to the pool if their books are closed, however the
+ * attempt ended, and are closed otherwise. Made by {@link PushWriter}.
  */
 final class Pusher {
     private static final long NS = 1_000_000L;
     private static final int WAIT_MS_MAX = 1_000;
+    /** For how long the masters are asked where a worker is: other workers wait meanwhile, and it may be elsewhere the next time. */
+    private static final int ASK_MS = 5_000;
     private static final int META_BYTES_FIRST = 16 << 10;
+    private static final Logger LOG = LoggerFactory.getLogger(Pusher.class);
 
     /** What is to be done at some time. */
     private record Timer(long atNs, int worker) {}
@@ -58,6 +67,9 @@ final class Pusher {
     private ByteBuffer meta;
     /** Questions to the masters that are not answered. */
     private int asking;
+    /** Since the last batch was kept, and how many were. */
+    private final LongWait slow = new LongWait();
+    private long kept;
 
     Pusher(PushContext context, ShuffleKey key, Places places, int map, long attempt, PushMemory memory, Mailbox mail) {
         this.context = context;
@@ -172,6 +184,8 @@ final class Pusher {
                     link.ask(ask.size(), System.nanoTime());
                 } catch (HoldfastException broken) {
                     lost(link, broken);
+                } catch (NoDirectMemoryException full) {
+                    starved(link, full);
                 }
             }
         } else if (effect instanceof PushEffect.Connect connect) {
@@ -199,6 +213,8 @@ final class Pusher {
             link.push(frame, head, System.nanoTime());
         } catch (HoldfastException broken) {
             lost(link, broken);
+        } catch (NoDirectMemoryException full) {
+            starved(link, full);
         }
     }
 
@@ -232,20 +248,25 @@ final class Pusher {
     }
 
     private void connect(int worker) {
-        WorkerConnection connection = null;
         try {
-            connection = borrow(worker);
-            Link link = new Link(connection, System.nanoTime());
+            Link link = new Link(borrow(worker), System.nanoTime());
+            links.put(worker, link); // from here on it is given back, whatever comes
             if (waiter != null) {
-                waiter.add(connection);
+                waiter.add(link.connection);
             }
-            links.put(worker, link);
             session.connected(worker, link.credit);
         } catch (HoldfastException unreachable) {
-            if (connection != null) {
-                context.connections().discard(connection);
-            }
+            drop(links.remove(worker));
             session.disconnected(worker, asUnreachable(unreachable));
+        } catch (NoDirectMemoryException full) {
+            drop(links.remove(worker));
+            session.starved(worker, full);
+        }
+    }
+
+    private void drop(Link link) {
+        if (link != null) {
+            context.connections().discard(link.connection);
         }
     }
 
@@ -271,8 +292,9 @@ final class Pusher {
                 refused = unreachable;
             }
         }
+        LOG.warn("{}: {}; the masters are asked where it is", where, refused.getMessage());
         try {
-            places.learnAddresses(context.masters().workers());
+            places.learnAddresses(context.masters().workers(ASK_MS));
         } catch (HoldfastException silent) {
             throw new HoldfastException(
                     Status.UNAVAILABLE,
@@ -286,9 +308,13 @@ final class Pusher {
     }
 
     private void lost(Link link, HoldfastException broken) {
-        links.remove(link.worker);
-        context.connections().discard(link.connection);
+        drop(links.remove(link.worker));
         session.disconnected(link.worker, broken);
+    }
+
+    private void starved(Link link, NoDirectMemoryException full) {
+        drop(links.remove(link.worker));
+        session.starved(link.worker, full);
     }
 
     private void revive(PushEffect.Revive revive) {
@@ -342,6 +368,9 @@ final class Pusher {
             } catch (HoldfastException broken) {
                 any = true;
                 lost(link, broken);
+            } catch (NoDirectMemoryException full) {
+                any = true;
+                starved(link, full);
             }
         }
         return any;
@@ -392,6 +421,7 @@ final class Pusher {
         if (!timers.isEmpty()) {
             untilNs = Math.min(untilNs, timers.peek().atNs());
         }
+        look(now, busy);
         int waitMs = (int) Math.max(1, (untilNs - now + NS - 1) / NS);
         if (waiter == null && busy == 1 && asking == 0 && mail.isFinished()) {
             awaitOne(only, waitMs);
@@ -403,6 +433,30 @@ final class Pusher {
         }
     }
 
+    /** Says what is waited for where that takes long; ends the attempt where it would take for ever. @param busy links with an answer due */
+    private void look(long now, int busy) throws HoldfastException {
+        if (!session.waits() || session.kept() != kept) {
+            kept = session.kept();
+            slow.over();
+        }
+        if (!session.waits()) {
+            return; // for the task, which writes as it pleases
+        }
+        if (busy == 0 && asking == 0 && timers.isEmpty() && !mail.hasNews()) {
+            throw new HoldfastException(Status.INTERNAL, where + " waits, and nothing is under way: " + session.waitsFor());
+        }
+        long lasts = slow.lasts(now);
+        boolean tooLong = lasts >= 2 * Link.ROOM_NS + context.limits().noRoomNs();
+        if (!tooLong && !slow.due(now)) {
+            return;
+        }
+        String told = "no batch was kept for " + lasts / (1_000 * NS) + " s: " + session.waitsFor();
+        if (tooLong) {
+            throw new HoldfastException(Status.UNAVAILABLE, where + ": " + told);
+        }
+        LOG.warn("{}: {}", where, told);
+    }
+
     /** The usual case of a short attempt: the last answer of one worker is all that is waited for. */
     private void awaitOne(Link link, int waitMs) {
         try {
@@ -412,6 +466,8 @@ final class Pusher {
             }
         } catch (HoldfastException broken) {
             lost(link, broken);
+        } catch (NoDirectMemoryException full) {
+            starved(link, full);
         }
     }
 
@@ -432,25 +488,35 @@ final class Pusher {
 
     // The end.
 
-    /** Gives everything back and tells the task. */
+    /** Gives everything back and tells the task, whatever comes. */
     private void leave(HoldfastException cause) {
         List<PushFrame> unread = mail.close(cause);
-        if (waiter != null) {
-            waiter.close();
-        }
-        for (Iterator<Link> all = links.values().iterator(); all.hasNext(); all.remove()) {
-            Link link = all.next();
-            if (link.isBusy() || link.connection.isClosed()) {
-                context.connections().discard(link.connection);
-            } else {
-                link.credit.rests(System.nanoTime());
-                context.connections().giveBack(link.connection);
+        try {
+            if (waiter != null) {
+                waiter.close();
             }
+            for (Iterator<Link> all = links.values().iterator(); all.hasNext(); all.remove()) {
+                leave(all.next());
+            }
+            for (PushFrame each : unread) {
+                context.buffers().release(each.body);
+            }
+            session.end();
+        } catch (RuntimeException | Error mistake) {
+            // How the attempt ended is known already, and the task waits for that.
+            LOG.error("{}: not everything was given back", where, mistake);
+        } finally {
+            mail.end();
         }
-        for (PushFrame each : unread) {
-            context.buffers().release(each.body);
+    }
+
+    /** Effects that were not carried out when the attempt ended may have taken credit: who came next would wait for its return. */
+    private void leave(Link link) {
+        if (link.isSettled()) {
+            link.credit.rests(System.nanoTime());
+            context.connections().giveBack(link.connection);
+        } else {
+            drop(link);
         }
-        session.end();
-        mail.end();
     }
 }

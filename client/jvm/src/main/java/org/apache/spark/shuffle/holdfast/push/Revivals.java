@@ -74,6 +74,12 @@ final class Revivals {
         return !refused.isEmpty();
     }
 
+    @Override
+    public String toString() {
+        return refused.size() + " partitions wait for another place" + (asked ? ", the masters are asked" : "")
+                + (cause.isEmpty() ? "" : " (" + cause + ")");
+    }
+
     boolean isParked(int partition) {
         return !refused.isEmpty() && refused.containsKey(partition);
     }

@@ -85,4 +85,15 @@ final class CreditStories {
         credit.wakes(6 + Credit.IDLE_NS_MAX);
         that(!credit.take(10), "the worker may have given it to others");
     }
+
+    static void theBooksAreClosedWhenAllIsAnswered() {
+        Credit credit = new Credit();
+        that(credit.closed(), "at first");
+        credit.ask(10);
+        that(!credit.closed(), "what was asked for is owed");
+        credit.granted(100);
+        that(credit.closed() && credit.take(60) && !credit.closed(), "what was taken is owed");
+        credit.returned(60);
+        that(credit.closed(), "all was answered");
+    }
 }

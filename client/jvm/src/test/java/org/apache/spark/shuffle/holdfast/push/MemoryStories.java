@@ -7,6 +7,8 @@ import static org.apache.spark.shuffle.holdfast.push.PushWorld.sorted;
 import static org.apache.spark.shuffle.holdfast.push.PushWorld.that;
 
 import java.util.List;
+import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
+import org.apache.spark.shuffle.holdfast.push.PushEffect.Connect;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Done;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Failed;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Revive;
@@ -83,5 +85,29 @@ final class MemoryStories {
         that(failed.error().getMessage().contains("direct memory"), failed.error().getMessage());
         world.core.end();
         that(world.heap.out.isEmpty(), "everything is released");
+    }
+
+    static void aConnectionWaitsForMemoryAndNobodyIsBlamed() {
+        PushWorld world = new PushWorld(at(1)).add(0, 10);
+        NoDirectMemoryException full = new NoDirectMemoryException(64 << 10, 3, 1 << 20, "none");
+        for (int turn = 0; turn < Parking.TURNS_MAX; turn++) {
+            same(world.core.poll(), new Connect(1));
+            world.core.starved(1, full);
+            world.core.check();
+            world.sent();
+            world.core.woken(world.only(Wake.class).worker());
+        }
+        PushFrame frame = world.one();
+        world.core.starved(1, full); // what was on its way waits again
+        world.sent();
+        that(world.core.waits() && world.core.waitsFor().contains("worker 1"), world.core.waitsFor());
+        world.core.woken(world.only(Wake.class).worker());
+        same(world.one(), frame);
+        world.answer(frame);
+        world.finish();
+        world.sent();
+        world.only(Done.class);
+        same(world.of(Revive.class), List.of());
+        that(!world.core.waits() && world.heap.out.isEmpty(), "everything is kept and released");
     }
 }

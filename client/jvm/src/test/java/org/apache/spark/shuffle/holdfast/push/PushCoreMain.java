@@ -466,6 +466,7 @@ public final class PushCoreMain {
                 LinkStories::aWorkerWithoutRoomIsAskedWhetherItLives, LinkStories::aWorkerThatDoesNotAnswerIsLeft,
                 MemoryStories::copiesAreNoLargerThanWhatIsInThem, MemoryStories::batchesWaitForMemory,
                 MemoryStories::memoryThatNeverComesEndsTheAttempt,
+                MemoryStories::aConnectionWaitsForMemoryAndNobodyIsBlamed, CreditStories::theBooksAreClosedWhenAllIsAnswered,
                 RoomStories::theMastersAreAskedUntilTheGraceIsOver, RoomStories::roomThatComesBackIsUsed,
                 RoomStories::roomThatTakesNothingDoesNotRenewTheGrace,
                 RoomStories::aWorkerThatSaysSoBeforeTheMastersKnowCostsNoRevives, RoomStories::aPlaceWithoutRoomIsNoBrokenOne,

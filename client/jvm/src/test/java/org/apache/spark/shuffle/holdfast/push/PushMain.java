@@ -31,7 +31,7 @@ import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
  * <p>Arguments: endpoints, instance, shuffle, partitions, maps, copies, ack, and, if it is small, what a writer may hold:
  * its frames have 256 KiB then. Then lines on standard input, each answered by
  * one line: {@code push key=value ...} (see {@link #push}) with {@code PUSHED {json}}, after {@code HALF} and another line
- * if {@code halt=1}; {@code counts} with {@code COUNTS {json}}. Record {@code i} of map {@code m} goes to partition
+ * if {@code halt=1}; {@code counts} with {@code COUNTS {json}}; {@code abort} and {@code starve} with {@code DONE}, see {@link PushMoments}. Record {@code i} of map {@code m} goes to partition
  * {@code (7919 m + 104729 i) mod partitions} and is (m, partition, i, size) over and over, as u32, up to its size.
  */
 public final class PushMain {
@@ -182,8 +182,15 @@ public final class PushMain {
                     int equals = word.indexOf('=');
                     told.put(equals < 0 ? word : word.substring(0, equals), equals < 0 ? "" : word.substring(equals + 1));
                 }
+                PushMoments moments = new PushMoments(here.context, here.registered, here.places);
                 if (words[0].equals("push")) {
                     here.push(told);
+                } else if (words[0].equals("abort")) {
+                    moments.abortBetweenAnswerAndPush(Long.parseLong(told.get("attempt")));
+                    System.out.println("DONE");
+                } else if (words[0].equals("starve")) {
+                    moments.connectWithoutMemory(Long.parseLong(told.get("attempt")));
+                    System.out.println("DONE");
                 } else {
                     here.counts();
                 }
