@@ -93,11 +93,30 @@ class TimeoutNow:
     term: int
 
 
-Message: TypeAlias = RequestVote | Vote | Append | SnapshotPart | Answer | TimeoutNow
+@dataclass(frozen=True, slots=True)
+class PreVote:
+    """Would you vote for me? `number` counts the rounds of who asks; its log ends with (last_index, last_term)."""
+
+    number: int
+    last_index: int
+    last_term: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreVoteGranted:
+    """I would, and my term is `term`."""
+
+    number: int
+    term: int
+
+
+Message: TypeAlias = RequestVote | Vote | Append | SnapshotPart | Answer | TimeoutNow | PreVote | PreVoteGranted
 
 _HEAD = struct.Struct("<BB")
 _REQUEST_VOTE = struct.Struct("<QQQ")
 _TERM = struct.Struct("<Q")
+_PRE_VOTE = struct.Struct("<QQQ")
+_GRANTED = struct.Struct("<QQ")
 _APPEND = struct.Struct("<QQQQQI")
 _ENTRY = struct.Struct("<QI")
 _PART = struct.Struct("<QQQQQQI")
@@ -120,6 +139,10 @@ def encode(message: Message) -> bytes:
             return b"".join((_HEAD.pack(WIRE_VERSION, 4), head, data))
         case TimeoutNow(term):
             return _HEAD.pack(WIRE_VERSION, 6) + _TERM.pack(term)
+        case PreVote(number, last_index, last_term):
+            return _HEAD.pack(WIRE_VERSION, 7) + _PRE_VOTE.pack(number, last_index, last_term)
+        case PreVoteGranted(number, term):
+            return _HEAD.pack(WIRE_VERSION, 8) + _GRANTED.pack(number, term)
 
 
 def _encode_append(message: Append) -> bytes:
@@ -161,6 +184,10 @@ def decode(payload: bytes) -> Message:
         return Vote(*_fields(_TERM, payload))
     if kind == 6:
         return TimeoutNow(*_fields(_TERM, payload))
+    if kind == 7:
+        return PreVote(*_fields(_PRE_VOTE, payload))
+    if kind == 8:
+        return PreVoteGranted(*_fields(_GRANTED, payload))
     raise WireError(f"Raft message of unknown kind {kind}")
 
 

@@ -18,10 +18,21 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast.master.raft import codec
-from holdfast.master.raft.codec import Answer, Append, Message, RequestVote, SnapshotPart, TimeoutNow, Vote
+from holdfast.master.raft.codec import (
+    Answer,
+    Append,
+    Message,
+    PreVote,
+    PreVoteGranted,
+    RequestVote,
+    SnapshotPart,
+    TimeoutNow,
+    Vote,
+)
 from holdfast.master.raft.errors import RaftError
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import LEADER, Hardened
+from holdfast.master.raft.prevote import PreVotes
 
 WINDOW_BYTES = 4 << 20
 
@@ -70,8 +81,11 @@ class Gate:
 
     ready = True
 
-    def __init__(self, network: Network, journal: Journal, peers: list[str], window_messages: int) -> None:
+    def __init__(
+        self, network: Network, journal: Journal, peers: list[str], window_messages: int, pre_votes: PreVotes
+    ) -> None:
         self._network = network
+        self._pre_votes = pre_votes
         self._journal = journal
         self._outbox: list[tuple[str, Message]] = []
         self._seq = 0
@@ -155,6 +169,15 @@ class Gate:
         self._outbox.append((node.id, out))
         return True
 
+    def ask_pre_votes(self) -> None:
+        """Ask every peer whether it would vote for this member."""
+        index = self._journal.last_index
+        message = PreVote(self._pre_votes.begin(), index, self._last_term())
+        self._outbox += [(peer, message) for peer in self.windows]
+
+    def _last_term(self) -> int:
+        return self._journal.term_at(self._journal.last_index) or 0
+
     # the leader's way out
 
     @property
@@ -232,12 +255,20 @@ class Gate:
                     self._deliver(node, {"type": "response_vote", "term": term})
             case TimeoutNow(term):
                 self._deliver(node, {"type": "timeout_now", "term": term})
+            case PreVote(number, index, last_term):
+                ahead = (self._last_term(), self._journal.last_index) > (last_term, index)
+                if self._raft.role != LEADER and not self._pre_votes.hears and not ahead:
+                    self._outbox.append((peer, PreVoteGranted(number, self._raft.term)))
+            case PreVoteGranted(number, term):
+                if self._raft.role != LEADER and self._pre_votes.granted(peer, number, term):
+                    self._raft.stand(self._pre_votes.term)
 
     def _fresh(self, peer: str, term: int, seq: int) -> bool:
         """Row 3: only appends of a current leader, each newer than the one before."""
         if term < self._raft.term or (term, seq) <= self._handled.get(peer, (0, 0)):
             return False
         self._handled[peer] = self._answering = (term, seq)
+        self._pre_votes.heard()
         return True
 
     def _heard(self, node: Any, term: int, commit: int) -> None:

@@ -109,6 +109,8 @@ class Hardened:
     _SyncObj__connectedNodes: set[Any]
     _SyncObj__needLoadDumpFile: bool
     _SyncObj__generateRaftTimeout: Callable[[], float]
+    _SyncObj__setCurrentTerm: Callable[[int, str | None], None]
+    _SyncObj__transferInProgress: bool
     doTick: Callable[[float], None]  # noqa: N815
     transferLeadership: Callable[..., None]  # noqa: N815
     host: Host
@@ -185,6 +187,18 @@ class Hardened:
     def connected(self) -> set[Any]:
         """Peers with a connection."""
         return self._SyncObj__connectedNodes
+
+    @property
+    def election_due(self) -> bool:
+        """Whether the library stands for election in its next tick, without having been asked to by the leader."""
+        due = self._SyncObj__raftState != LEADER and self._SyncObj__raftElectionDeadline < self.clock()
+        return due and bool(self._SyncObj__connectedNodes) and not self._SyncObj__transferInProgress
+
+    def stand(self, term: int) -> None:
+        """Have the library stand in its next tick, in a term above this one, which others are in."""
+        if term > self._SyncObj__raftCurrentTerm:
+            self._SyncObj__setCurrentTerm(term, None)
+        self._SyncObj__raftElectionDeadline = self.clock() - 1.0
 
     def postpone_election(self) -> None:
         """Give others a full election timeout, e.g. after this node stopped leading."""

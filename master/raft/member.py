@@ -28,6 +28,7 @@ from holdfast.master.raft.errors import (
 from holdfast.master.raft.gate import Gate, Network
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import LEADER
+from holdfast.master.raft.prevote import PreVotes
 from holdfast.master.raft.replicator import Replicator
 from holdfast.master.raft.snapshot import SnapshotId, Snapshots
 
@@ -141,7 +142,8 @@ class Member:
         self._applied_bytes = 0
         restored = self._restore()
         peers = sorted(settings.peers)
-        self.gate = Gate(network, journal, peers, settings.window_messages)
+        self._pre_votes = PreVotes(len(peers) + 1, settings.election_min - settings.heartbeat, clock)
+        self.gate = Gate(network, journal, peers, settings.window_messages, self._pre_votes)
         timing = (settings.election_min, settings.election_max, settings.heartbeat, settings.leader_fallback)
         self.raft, self._nodes = library.make(
             host=self,
@@ -233,6 +235,7 @@ class Member:
         """The leader is in the middle of a large message: it lives, although its heartbeats wait behind it."""
         if self.raft.role == library.FOLLOWER and self.raft.leader_id == peer:
             self.raft.postpone_election()
+            self._pre_votes.heard()
 
     def connected(self, peer: str) -> None:
         """A connection stands."""
@@ -242,15 +245,27 @@ class Member:
         """A connection ended."""
         self._replicator.forget(peer)
         self.gate.disconnected(peer)
+        self._pre_votes.end()  # a peer that cannot be reached now may hear a leader before it can
 
     def tick(self) -> None:
         """Let the library act on what came in and on the time; then let messages leave."""
         self._settle()
+        self._ask_first()
         self.raft.doTick(0)
         self._settle()
         self._hand_on()
         self._serve_reads()
         self.gate.flush()
+
+    def _ask_first(self) -> None:
+        """Row 12: before this member stands for election it has to know that a majority would vote for it."""
+        if not self.raft.election_due or not self._nodes:
+            return
+        if self._pre_votes.won:
+            self._pre_votes.end()
+            return
+        self.gate.ask_pre_votes()
+        self.raft.postpone_election()
 
     def next_tick(self) -> float | None:
         """Clock time of the next `tick` needed even if nothing comes in; None for never."""

@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.master.raft import codec
-from holdfast.master.raft.codec import Answer, Append, Message, RequestVote, SnapshotPart, TimeoutNow, Vote
+from holdfast.master.raft.codec import (
+    Answer,
+    Append,
+    Message,
+    PreVote,
+    PreVoteGranted,
+    RequestVote,
+    SnapshotPart,
+    TimeoutNow,
+    Vote,
+)
 from holdfast.master.raft.errors import WireError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -20,6 +30,8 @@ MESSAGES: dict[str, Message] = {
     "snapshot_part": SnapshotPart(7, 1003, 250, 5, 70_000, 65_536, b"piece of a snapshot"),
     "answer": Answer(7, 1001, 260, reset=False, success=True),
     "timeout_now": TimeoutNow(term=7),
+    "pre_vote": PreVote(number=3, last_index=258, last_term=6),
+    "pre_vote_granted": PreVoteGranted(number=3, term=7),
 }
 
 

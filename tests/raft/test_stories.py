@@ -58,7 +58,9 @@ class Stage(World):
 
     def tick(self, name: str, stand: bool = False) -> None:
         """Let a node act; it stands for election only if told to."""
-        self.raft(name)._SyncObj__raftElectionDeadline = -NEVER if stand else NEVER
+        raft = self.raft(name)
+        raft._SyncObj__raftElectionDeadline = -NEVER if stand else NEVER
+        raft._SyncObj__transferInProgress |= stand  # as if the leader had asked it to: nobody is asked before
         self.peers[name].tick()
         self.peers[name].observe()
 
