@@ -128,12 +128,14 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         key = reading.files[piece.file]
         partition = key[0]
         seed = partition_seed(self._shuffle.key, partition)
+        more = piece.complete
         try:
             self._chunks.chunk_came(key, reading.worker, piece.chunk, complete=False)
             for data in piece.batches:
                 for batch in parse_batches(memoryview(data), seed):
                     if not self._chunks.admit(partition, batch):
                         continue
+                    more = True
                     if batch.flags & MORE:
                         raise ProtocolError(_MORE.format(self._shuffle.key, partition), status=Status.BAD_VERSION)
                     if len(batch.payload):
@@ -141,6 +143,8 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
             self._chunks.chunk_came(key, reading.worker, piece.chunk, complete=piece.complete)
         except (CorruptError, IncompleteError) as error:
             raise kind_of(error)(f"chunk {piece.chunk} from worker {reading.worker}: {error}") from error
+        if more:
+            self._do(self._core.progressed(piece.stream))
 
     def _finish(self, stream: int, reading: Reading[EpochKey], key: EpochKey) -> list[Effect[EpochKey]]:
         assert isinstance(reading.opened, ChunksOpened), "pieces come behind the answer"

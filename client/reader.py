@@ -110,17 +110,20 @@ class RangeReader(StreamReader[MapId, _Data]):
         return await client.open_stream(request, reading.sink)
 
     def _records(self, reading: Reading[MapId], piece: _Data) -> Iterator[Record]:
-        partition = -1
+        partition, more = -1, False
         try:
             file = self._file(reading.files[piece.file])
             for partition, data in piece.batches:
                 seed = partition_seed(self._shuffle.key, PartitionId(partition))
                 for batch in parse_batches(memoryview(data), seed):
                     if file.check.admit(partition, batch):
+                        more = True
                         yield from _records(file, partition, batch)
         except (CorruptError, IncompleteError) as error:
             where = f"partition {partition} region {piece.region} from worker {reading.worker}"
             raise kind_of(error)(f"{where}: {error}") from error
+        if more:
+            self._do(self._core.progressed(piece.stream))
 
     def _finish(self, stream: int, reading: Reading[MapId], key: MapId) -> list[Effect[MapId]]:
         self._file(key).check.finish()

@@ -4,12 +4,13 @@ Rules: pure; events in, effects out; time is a number that comes with the events
 whose winner wrote it, or (partition, epoch) of one that was pushed to. Files that are complete are never asked for
 again. Per copy of a file three *answers* that do not help are the end of it (a refusal, a checksum mismatch, missing
 batches); refused and lost connections are no answers: they are tried again while the masters call the worker alive or
-it has not been gone for the return grace. A copy whose worker is gone is given up at once if another copy is left, and
-one whose worker is merely silent is left for another one that may answer. A file may be wanted again from other workers
-when it is complete, or when all copies of another one are given up: core/chunk_fetch.py decides that. Which copy is
-asked first is said by an Order, which is told what became of it. A stream that is late may get a rival, which is asked
-for files of it on another worker; whichever brings data first is read, the other one is closed, so data of two copies
-are never mixed. Events of a stream that is over are ignored. Called by stream_reader.py.
+it has not been gone for the return grace, which begins anew whenever more of a file came of that worker than ever
+before. A copy whose worker is gone is given up at once if another copy is left, and one whose worker is merely silent
+is left for another one that may answer. A file may be wanted again from other workers when it is complete, or when all
+copies of another one are given up: core/chunk_fetch.py decides that. Which copy is asked first is said by an Order,
+which is told what became of it. A stream that is late may get a rival, which is asked for files of it on another
+worker; whichever brings data first is read, the other one is closed, so data of two copies are never mixed. Events of a
+stream that is over are ignored. Called by stream_reader.py.
 """
 
 from __future__ import annotations
@@ -188,9 +189,17 @@ class Fetch(Generic[K]):
         effects = self._settle(stream, state)
         state.owed.discard(key)
         self._files.pop(key, None)
-        self._reached(state.worker)
+        waited = self._reached(state.worker)
         self._want(more or {})
-        return effects + (self._continue() if more or not self._files else [])
+        return effects + (self._continue() if more or waited or not self._files else [])
+
+    def progressed(self, stream: int) -> list[Effect[K]]:
+        """More of a file than ever before came and was verified: what happened to its worker before counts no more.
+
+        What comes again is no progress, or a worker that dies at the same place each time would be asked for ever.
+        """
+        state = self._streams.get(stream)
+        return self._continue() if state is not None and not self.over and self._reached(state.worker) else []
 
     def data_came(self, stream: int) -> list[Effect[K]]:
         """The first data of a stream came, or its END; said where reads are speculative, of every stream."""
@@ -380,10 +389,14 @@ class Fetch(Generic[K]):
                 _put_last(file.copies, lost.worker)
         return [CloseStream(first), *self._continue()]
 
-    def _reached(self, worker: WorkerId) -> None:
+    def _reached(self, worker: WorkerId) -> bool:
+        """What happened to a worker before counts no more; returns whether it waited for the masters' word."""
         self._unreachable.pop(worker, None)
         self._failing.discard(worker)
         self._refusals.pop(worker, None)
+        waited = worker in self._waiting
+        self._waiting.discard(worker)
+        return waited
 
     def _no_answer(self, worker: WorkerId, cause: str, now_ns: int) -> list[Effect[K]]:
         self._order.failed(worker)

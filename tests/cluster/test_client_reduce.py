@@ -5,11 +5,12 @@ import pickle
 import random
 import threading
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from holdfast.client import Ack, PushStatus, Session
+from holdfast.client import Ack, MapShuffle, PushStatus, ReduceShuffle, Session
 from holdfast.client.cluster import local_cluster
 from holdfast.client.compress import Buffer, Compressor
 from holdfast.client.push_reader import PartitionReader
@@ -21,6 +22,8 @@ from holdfast.common.errors import AbortedError, ConfigError, ConflictError, Dat
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import MIB
 from holdfast.common.reduce_layouts import ReduceManifest
+from tests.cluster.test_client import write
+from tests.support.deaths import GRACE_SECONDS, die_again, restart
 from tests.support.reduce_client import PARTITIONS, contents, fill, push, read, records_of
 
 
@@ -234,6 +237,38 @@ def test_the_leader_and_a_worker_die_together(tmp_path: Path) -> None:
         cluster.workers[0].start()
         shuffle.commit([status])
         assert read(shuffle) == contents(data)
+
+
+@pytest.mark.parametrize("kind", ["reduce", "map"])
+def test_a08_a_worker_that_dies_twice_in_one_read(tmp_path: Path, kind: str) -> None:
+    """The only copy is on a worker that dies twice while one long partition is read, longer apart than a worker may be
+    gone, and comes back each time: data that came in between starts the grace anew, and the read ends with the rows."""
+    quick = {"lease": {"worker": "1s", "heartbeat": "200ms"}}
+    payloads = [random.Random(number).randbytes(MIB) for number in range(80)]
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", settings=quick) as cluster,
+        Session(cluster.endpoints, app="twice") as session,
+    ):
+        shuffle = one_partition(session, kind, payloads)
+        reading = shuffle.reader([0], return_grace=GRACE_SECONDS)
+        came = [bytes(record.payload) for record in islice(reading, 5)]
+        restart(cluster)
+        came += [bytes(record.payload) for record in islice(reading, 35)]
+        die_again(cluster)
+        cluster.workers[0].start()
+        came += [bytes(record.payload) for record in reading]
+        assert Counter(came) == Counter(payloads)
+
+
+def one_partition(session: Session, kind: str, payloads: list[bytes]) -> ReduceShuffle | MapShuffle:
+    """A committed shuffle of one map with these records."""
+    if kind == "reduce":
+        pushed = session.register_reduce_shuffle(1, 1)
+        pushed.commit([push(pushed, 0, 1, [(0, payload) for payload in payloads])])
+        return pushed
+    written = session.register_map_shuffle(1)
+    written.commit([write(written, 0, 1, [[(0, payload)] for payload in payloads])])
+    return written
 
 
 def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,6 +16,7 @@ from holdfast.common.batch import Codec
 from holdfast.common.limits import MAPS_MAX, MIB
 from tests.cluster.reduce_peers import metric
 from tests.jvm.test_push import Pushing
+from tests.support.deaths import GRACE_SECONDS, die_again, restart
 from tests.support.jvm import Jvm, Program, Programs
 from tests.support.reduce_client import PARTITIONS, Contents, Records, contents, fill, push, records_of
 from tests.support.waiting import wait_until
@@ -58,7 +59,7 @@ class Reader:
         maps: range = range(MAPS_MAX),
         *,
         who: str = "winners",
-        pause: int = 0,
+        pause: int | str = 0,
         grace_ms: int = 30_000,
         credit: int = 48 * MIB,
         tasks: int = 1,
@@ -247,6 +248,26 @@ def test_a_worker_that_restarts_in_the_middle(tmp_path: Path, reader: Reader) ->
                 server.start()
             assert reader.answer()["sum"] == sum_of(expected)
             cluster.wait_ready()
+
+
+def test_a08_a_worker_that_dies_twice_in_one_read(tmp_path: Path, reader: Reader) -> None:
+    """The only copy is on a worker that dies twice while one long partition is read, longer apart than a worker may be
+    gone, and comes back each time: data that came in between starts the grace anew, and the read ends with the rows."""
+    quick = {"lease": {"worker": "1s", "heartbeat": "200ms"}}
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", settings=quick) as cluster,
+        Session(cluster.endpoints, app="twice") as session,
+    ):
+        shuffle, expected = large(session, copies=1, megabytes=100)
+        reader.ask(shuffle, range(1), pause="5,30", credit=NARROW, grace_ms=int(GRACE_SECONDS * 1000))
+        reader.paused()
+        restart(cluster)
+        reader.go_on()
+        reader.paused()
+        die_again(cluster)
+        reader.go_on()
+        cluster.workers[0].start()
+        assert reader.answer()["sum"] == sum_of(expected, [0])
 
 
 def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path, reader: Reader) -> None:

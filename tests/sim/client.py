@@ -358,6 +358,7 @@ class Reader:
                     self.records[partition][bytes(batch.payload)] += 1
             core.chunk_came(key, effect.worker, chunk, complete=True)
             self._whole[key, effect.worker] = chunk + 1
+            self._do(core.fetch.progressed(effect.stream))
         except (CorruptError, IncompleteError) as error:
             self._open.pop(effect.stream, None)
             self._do(core.fetch.file_bad(effect.stream, key, str(error)))

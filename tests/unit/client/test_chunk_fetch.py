@@ -349,6 +349,8 @@ class World:
                 self.core.chunk_came(key, stream.worker, chunk, complete=False)
                 self.delivered += [batch for batch in chunks[chunk] if self.core.admit(key[0], batch)]
                 self.core.chunk_came(key, stream.worker, chunk, complete=True)
+                self.do(self.core.fetch.progressed(number))
+                self.core.check()
             self.core.file_sent(key, stream.worker, len(chunks))
             self.do(self.core.epoch_complete(number, key, stream.worker))
             self.core.check()

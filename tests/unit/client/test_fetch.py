@@ -100,6 +100,41 @@ def test_a_worker_gone_too_long_loses_its_only_copy() -> None:
         assert word in str(failed.error)
 
 
+def test_a08_the_grace_begins_anew_with_what_came() -> None:
+    """A worker that dies again and again in one long file is waited for as long each time, if more of the file came in
+    between; what died without that is lost when the grace since its first death is over."""
+    core = fetch((1,))
+    core.started()
+    alive, now = {WorkerId(1): WorkerState.ALIVE}, 0
+    for death in range(0, 10, 2):
+        core.stream_failed(death, LOST, now)
+        assert core.workers_known(alive, now) == [OpenStream(death + 1, WorkerId(1), maps(0))]
+        assert core.progressed(death + 1) == []
+        core.check()
+        now += 2 * GRACE
+        core.stream_failed(death + 1, LOST, now)
+        assert core.workers_known({}, now + GRACE) == [OpenStream(death + 2, WorkerId(1), maps(0))]
+        assert core.progressed(death + 2) == []
+        now += 2 * GRACE
+    core.stream_failed(10, LOST, now)
+    core.workers_known({}, now + GRACE)
+    core.stream_failed(11, LOST, now + GRACE)
+    (failed,) = core.workers_known({}, now + GRACE + 1)
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, DataLostError)
+
+
+def test_a_worker_that_is_heard_on_one_stream_is_not_waited_for() -> None:
+    """The rival of one stream failed on a worker that brings another one: it may be asked before the masters answer."""
+    core = fetch((1, 2), (2,))
+    core.started()
+    assert core.late(0) == [OpenStream(2, WorkerId(2), maps(0))]
+    core.stream_failed(2, LOST, 0)
+    assert core.progressed(1) == []
+    core.check()
+    assert core.late(0) == [OpenStream(3, WorkerId(2), maps(0))]
+
+
 def test_a_second_copy_is_used_at_once() -> None:
     """A worker out of reach costs no waiting where another copy is."""
     core = fetch((1, 2), (2, 1))

@@ -20,8 +20,9 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * <p>Rules: pure; events in, effects out; time is a number that comes with the events. Files that are complete are
  * never asked for again. Per copy of a file three <em>answers</em> that do not help are the end of it (a refusal, a
  * checksum mismatch, missing batches); refused and lost connections are no answers: they are tried again while the
- * masters call the worker alive or it has not been gone for the return grace. A copy whose worker is gone is given up at
- * once if another copy is left, and one whose worker is merely silent is left for another one that may answer. An
+ * masters call the worker alive or it has not been gone for the return grace, which begins anew whenever more of a file came
+ * of that worker than ever before. A copy whose worker is gone is given up at once if another copy is left, and one whose
+ * worker is merely silent is left for another one that may answer. An
  * {@link Order} is told what became of workers. A stream that is late may get a rival, which is asked for files of it on
  * another worker; whichever brings data first is read, the other one is closed, so data of two copies are never mixed.
  * Events of a stream that is over are ignored. Called by {@link ChunkFetch} and {@link FetchReader}.
@@ -105,11 +106,21 @@ final class Fetch {
             file.wanted = false;
             files.remove(file);
         }
-        unreachable.remove(state.worker);
-        refusals.remove(state.worker);
-        failing.remove(state.worker);
+        boolean waited = reached(state.worker);
         files.addAll(more);
-        return !more.isEmpty() || files.isEmpty() ? both(effects, goOn()) : effects;
+        return !more.isEmpty() || waited || files.isEmpty() ? both(effects, goOn()) : effects;
+    }
+
+    /**
+     * More of a file than ever before came and was verified: what happened to its worker before counts no more. What comes again
+     * is no progress, or a worker that dies at the same place each time would be asked for ever.
+     */
+    List<Effect> progressed(int stream) {
+        if (unreachable.isEmpty() || over) {
+            return List.of();
+        }
+        FetchStreams.Stream state = streams.get(stream);
+        return state != null && reached(state.worker) ? goOn() : List.of();
     }
 
     /** The first data of a stream came, or its END; said where reads are speculative, of every stream. */
@@ -394,6 +405,14 @@ final class Fetch {
         List<EpochFile> chosen = List.copyOf(all.subList(0, count));
         int stream = streams.open(worker, chosen, rivalOf);
         return new Effect.OpenStream(stream, worker, chosen);
+    }
+
+    /** What happened to a worker before counts no more; returns whether it waited for the masters' word. */
+    private boolean reached(int worker) {
+        unreachable.remove(worker);
+        refusals.remove(worker);
+        failing.remove(worker);
+        return waiting.remove(worker);
     }
 
     private List<Effect> noAnswer(int worker, String cause, long nowNs) {

@@ -236,6 +236,7 @@ public final class FetchReader implements BatchSource {
                 if (!chunks.admit(file.partition, batch)) {
                     continue;
                 }
+                effects.addAll(chunks.fetch.progressed(stream.number));
                 if (batch.payloadBytes() > 0 && records.isAlone(file.partition, batch, stream.payload(batch))) {
                     fetched.partition = file.partition;
                     fetched.map = batch.map();
@@ -250,6 +251,7 @@ public final class FetchReader implements BatchSource {
             if (data.endOfChunk()) {
                 stream.endOfChunk();
                 chunks.chunkCame(file, stream.worker(), data.chunk(), true);
+                effects.addAll(chunks.fetch.progressed(stream.number));
             }
         } catch (HoldfastException | IncompleteException error) {
             damaged(stream, data.file(), inChunk(stream, data, error));

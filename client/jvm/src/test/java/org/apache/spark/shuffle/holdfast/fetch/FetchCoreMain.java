@@ -42,6 +42,8 @@ public final class FetchCoreMain {
         tell("streams are bounded", FetchCoreMain::streamsAreBounded);
         tell("refusals do not count while the worker lives", FetchCoreMain::refusalsDoNotCount);
         tell("a worker gone too long loses its only copy", FetchCoreMain::goneTooLong);
+        tell("the grace begins anew with what came", FetchCoreMain::graceBeginsAnew);
+        tell("a worker that is heard on one stream is not waited for", FetchCoreMain::heardOnOneStream);
         tell("a second copy is used at once", FetchCoreMain::aSecondCopy);
         tell("copies take turns while no worker answers", FetchCoreMain::copiesTakeTurns);
         tell("a silent worker is left where another copy may answer", FetchCoreMain::maySwitch);
@@ -151,6 +153,39 @@ public final class FetchCoreMain {
         HoldfastException error = failure(core.workersKnown(Set.of(), GRACE + 1));
         Check.equal(error.status(), Status.DATA_LOST);
         Check.contains(error.getMessage(), "shuffle s", "partition 3", "epoch 1", "worker 1", "Start the worker again");
+    }
+
+    private static void graceBeginsAnew() {
+        EpochFile only = file(3, 1);
+        Fetch core = fetch(8, only);
+        core.started();
+        long now = 0;
+        for (int death = 0; death < 5; death++) {
+            core.streamFailed(2 * death, LOST, now);
+            Check.equal(core.workersKnown(Set.of(1), now), List.of(open(2 * death + 1, 1, only)));
+            Check.equal(core.progressed(2 * death + 1), List.of());
+            core.check();
+            now += 2 * GRACE;
+            core.streamFailed(2 * death + 1, LOST, now);
+            Check.equal(core.workersKnown(Set.of(), now + GRACE), List.of(open(2 * death + 2, 1, only)));
+            Check.equal(core.progressed(2 * death + 2), List.of());
+            now += 2 * GRACE;
+        }
+        core.streamFailed(10, LOST, now);
+        core.workersKnown(Set.of(), now + GRACE);
+        core.streamFailed(11, LOST, now + GRACE);
+        Check.equal(failure(core.workersKnown(Set.of(), now + GRACE + 1)).status(), Status.DATA_LOST);
+    }
+
+    private static void heardOnOneStream() {
+        EpochFile[] files = {file(0, 1, 2), file(1, 2)};
+        Fetch core = fetch(8, files);
+        core.started();
+        Check.equal(core.late(0), List.of(open(2, 2, files[0])));
+        core.streamFailed(2, LOST, 0); // the rival of one is on the worker of the other
+        Check.equal(core.progressed(1), List.of());
+        core.check();
+        Check.equal(core.late(0), List.of(open(3, 2, files[0])));
     }
 
     private static void aSecondCopy() {

@@ -32,7 +32,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * read ENDPOINTS INSTANCE SHUFFLE GENERATION FROM TO MAP_FROM MAP_TO WHO PAUSE GRACE_MS CREDIT TASKS ORDER
  * </pre>
  * WHO: "winners" or "statuses" say which maps wrote; "offer:HEX" also commits these winners. PAUSE: after so many records
- * prints "paused" and waits for a line; 0 never; -n reads n times before, and waits after each. CREDIT: bytes in flight. TASKS: so
+ * prints "paused" and waits for a line, "5,25" after each of these; 0 never; -n reads n times before, and waits after each. CREDIT: bytes in flight. TASKS: so
  * many threads read everything each. ORDER: see settings. The line "interrupt" interrupts the read that is under way.
  */
 public final class FetchMain {
@@ -130,7 +130,7 @@ public final class FetchMain {
             ReadContext context = new ReadContext(masters, pool, limits, book);
             long from = System.nanoTime();
             try {
-                for (int before = Integer.parseInt(words[10]); before < 0; before++) {
+                for (long before = pauses(words[10]).get(0); before < 0; before++) {
                     read(context, manifests, key, words);
                     pause();
                 }
@@ -204,7 +204,7 @@ public final class FetchMain {
         ExpectedMaps expected = words[9].equals("statuses")
                 ? statuses(manifest.winners(), from, to, mapFrom, mapTo)
                 : ExpectedMaps.of(manifest.winners());
-        long pause = Long.parseLong(words[10]);
+        List<Long> pauses = pauses(words[10]);
         Sum sum = new Sum();
         byte[] reuse = new byte[0];
         try (FetchReader reader = new FetchReader(context, manifest, from, to, mapFrom, mapTo, expected)) {
@@ -213,7 +213,7 @@ public final class FetchMain {
                 int length = codec.originalBytes(batch.payload());
                 reuse = codec.decompress(batch.payload(), reuse);
                 sum.add(batch.partition(), batch.map(), reuse, length);
-                if (sum.count == pause) {
+                if (pauses.contains(sum.count)) {
                     pause();
                 }
             }
@@ -234,6 +234,10 @@ public final class FetchMain {
             }
         }
         return expected;
+    }
+
+    private static List<Long> pauses(String words) {
+        return java.util.Arrays.stream(words.split(",")).map(Long::valueOf).toList();
     }
 
     private static byte[] hex(String text) {

@@ -164,6 +164,8 @@ final class FetchWorld {
                     }
                 }
                 core.chunkCame(file, stream.worker(), chunk, true);
+                act(core.fetch.progressed(number));
+                core.fetch.check();
             }
             core.fileSent(file, stream.worker(), chunks.size());
             act(core.epochComplete(number, file, stream.worker()));
