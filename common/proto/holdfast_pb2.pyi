@@ -163,7 +163,7 @@ class DetachReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterShuffleRequest(_message.Message):
-    __slots__ = ("call", "key", "kind", "partitions", "maps", "copies", "ack", "holder", "failed_before", "to_write")
+    __slots__ = ("call", "key", "kind", "partitions", "maps", "copies", "ack", "holder", "failed_before", "to_write", "unusable_workers")
     CALL_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +174,7 @@ class RegisterShuffleRequest(_message.Message):
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     FAILED_BEFORE_FIELD_NUMBER: _ClassVar[int]
     TO_WRITE_FIELD_NUMBER: _ClassVar[int]
+    UNUSABLE_WORKERS_FIELD_NUMBER: _ClassVar[int]
     call: CallId
     key: ShuffleKey
     kind: PartitionKind
@@ -184,7 +185,8 @@ class RegisterShuffleRequest(_message.Message):
     holder: bytes
     failed_before: bool
     to_write: bool
-    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., holder: _Optional[bytes] = ..., failed_before: _Optional[bool] = ..., to_write: _Optional[bool] = ...) -> None: ...
+    unusable_workers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., holder: _Optional[bytes] = ..., failed_before: _Optional[bool] = ..., to_write: _Optional[bool] = ..., unusable_workers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RegisterShuffleReply(_message.Message):
     __slots__ = ("assignment_array", "workers", "raft_index", "copies", "generation", "state", "lost_workers")

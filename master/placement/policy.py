@@ -70,6 +70,14 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.members) + len(self.spared)
 
+    def sparing(self, workers: Collection[int]) -> Candidates:
+        """The same, with these workers among the spared ones."""
+        spared = [one for one in self.members if one.worker in workers]
+        if not spared:
+            return self
+        members = [one for one in self.members if one.worker not in workers]
+        return Candidates(members, [*self.spared, *spared], self.disks, self.places)
+
 
 class Field(NamedTuple):
     """Who is dealt to in one assignment, and what keeps copies apart."""

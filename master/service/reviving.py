@@ -37,7 +37,7 @@ from holdfast.master.service.locations import Locations, off_loop
 from holdfast.master.service.sealing import Sealing
 
 #: Workers that one client may say it cannot use.
-_UNUSABLE_MAX = 10_000
+UNUSABLE_MAX = 10_000
 #: Epochs that end while their worker lives: sealed at once, so that their data can go to another tier.
 _SPLIT = frozenset({Status.HARD_SPLIT, Status.NO_ROOM, Status.DISK_FULL})
 #: What says nothing against a worker.
@@ -72,8 +72,8 @@ class Reviver:
         Where no living worker has room for more: of those that have a newer one already, and which limits were met.
         Raises RetryError if no worker is alive.
         """
-        if len(request.failed) > REVIVE_EPOCHS_MAX or len(request.unusable_workers) > _UNUSABLE_MAX:
-            raise _bad(f"a revive names at most {REVIVE_EPOCHS_MAX} partitions and {_UNUSABLE_MAX} workers")
+        if len(request.failed) > REVIVE_EPOCHS_MAX or len(request.unusable_workers) > UNUSABLE_MAX:
+            raise _bad(f"a revive names at most {REVIVE_EPOCHS_MAX} partitions and {UNUSABLE_MAX} workers")
         if shuffle.kind != KIND_REDUCE:
             raise _bad("only REDUCE partitions are revived")
         key = shuffle.key

@@ -32,7 +32,7 @@ from holdfast.master.service.leader import Leader, gone
 from holdfast.master.service.locations import Locations, off_loop
 from holdfast.master.service.masters import Masters
 from holdfast.master.service.registry import Registry
-from holdfast.master.service.reviving import Reviver
+from holdfast.master.service.reviving import UNUSABLE_MAX, Reviver
 from holdfast.master.service.sealing import Sealing
 from holdfast.master.service.uploads import submit, upload_name
 from holdfast.master.service.winners import Seen, WinnersCheck
@@ -138,6 +138,8 @@ class Shuffles:
             raise _bad(f"a shuffle has 1 to {PARTITIONS_MAX} partitions, not {request.partitions}")
         if request.copies > COPIES_MAX:
             raise _bad(f"copies are 1 to {COPIES_MAX}, not {request.copies}")
+        if len(request.unusable_workers) > UNUSABLE_MAX:
+            raise _bad(f"a registration names at most {UNUSABLE_MAX} workers that cannot be used")
         await self._leader.state_id()
         if request.to_write:
             key, request = await self._that_takes_data(key, request)
@@ -316,7 +318,7 @@ class Shuffles:
         if known is not None:
             assignment, placed = known.assignment, known.copies
         else:
-            candidates = self._fleet.candidates(request.kind, request.ack)
+            candidates = self._fleet.candidates(request.kind, request.ack).sparing(request.unusable_workers)
             if request.kind == KIND_MAP:
                 assignment, placed, missing = self._place_maps(candidates, copies)
             else:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from holdfast.client import ReduceShuffle, Session
@@ -15,6 +16,7 @@ from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.batch import Codec
 from holdfast.common.limits import MAPS_MAX, MIB
 from tests.cluster.reduce_peers import metric
+from tests.jvm.test_buffers import opened
 from tests.jvm.test_push import Pushing
 from tests.support.deaths import GRACE_SECONDS, die_again, restart
 from tests.support.jvm import Jvm, Program, Programs
@@ -141,6 +143,46 @@ def test_connections_and_buffers(jvm: Jvm) -> None:
     """Frames of any size in any slices arrive; every end of a connection names the worker; the pool passes on what is
     good; and no buffer is left."""
     assert jvm.run("data.DataMain").strip() == "ok"
+
+
+def test_a47_a_closed_connection_says_so(jvm: Jvm) -> None:
+    """A connection that was closed while frames that had come were not looked at is UNAVAILABLE to whoever still asks;
+    it was a NullPointerException, or a frame whose memory was given back."""
+    assert jvm.run("data.EndsMain").strip() == "ok"
+
+
+def test_a47_a_read_without_direct_memory_gives_its_connection_back(jvm: Jvm) -> None:
+    """Where the JVM has no direct memory left as a reader asks, or as an idle connection is looked at, the connection
+    is closed and no longer counted as borrowed."""
+    options = ("-XX:MaxDirectMemorySize=8m", *opened())
+    assert jvm.run("fetch.NoMemoryReadMain", options=options).strip() == "ok"
+
+
+def test_a47_an_interrupt_while_connecting_blames_no_worker(tmp_path: Path, reader: Reader) -> None:
+    """A task that is killed while it connects to a worker that is busy ends as interrupted, and the worker does not
+    count as failed in this JVM."""
+    with (
+        local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="interrupt") as session,
+    ):
+        shuffle, _ = fill(session)
+        cluster.workers[0].kill(signal.SIGSTOP)
+        try:
+            reader.ask(shuffle)
+            port = int(cluster.workers[0].address.rpartition(":")[2])
+            java = psutil.Process(reader.program.process.pid)
+            wait_until(lambda: port in connected(java), "the reader to connect", 30)
+            reader.program.say("interrupt")
+            told = reader.error()
+        finally:
+            cluster.workers[0].kill(signal.SIGCONT)
+        assert told.startswith("INTERRUPTED")
+        assert told.endswith("failed=")
+
+
+def connected(process: psutil.Process) -> set[int]:
+    """The ports that a process is connected to."""
+    return {each.raddr.port for each in process.net_connections("tcp") if each.status == psutil.CONN_ESTABLISHED}
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4, Codec.ZSTD])

@@ -4,6 +4,7 @@ Run by tests/spark/test_plugin_life.py. Tasks leave files in the directory HOLDF
 under the number of its map and its own; and some wait there for a file that tells them to go on.
 """
 
+import gc
 import os
 import threading
 import time
@@ -165,6 +166,45 @@ def killed(spark: SparkSession) -> Steps:
     yield totals(pairs(spark, wait))
 
 
+def fell_back(spark: SparkSession) -> Steps:
+    """Shuffles until one falls back; then none of them is needed any more; then the same as `killed`."""
+    jvm: Any = spark.sparkContext._jvm
+    env = jvm.org.apache.spark.SparkEnv.get()
+    kept: list[RDD[Any]] = []
+
+    def another() -> None:
+        kept.append(pairs(spark, lambda *_: None).groupByKey(3))
+        assert kept[-1].count() == KEYS
+
+    def reliable() -> bool:
+        return bool(env.shuffleManager().reliable())
+
+    def one_fell_back() -> bool:
+        another()
+        return bool(env.shuffleManager().fallbacks() > 0)
+
+    def nothing_needed() -> bool:
+        kept.clear()
+        gc.collect()
+        jvm.System.gc()
+        return bool(env.mapOutputTracker().shuffleStatuses().size() == 0)
+
+    def room_again() -> bool:
+        before = env.shuffleManager().fallbacks()
+        another()
+        wait_until(nothing_needed, "Spark's cleaner to come", WAIT_SECONDS)
+        return bool(env.shuffleManager().fallbacks() == before)
+
+    wait_until(one_fell_back, "the quota to be used up", WAIT_SECONDS)
+    yield reliable()
+    wait_until(nothing_needed, "Spark's cleaner to come", WAIT_SECONDS)
+    yield reliable()
+    wait_until(room_again, "the masters to hear that there is room", WAIT_SECONDS)
+    for path in Path(directory()).glob("[0-9]-[0-9]"):
+        path.unlink()
+    yield from killed(spark)
+
+
 def streaming(spark: SparkSession) -> Steps:
     """A query over files, one a micro-batch, that is stopped, goes on from its checkpoint, and is stopped again."""
     place = Path(directory())
@@ -241,6 +281,7 @@ JOBS: dict[str, Callable[[SparkSession], Steps]] = {
         idle,
         decommissioned,
         killed,
+        fell_back,
         streaming,
         over_pandas,
     )

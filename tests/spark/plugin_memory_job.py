@@ -21,12 +21,27 @@ WARM = 30
 KNOWN_MAX = 4
 #: Rows of each branch of `spilled`, and partitions of its shuffle: all rows of the first wait in buffers.
 HALF = 1_050_000
+#: Of `coalesced`: together much more than its heap.
+LARGE_ROWS = 300
+LARGE_BYTES = 2_000_000
 PARTITIONS = 2_000
 
 
 def big(spark: SparkSession) -> Steps:
     """The workload of that name."""
     yield workloads.big(spark, float(os.environ["HOLDFAST_JOB_SIZE"]))
+
+
+def coalesced(spark: SparkSession) -> Steps:
+    """One task reads very many partitions of large rows, one after the other: of SQL, and of pairs."""
+    rows = spark.range(0, LARGE_ROWS, 1, 8).selectExpr("id", f"repeat(char(97 + id % 26), {LARGE_BYTES}) AS text")
+    one = rows.repartition(LARGE_ROWS, "id").coalesce(1).selectExpr("count(*)", "sum(length(text))")
+    yield list(one.collect()[0])
+    jvm: Any = spark.sparkContext._jvm
+    pairs = jvm.org.apache.spark.shuffle.holdfast.jobs.LargePairs.coalesced(
+        spark.sparkContext._jsc, LARGE_ROWS, LARGE_BYTES
+    )
+    yield [pairs[0], pairs[1]]
 
 
 def tiny(spark: SparkSession) -> Steps:
@@ -111,4 +126,4 @@ def held(spark: SparkSession) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    main({"big": big, "many": many, "spilled": spilled, "tiny": tiny, "written": written})
+    main({"big": big, "coalesced": coalesced, "many": many, "spilled": spilled, "tiny": tiny, "written": written})

@@ -133,6 +133,37 @@ def test_executor_killed_while_maps_write(
         assert len(attempts(tmp_path)) == 5, "a map that had finished ran again"
 
 
+def test_a12_finished_maps_stay_finished_after_a_fallback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While Spark needs a shuffle that fell back, storage is not called reliable; when that shuffle is dropped it is
+    again: an executor that is killed as maps write takes no finished map with it."""
+    settings = {"quota": {"application_bytes": "1MiB"}, "lease": {"deletion_grace": "1s", "heartbeat": "500ms"}}
+    monkeypatch.setenv("HOLDFAST_JOB_DIR", str(tmp_path))
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=settings) as cluster,
+        job(
+            "fell_back",
+            conf(cluster.endpoints) | {"spark.holdfast.codec": "none"},
+            tmp_path,
+            SEPARATE,
+            "plugin_life_job",
+        ) as running,
+    ):
+        assert running.step() is False
+        running.go()
+        assert running.step() is True
+        running.go()
+        before = pushed(cluster)
+        wait_until(
+            lambda: all((tmp_path / f"waits-{each}").exists() for each in (2, 3)), "two maps half-way", START_SECONDS
+        )
+        executor_processes(running.pid)[0].kill()
+        wait_until(lambda: attempts(tmp_path) & {"2-1", "3-1"}, "a map to run again", START_SECONDS)
+        (tmp_path / "go").touch()
+        assert running.step() == COUNTED
+        assert len(attempts(tmp_path)) == 5, "a map that had finished ran again"
+        assert pushed(cluster) > before
+
+
 def executor_processes(driver: int) -> list[psutil.Process]:
     """The JVMs of an application's executors."""
     found = []

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.spark import conf
+from tests.spark.plugin_memory_job import LARGE_BYTES, LARGE_ROWS
 from tests.spark.test_plugin import TOTALS, Job, job, pushed, shuffles
 from tests.spark.test_plugin_life import SEPARATE, START_SECONDS, executor_processes
 from tests.support.jvm import Jvm
@@ -87,6 +88,25 @@ def test_a01_no_row_vanishes_without_direct_memory(
     assert "bytes of direct memory are left" in log
     assert "SparkUncaughtExceptionHandler" not in log
     assert ("PartitionBuffers.spill" in log) == (name == "spilled")
+
+
+@pytest.mark.parametrize("master", ["local[1]"])
+def test_a41_a_drained_reader_holds_nothing(cluster: LocalCluster, jvm: Jvm, tmp_path: Path, master: str) -> None:
+    """One task reads 300 partitions of large rows one after the other in a heap that holds a few of them, SQL rows and
+    pairs of an RDD: what was read to its end is let go of, as by Spark's own shuffle."""
+    settings = conf(cluster.endpoints, fallback="never") | {
+        "spark.driver.memory": "320m",
+        "spark.driver.extraClassPath": str(jvm.classes),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.holdfast.codec": "none",
+    }
+    before = pushed(cluster)
+    with job("coalesced", settings, tmp_path, master, "plugin_memory_job") as running:
+        assert running.step() == [LARGE_ROWS, LARGE_ROWS * LARGE_BYTES]
+        running.go()
+        assert running.step() == [LARGE_ROWS, LARGE_ROWS * LARGE_BYTES]
+        assert "OutOfMemory" not in running.log()
+    assert pushed(cluster) - before > 2 * LARGE_ROWS * LARGE_BYTES
 
 
 @pytest.fixture

@@ -86,6 +86,19 @@ def test_spared_workers_come_in_before_racks_are_given_up() -> None:
     assert alone.copies == 2
 
 
+def test_workers_that_readers_cannot_use_are_spared() -> None:
+    """They get nothing while others are enough, and their share where nobody else could have the second copy."""
+    members = [Member(1, "a"), Member(2, "b"), Member(3, "c")]
+    found = assign(Policy(), Candidates(members).sparing({1, 9}), 10, 2, Random(1))
+    assert {one for place in found.places for one in place} == {2, 3}
+    assert {
+        place.primary for place in assign(Policy(), Candidates(members).sparing({1, 2}), 10, 1, Random(1)).places
+    } == {3}
+    found = assign(Policy(), Candidates(members[:2]).sparing({1}), 10, 2, Random(1))
+    assert (found.copies, {one for place in found.places for one in place}) == (2, {1, 2})
+    assert len(assign(Policy(), Candidates(members[:1]).sparing({1}), 4, 1, Random(1)).places) == 4
+
+
 def test_regions_that_take_nothing_are_left_out() -> None:
     """A refused region gets nothing, nor one that is not among those to write to; durability over regions is kept."""
     members = [Member(n, f"h{n}", f"/{region}/r") for n, region in enumerate("aabbcc", 1)]

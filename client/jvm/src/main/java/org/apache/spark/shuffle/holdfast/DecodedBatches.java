@@ -14,8 +14,9 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * <p>Rules: two arrays take turns, so what the batch before the present one held is whole until {@link #next} is called again. Iterators need that:
  * asking {@code hasNext} must not change the row that {@code next} gave. For the same reason an uncompressed payload is copied, which happens
  * while its checksum still has it in the cache, and rows never point into memory that is given back. One thread reads. The task's end may close it
- * from another one (a pipe's or a script's feeder reads on a thread that nobody waits for): memory is given back between batches only,
- * never while one is written to it.
+ * from another one (a pipe's or a script's feeder reads on a thread that nobody waits for), and waits for nothing: memory is given back between
+ * batches only, never while one is written to it, so a read that is under way is told to stop and gives everything back itself. At the end nothing is
+ * held any more, since a task may read thousands of partitions one after the other.
  */
 final class DecodedBatches implements AutoCloseable {
     /** Longer arrays are not kept for the next task, nor for the next batch. */
@@ -27,11 +28,15 @@ final class DecodedBatches implements AutoCloseable {
     private final IoEncryption encryption;
     private final ReadMetrics metrics;
     private final ByteArrays arrays;
+    /** These belong to the thread that reads. */
     private byte[] data = EMPTY;
     private byte[] spare = EMPTY;
     private int length;
     private boolean atEnd;
+    /** These do not: under the lock, which nobody holds while he waits. */
+    private boolean reading;
     private boolean closed;
+    private boolean released;
 
     /** @param encryption null where the shuffle is not encrypted */
     DecodedBatches(BatchSource source, IoEncryption encryption, ReadMetrics metrics, ByteArrays arrays) {
@@ -42,20 +47,28 @@ final class DecodedBatches implements AutoCloseable {
     }
 
     /** Goes to the next batch; false at the end. Throws UNAVAILABLE if this was closed before. */
-    synchronized boolean next() throws IOException {
+    boolean next() throws IOException {
         if (atEnd) {
             return false;
         }
-        if (closed) {
-            throw new HoldfastException(Status.UNAVAILABLE, "the task that reads has ended");
+        begin();
+        try {
+            atEnd = !advance();
+        } finally {
+            end();
         }
+        if (atEnd) { // the last row given may still be in use: its array is left to the collector
+            data = EMPTY;
+            length = 0;
+        }
+        return !atEnd;
+    }
+
+    private boolean advance() throws IOException {
         long from = System.nanoTime();
         FetchedBatch batch = source.next();
         if (batch == null) {
             metrics.waited(System.nanoTime() - from);
-            atEnd = true;
-            // The last row given may still be in use: its array stays ours, only the spare one goes.
-            end();
             return false;
         }
         ByteBuffer payload = batch.payload();
@@ -64,12 +77,27 @@ final class DecodedBatches implements AutoCloseable {
         return true;
     }
 
-    /** The present batch, in the first {@link #length()} bytes. */
-    synchronized byte[] data() {
+    private synchronized void begin() throws HoldfastException {
+        if (closed) {
+            throw new HoldfastException(Status.UNAVAILABLE, "the task that reads has ended");
+        }
+        reading = true;
+    }
+
+    private synchronized void end() {
+        reading = false;
+        closed |= atEnd;
+        if (closed) {
+            release();
+        }
+    }
+
+    /** The present batch, in the first {@link #length()} bytes; for the thread that reads. */
+    byte[] data() {
         return data;
     }
 
-    synchronized int length() {
+    int length() {
         return length;
     }
 
@@ -96,20 +124,24 @@ final class DecodedBatches implements AutoCloseable {
         return arrays.take(size);
     }
 
-    private void end() {
-        if (!closed) {
-            closed = true;
+    /** The lock is held, and nobody reads; rows of the present batch may still be looked at. */
+    private void release() {
+        if (!released) {
+            released = true;
             source.close();
             arrays.give(spare);
             spare = EMPTY;
         }
     }
 
-    /** Ends the read. The array of the present batch is left to the collector, in case its rows are still looked at. */
+    /** Ends the read, at once; a batch that is waited for meanwhile is given up soon, by the thread that waits. */
     @Override
     public synchronized void close() {
-        end();
-        data = EMPTY;
-        length = 0;
+        closed = true;
+        if (reading) {
+            source.stop();
+        } else {
+            release();
+        }
     }
 }

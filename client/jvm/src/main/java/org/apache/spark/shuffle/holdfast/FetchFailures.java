@@ -3,12 +3,13 @@ package org.apache.spark.shuffle.holdfast;
 import java.io.IOException;
 import org.apache.spark.TaskContext;
 import org.apache.spark.shuffle.FetchFailedException;
+import org.apache.spark.shuffle.holdfast.fetch.UnusableWorkersException;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
- * Decides what an error while reading means to Spark: data that is lost or damaged is a fetch failure, upon which the maps run again in the next
- * generation; a task that was killed ends killed; everything else fails this attempt of the task and is tried again.
+ * Decides what an error while reading means to Spark: data that is lost or damaged, or for too long out of reach of this executor, is a fetch
+ * failure, upon which the maps run again in the next generation, without the workers that could not be read from; a task that was killed ends killed; everything else fails this attempt of the task and is tried again.
  */
 final class FetchFailures {
     private final TaskContext context;
@@ -31,7 +32,7 @@ final class FetchFailures {
     /** Throws, never returns: what Spark is to see instead of {@code error}. Iterators declare no exceptions, so they go unchecked. */
     RuntimeException raise(IOException error) {
         context.killTaskIfInterrupted();
-        if (error instanceof HoldfastException known && lost(known.status())) {
+        if (error instanceof HoldfastException known && mapsRunAgain(known)) {
             if (!unheard(known.status())) { // what the masters dropped, or a restore of them forgot, is gone for them
                 report.failed(blocks.generation(), known);
             }
@@ -51,10 +52,10 @@ final class FetchFailures {
                 blocks.location(), shuffle, blocks.someAttempt(), blocks.someMap(), blocks.somePartition(), message, cause);
     }
 
-    private static boolean lost(int status) {
-        return switch (status) {
+    private static boolean mapsRunAgain(HoldfastException error) {
+        return switch (error.status()) {
             case Status.DATA_LOST, Status.CORRUPT -> true;
-            default -> unheard(status);
+            default -> unheard(error.status()) || error instanceof UnusableWorkersException;
         };
     }
 

@@ -2,11 +2,13 @@ package org.apache.spark.shuffle.holdfast;
 
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.ReentrantLock;
 import org.apache.spark.TaskContext;
 import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
+import org.apache.spark.shuffle.holdfast.fetch.UnusableWorkersException;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -40,6 +42,8 @@ public final class Generations {
     private final Registrations registrations;
     private final Map<Integer, RegisteredShuffle> own = new ConcurrentHashMap<>();
     private final Map<Attempt, Asked> attempts = new LinkedHashMap<>();
+    /** By shuffle: the workers that tasks of this JVM could not read it from. */
+    private final Map<Integer, Set<Integer>> unusable = new ConcurrentHashMap<>();
 
     Generations(Masters masters, Registrations registrations) {
         this.masters = masters;
@@ -74,13 +78,16 @@ public final class Generations {
     }
 
     /**
-     * A reader found data of this generation lost: opens the next one, so that the maps that run again have somewhere to write. Call it before
-     * the fetch failure is thrown. It never throws: without the masters the failure is as true, and the maps will ask them.
+     * A reader found data of this generation lost, or out of its reach: opens the next one, so that the maps that run again have somewhere to
+     * write, without the workers that could not be read from where there are others. Call it before the fetch failure is thrown. It never throws: without the masters the failure is as true, and the maps will ask them.
      */
     public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation, HoldfastException why) {
         LOG.warn("Shuffle {}: generation {} cannot be read and is given up: {}", handle.shuffleId(), generation, why.getMessage());
+        if (why instanceof UnusableWorkersException blamed) {
+            unusable.computeIfAbsent(handle.shuffleId(), any -> ConcurrentHashMap.newKeySet()).addAll(blamed.workers());
+        }
         try {
-            registrations.register(masters, handle.key(generation + 1), handle, false, true);
+            registrations.register(masters, handle.key(generation + 1), handle, false, true, unusable(handle.shuffleId()));
         } catch (HoldfastException error) {
             LOG.warn("Shuffle {}: the next generation could not be opened, its maps will ask again: {}",
                     handle.key(generation), error.getMessage());
@@ -105,9 +112,14 @@ public final class Generations {
     /** Nobody will write this shuffle any more. */
     void forget(int shuffle) {
         own.remove(shuffle);
+        unusable.remove(shuffle);
         synchronized (attempts) {
             attempts.keySet().removeIf(each -> each.shuffle() == shuffle);
         }
+    }
+
+    private Set<Integer> unusable(int shuffle) {
+        return unusable.getOrDefault(shuffle, Set.of());
     }
 
     private RegisteredShuffle ask(HoldfastShuffleHandle<?, ?, ?> handle) throws HoldfastException {
@@ -115,7 +127,7 @@ public final class Generations {
         if (first != null) {
             return first;
         }
-        RegisteredShuffle found = registrations.register(masters, handle.key(0), handle, true, false);
+        RegisteredShuffle found = registrations.register(masters, handle.key(0), handle, true, false, unusable(handle.shuffleId()));
         LOG.debug("Shuffle {}: written with {} copies", found.key(), found.copies());
         return found;
     }

@@ -88,7 +88,8 @@ public record HoldfastConf(
                 new FetchLimits(
                         read.bytes("fetch.inFlight", share.fetch(), MIB, 1024 * MIB),
                         (int) read.number("fetch.workers", 8, 1, 64),
-                        read.time("fetch.returnGrace", "30s", 0, 3_600_000)),
+                        read.time("fetch.returnGrace", "30s", 0, 3_600_000),
+                        read.time("fetch.reachGrace", "2min", 1_000, 3_600_000)),
                 read.reads(),
                 read.isSet("lease") ? read.time("lease", "", 1_000, 7 * 86_400_000L) : 0,
                 (int) read.time("request.timeout", "30s", 1_000, 600_000),

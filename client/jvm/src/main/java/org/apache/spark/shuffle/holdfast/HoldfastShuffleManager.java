@@ -1,6 +1,7 @@
 package org.apache.spark.shuffle.holdfast;
 
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -37,6 +38,8 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
     private final HoldfastRuntime runtime;
     private final DriverShuffles driver;
     private final AtomicInteger fallbacks = new AtomicInteger();
+    /** Shuffles that are Spark's own and that it still needs. */
+    private final Set<Integer> fellBack = ConcurrentHashMap.newKeySet();
     /** Whether the masters are not asked for a while, and since when. */
     private volatile boolean pausing;
     private volatile long fellBackAtNs;
@@ -67,6 +70,7 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
         }
         if (conf.mayFallBack() && pausing && System.nanoTime() - fellBackAtNs < FALLBACK_PAUSE_NS) {
             LOG.warn("Shuffle {} falls back to Spark's own, as one did a moment ago ({} so far)", shuffle, fallbacks.incrementAndGet());
+            fellBack.add(shuffle);
             return super.registerShuffle(shuffle, dependency);
         }
         try {
@@ -84,6 +88,7 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
                     + HoldfastConf.PREFIX + "fallback is never: " + error.getMessage(), error);
         }
         int count = fallbacks.incrementAndGet();
+        fellBack.add(shuffle);
         LOG.warn("Shuffle {} falls back to Spark's own, executors keep its data ({} so far): {}", shuffle, count, error.getMessage());
         if (error.status() != Status.QUOTA_EXCEEDED) { // the masters said that at once, and may say otherwise of the next one
             fellBackAtNs = System.nanoTime();
@@ -141,15 +146,16 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
         if (driver != null) {
             driver.unregister(shuffle);
         }
+        fellBack.remove(shuffle);
         return super.unregisterShuffle(shuffle);
     }
 
-    /** Whether all shuffle data outlives the executors that wrote it: true until one fell back. */
-    boolean reliable() {
-        return fallbacks.get() == 0;
+    /** Whether all shuffle data outlives the executors that wrote it: while Spark needs none that fell back. */
+    public boolean reliable() {
+        return fellBack.isEmpty();
     }
 
-    /** Shuffles that became Spark's own. */
+    /** Shuffles that became Spark's own, so far. */
     public int fallbacks() {
         return fallbacks.get();
     }

@@ -123,24 +123,11 @@ final class HoldfastShuffleReader<K, C> implements ShuffleReader<K, C> {
         DecodedBatches batches = new DecodedBatches(fetch, encryption, metrics, ByteArrays.SHARED);
         Serializer serializer = handle.dependency().serializer();
         RowSerializers.Known rows = RowSerializers.of(serializer);
-        if (rows != null) {
-            RowIterator iterator = new RowIterator(batches, rows.fields(), metrics, failures, context);
-            closeWithTask(batches, iterator::count);
-            return iterator;
-        }
-        StreamIterator iterator = new StreamIterator(batches, serializer.newInstance(), metrics, failures, context);
-        closeWithTask(batches, iterator::count);
+        BatchIterator iterator = rows != null
+                ? new RowIterator(batches, rows.fields(), metrics, failures, context)
+                : new StreamIterator(batches, serializer.newInstance(), metrics, failures, context);
+        context.addTaskCompletionListener(iterator);
         return iterator;
-    }
-
-    /** A task may end before the last record: a LIMIT, an error, a kill. */
-    private void closeWithTask(DecodedBatches batches, Runnable count) {
-        context.addTaskCompletionListener(task -> {
-            batches.close();
-            count.run();
-            metrics.finish();
-            return null;
-        });
     }
 
     @SuppressWarnings("unchecked")

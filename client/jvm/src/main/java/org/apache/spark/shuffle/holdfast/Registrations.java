@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.holdfast;
 
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
@@ -41,15 +42,15 @@ record Registrations(boolean strict, int copies, int waitMs, String setting) {
      * @throws HoldfastException NO_ROOM if there were no workers, or too few, for all that time; or what the masters said
      */
     RegisteredShuffle register(
-            Masters masters, ShuffleKey key, HoldfastShuffleHandle<?, ?, ?> handle, boolean toWrite, boolean failedBefore)
-            throws HoldfastException {
+            Masters masters, ShuffleKey key, HoldfastShuffleHandle<?, ?, ?> handle, boolean toWrite, boolean failedBefore,
+            Set<Integer> unusable) throws HoldfastException {
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(waitMs);
         for (boolean said = false;; said = true) {
             HoldfastException why = tooFew(masters);
             if (why == null) {
                 try {
                     RegisteredShuffle placed = masters.registerShuffle(
-                            key, handle.partitions(), handle.maps(), handle.copies(), handle.ack(), toWrite, failedBefore);
+                            key, handle.partitions(), handle.maps(), handle.copies(), handle.ack(), toWrite, failedBefore, unusable);
                     check(placed);
                     return placed;
                 } catch (HoldfastException error) {

@@ -1,33 +1,22 @@
 package org.apache.spark.shuffle.holdfast;
 
 import java.io.ByteArrayInputStream;
-import java.io.IOException;
 import java.util.NoSuchElementException;
 import org.apache.spark.TaskContext;
 import org.apache.spark.serializer.SerializerInstance;
 import scala.Product2;
 import scala.Tuple2;
-import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 
 /** Records of any serialiser: each batch is read as a stream of its own. */
-final class StreamIterator extends AbstractIterator<Product2<Object, Object>> {
-    private final DecodedBatches batches;
-    private final SerializerInstance serializer;
-    private final ReadMetrics metrics;
-    private final FetchFailures failures;
-    private final TaskContext context;
+final class StreamIterator extends BatchIterator {
+    private SerializerInstance serializer;
     private Iterator<Tuple2<Object, Object>> records;
-    private int count;
-    private boolean done;
 
     StreamIterator(
             DecodedBatches batches, SerializerInstance serializer, ReadMetrics metrics, FetchFailures failures, TaskContext context) {
-        this.batches = batches;
+        super(batches, metrics, failures, context);
         this.serializer = serializer;
-        this.metrics = metrics;
-        this.failures = failures;
-        this.context = context;
     }
 
     @Override
@@ -45,35 +34,18 @@ final class StreamIterator extends AbstractIterator<Product2<Object, Object>> {
         if (!hasNext()) {
             throw new NoSuchElementException("the shuffle's records are at their end");
         }
-        count++;
+        given();
         return records.next();
     }
 
-    /** Tells the metrics of the records given since it was last asked. */
-    void count() {
-        metrics.records(count);
-        count = 0;
+    @Override
+    void begin(byte[] data, int length) {
+        records = serializer.deserializeStream(new ByteArrayInputStream(data, 0, length)).asKeyValueIterator();
     }
 
-    private boolean advance() {
-        if (done) {
-            return false;
-        }
-        context.killTaskIfInterrupted();
-        count();
-        try {
-            if (batches.next()) {
-                records = serializer
-                        .deserializeStream(new ByteArrayInputStream(batches.data(), 0, batches.length()))
-                        .asKeyValueIterator();
-                return true;
-            }
-        } catch (IOException error) {
-            throw failures.raise(error);
-        }
-        done = true;
+    @Override
+    void drained() {
         records = null;
-        metrics.finish();
-        return false;
+        serializer = null;
     }
 }

@@ -15,10 +15,12 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 public final class EdgesMain {
     private EdgesMain() {}
 
-    /** Runs all; an error ends it. */
+    /** Runs all, or with an argument the end beside a reader alone; an error ends it. */
     public static void main(String[] arguments) throws Exception {
-        settings();
-        names();
+        if (arguments.length == 0) {
+            settings();
+            names();
+        }
         closedBesideTheReader();
         System.out.println("ok");
     }
@@ -123,13 +125,12 @@ public final class EdgesMain {
         source.reading.await();
         Thread closer = new Thread(batches::close);
         closer.start();
-        while (closer.getState() != Thread.State.BLOCKED && closer.isAlive()) {
-            Thread.onSpinWait();
-        }
-        check(source.closed == 0, "closed beside the reader");
+        closer.join(10_000);
+        check(!closer.isAlive(), "the task's end waits for what its reader waits for");
+        check(source.closed == 0 && source.stopped == 1, "closed beside the reader, or not told to stop");
         source.go.countDown();
         reader.join();
-        closer.join();
+        check(batches.length() > 0, "what was read is taken from under its reader");
         batches.close();
         check(source.wrong == null && source.closed == 1, source.wrong + ", closed " + source.closed + " times");
         try {

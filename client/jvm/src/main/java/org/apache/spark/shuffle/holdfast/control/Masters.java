@@ -93,13 +93,14 @@ public final class Masters implements AutoCloseable {
      * @param copies 1 or 2, on different hosts; the answer says how many there are
      * @param ack a level of {@link org.apache.spark.shuffle.holdfast.wire.Ack}
      * @param failedBefore a reader found data of the generation before lost: opens this one though that one is open
+     * @param unusable workers that readers of the generation before could not use; they are avoided where there are others
      */
     public RegisteredShuffle registerShuffle(
-            ShuffleKey least, int partitions, int maps, int copies, int ack, boolean toWrite, boolean failedBefore)
-            throws HoldfastException {
+            ShuffleKey least, int partitions, int maps, int copies, int ack, boolean toWrite, boolean failedBefore,
+            Set<Integer> unusable) throws HoldfastException {
         JsonObject request = request(least).put("kind", "PARTITION_KIND_REDUCE").u32("partitions", partitions)
                 .u32("maps", maps).u32("copies", copies).u32("ack", ack).put("failedBefore", failedBefore)
-                .put("toWrite", toWrite);
+                .put("toWrite", toWrite).put("unusableWorkers", numbers(unusable));
         JsonObject reply = calls.call("Shuffles/RegisterShuffle", request, true, deadlineMs);
         ShuffleKey key = (toWrite ? least.withGeneration(reply.u32("generation")) : least).withState(reply.u64("state"));
         if (reply.u32("copies") < copies && !toWrite) {
@@ -117,8 +118,7 @@ public final class Masters implements AutoCloseable {
             epochs.add(new JsonObject().u32("partition", each.partition()).u32("epoch", each.epoch())
                     .u32("status", each.status()));
         }
-        List<Long> workers = unusable.stream().map(Integer::toUnsignedLong).toList();
-        JsonObject request = request(key).put("failed", epochs).put("unusableWorkers", workers);
+        JsonObject request = request(key).put("failed", epochs).put("unusableWorkers", numbers(unusable));
         JsonObject reply = calls.call("Shuffles/Revive", request, false, deadlineMs);
         List<Revived.Place> places = new ArrayList<>();
         for (JsonObject each : reply.objects("locations")) {
@@ -205,6 +205,10 @@ public final class Masters implements AutoCloseable {
         JsonObject request = new JsonObject().put("key", new JsonObject().bytes("instance", key.instance().bytes())
                 .u32("shuffle", key.shuffle()).u32("generation", key.generation()).u64("state", key.state()));
         return holder.length == 0 ? request : request.bytes("holder", holder);
+    }
+
+    private static List<Long> numbers(Set<Integer> workers) {
+        return workers.stream().map(Integer::toUnsignedLong).toList();
     }
 
     private static List<WorkerAddress> workersOf(JsonObject reply) {

@@ -222,6 +222,9 @@ public final class WorkerConnection implements AutoCloseable {
 
     /** Whether {@link #receive} has a frame at once. Like it, ends the life of the frame handed out before. */
     public boolean ready() throws HoldfastException {
+        if (closed) { // what had come went with its buffers
+            throw broken("is closed", null);
+        }
         while (!ahead) {
             if (!filling) {
                 releaseBody();
@@ -404,9 +407,6 @@ public final class WorkerConnection implements AutoCloseable {
 
     /** Reads what the kernel has; returns how much. */
     private int fill() throws HoldfastException {
-        if (closed) {
-            throw broken("is closed", null);
-        }
         if (inStart == inEnd) {
             inStart = 0;
             inEnd = 0;

@@ -93,7 +93,8 @@ final class ChunkFetch implements Fetch.Judge {
         }
         int rivals = limits.rivals(speculative);
         fetch = new Fetch(
-                files, where, this, order, limits.returnGraceMs() * 1_000_000, limits.streamsAtOnce(rivals), rivals);
+                files, where, this, order, limits.returnGraceMs() * 1_000_000,
+                limits.reachMs() * 1_000_000, limits.streamsAtOnce(rivals), rivals);
     }
 
     private void add(Partition partition, EpochResult result) {

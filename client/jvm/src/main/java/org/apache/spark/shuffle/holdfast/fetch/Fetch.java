@@ -32,8 +32,6 @@ final class Fetch {
     static final int TRIES_MAX = 3;
     /** Rivals open at the same time: one shows whether another worker is quicker. */
     static final int RIVALS_MAX = 2;
-    /** How long a worker that the masters call alive may be out of reach: a broken network must not hang a task. */
-    static final long REACH_NS = 120_000_000_000L;
     private static final long PAUSE_NS_MIN = 50_000_000L;
     private static final long PAUSE_NS_MAX = 2_000_000_000L;
     /** No answers: the connection was refused or lost, or the worker restarted or has no room for now, or waits for a newer token. */
@@ -54,6 +52,7 @@ final class Fetch {
     private final Judge judge;
     private final Order order;
     private final long graceNs;
+    private final long reachNs;
     private final int streamsMax;
     private final int rivalsMax;
     private final TreeSet<EpochFile> files = new TreeSet<>();
@@ -71,11 +70,13 @@ final class Fetch {
 
     /** @param where names the shuffle in errors */
     Fetch(
-            Collection<EpochFile> files, String where, Judge judge, Order order, long graceNs, int streamsMax, int rivalsMax) {
+            Collection<EpochFile> files, String where, Judge judge, Order order, long graceNs, long reachNs, int streamsMax,
+            int rivalsMax) {
         this.where = where;
         this.judge = judge;
         this.order = order;
         this.graceNs = graceNs;
+        this.reachNs = Math.max(reachNs, graceNs);
         this.streamsMax = streamsMax;
         this.rivalsMax = rivalsMax;
         this.files.addAll(files);
@@ -223,9 +224,9 @@ final class Fetch {
                 if (!alive.contains(worker)) {
                     dropWorker(worker, waitedNs > graceNs);
                 } else if (failing.contains(worker) && isOutOfReach(worker, nowNs, graceNs)) {
-                    return stop(cannotRead(worker, waitedNs));
-                } else if (isOutOfReach(worker, nowNs, Math.max(REACH_NS, graceNs))) {
-                    return stop(outOfReach(worker, waitedNs));
+                    return stop(cannotRead(worker, waitedNs, nowNs));
+                } else if (isOutOfReach(worker, nowNs, reachNs)) {
+                    return stop(outOfReach(worker, waitedNs, nowNs));
                 }
             }
         } catch (HoldfastException error) {
@@ -496,17 +497,25 @@ final class Fetch {
         return false;
     }
 
-    private HoldfastException cannotRead(int worker, long waitedNs) {
+    /** The workers that nothing was read from for so long. */
+    private Set<Integer> outOfReachFor(long limitNs, long nowNs) {
+        Set<Integer> found = new TreeSet<>(unreachable.keySet());
+        found.removeIf(worker -> nowNs - unreachable.get(worker) <= limitNs);
+        return found;
+    }
+
+    private HoldfastException cannotRead(int worker, long waitedNs, long nowNs) {
         for (EpochFile file : files) {
             if (file.hasCopyOn(worker)) {
-                return new HoldfastException(Status.DISK_FAILED, where + ": " + file + " is not lost, but worker " + worker
-                        + " could not read it for " + waitedNs / 1_000_000_000 + " s (DISK_FAILED): " + file.cause);
+                String text = where + ": " + file + " is not lost, but worker " + worker + " could not read it for "
+                        + waitedNs / 1_000_000_000 + " s (DISK_FAILED): " + file.cause;
+                return new UnusableWorkersException(Status.DISK_FAILED, text, outOfReachFor(graceNs, nowNs));
             }
         }
         throw new AssertionError("worker " + worker + " has a file that is out of reach");
     }
 
-    private HoldfastException outOfReach(int worker, long waitedNs) {
+    private HoldfastException outOfReach(int worker, long waitedNs, long nowNs) {
         int count = 0;
         String cause = "";
         for (EpochFile file : files) {
@@ -518,7 +527,7 @@ final class Fetch {
         String text = where + ": worker " + worker + " holds " + count + " files that are wanted. The masters call it "
                 + "alive, but it could not be read from here for " + waitedNs / 1_000_000_000 + " s: " + cause
                 + ". Is its data address reachable from this host?";
-        return new HoldfastException(Status.UNAVAILABLE, text);
+        return new UnusableWorkersException(Status.UNAVAILABLE, text, outOfReachFor(reachNs, nowNs));
     }
 
     /** Throws if the books disagree; for tests. */

@@ -6,17 +6,18 @@ package org.apache.spark.shuffle.holdfast.fetch;
  * @param bytesInFlight what workers may have on the way to one reader, all streams together
  * @param streams workers that are read from at the same time
  * @param returnGraceMs how long a worker may be gone before data of which it has the only copy is called lost
+ * @param reachMs how long a worker that the masters call alive may be out of reach: a broken network must not hang a task
  */
-public record FetchLimits(long bytesInFlight, int streams, long returnGraceMs) {
+public record FetchLimits(long bytesInFlight, int streams, long returnGraceMs, long reachMs) {
     private static final int MIB = 1 << 20;
     /** A few frames are on their way while one is being checked. */
     private static final int CREDIT_BYTES = 8 * MIB;
     /** Less than a frame of the worker's would make it cut them. */
     private static final int CREDIT_BYTES_MIN = MIB;
 
-    /** 48 MiB, 8 workers, and the masters' default of {@code worker.return_grace}. */
+    /** 48 MiB, 8 workers, the masters' default of {@code worker.return_grace}, and two minutes. */
     public static FetchLimits defaults() {
-        return new FetchLimits(48L * MIB, 8, 30_000);
+        return new FetchLimits(48L * MIB, 8, 30_000, 120_000);
     }
 
     /** Rivals beside these, which take nothing that was not there before: none where the bytes are for one stream. */

@@ -56,6 +56,7 @@ public final class FetchReader implements BatchSource {
     private boolean begun;
     private boolean complete;
     private boolean closed;
+    private volatile boolean stopped;
     private long bytes;
 
     /**
@@ -121,6 +122,11 @@ public final class FetchReader implements BatchSource {
     }
 
     @Override
+    public void stop() {
+        stopped = true;
+    }
+
+    @Override
     public void close() {
         closed = true;
         current = null;
@@ -134,7 +140,7 @@ public final class FetchReader implements BatchSource {
             begun = true;
             effects.addAll(chunks.started());
         }
-        for (;;) {
+        while (!stopped) {
             LongRecords.Whole whole = records.poll();
             if (whole != null) {
                 whole.into(fetched);
@@ -153,6 +159,7 @@ public final class FetchReader implements BatchSource {
                 nextFrame();
             }
         }
+        throw new HoldfastException(Status.UNAVAILABLE, "shuffle " + key + ": the task that reads has ended");
     }
 
     // Frames.
@@ -174,7 +181,7 @@ public final class FetchReader implements BatchSource {
         effects.addAll(streams.takeNews());
     }
 
-    private void onFrame(ChunkStream stream) {
+    private void onFrame(ChunkStream stream) throws ReadInterruptedException {
         try {
             Frame frame = stream.connection.receive(0);
             if (frame == null || frame.requestId() != stream.requestId) {
@@ -183,7 +190,7 @@ public final class FetchReader implements BatchSource {
             if (frame.status() != Status.OK) {
                 String text = "worker " + stream.worker() + ": " + frame.text();
                 streams.giveBack(stream);
-                effects.addAll(failed(stream, new HoldfastException(frame.status(), text)));
+                failed(stream.number, new HoldfastException(frame.status(), text));
             } else if (frame.type() == FrameType.CHUNKS_OPEN) {
                 stream.opened(ChunksOpened.decode(frame.meta()));
             } else if (frame.type() == FrameType.CHUNKS_DATA && stream.isOpened()) {
@@ -194,12 +201,16 @@ public final class FetchReader implements BatchSource {
             }
         } catch (HoldfastException error) {
             streams.discard(stream);
-            effects.addAll(failed(stream, error));
+            failed(stream.number, error);
         }
     }
 
-    private List<Effect> failed(ChunkStream stream, HoldfastException error) {
-        return chunks.fetch.streamFailed(stream.number, error, System.nanoTime());
+    /** Tells the core; unless this thread was interrupted, by which connections break in the middle of something: that is no fault of a worker's. */
+    private void failed(int stream, HoldfastException error) throws ReadInterruptedException {
+        if (Thread.currentThread().isInterrupted()) {
+            throw new ReadInterruptedException("shuffle " + key);
+        }
+        effects.addAll(chunks.fetch.streamFailed(stream, error, System.nanoTime()));
     }
 
     private void onData(ChunkStream stream, ChunksData data, Frame frame) {
@@ -227,7 +238,7 @@ public final class FetchReader implements BatchSource {
     }
 
     /** Finds the next payload of the frame that counts; ends the frame if there is none. */
-    private boolean nextOfFrame() {
+    private boolean nextOfFrame() throws ReadInterruptedException {
         ChunkStream stream = current;
         ChunksData data = stream.data;
         EpochFile file = stream.files.get(data.file());
@@ -261,7 +272,7 @@ public final class FetchReader implements BatchSource {
         return false;
     }
 
-    private void endOfFrame(ChunkStream stream, ChunksData data) {
+    private void endOfFrame(ChunkStream stream, ChunksData data) throws ReadInterruptedException {
         bytes += stream.frameBytes();
         try {
             if (data.end()) {
@@ -276,7 +287,7 @@ public final class FetchReader implements BatchSource {
                 return;
             }
             streams.discard(stream);
-            effects.addAll(failed(stream, error));
+            failed(stream.number, error);
         }
     }
 
@@ -326,7 +337,7 @@ public final class FetchReader implements BatchSource {
         if (effect instanceof Effect.OpenStream open) {
             HoldfastException error = streams.open(open);
             if (error != null) {
-                effects.addAll(chunks.fetch.streamFailed(open.stream(), error, System.nanoTime()));
+                failed(open.stream(), error);
             }
         } else if (effect instanceof Effect.CloseStream close) {
             if (current != null && current.number == close.stream()) {

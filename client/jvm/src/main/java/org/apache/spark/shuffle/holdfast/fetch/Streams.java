@@ -80,7 +80,7 @@ final class Streams {
         return alive;
     }
 
-    /** Asks a worker for files; returns why that failed, or null. */
+    /** Asks a worker for files; returns why that failed, or null. Nothing is left of what failed, whatever it was. */
     HoldfastException open(Effect.OpenStream effect) {
         int worker = effect.worker();
         String address = addresses.get(worker);
@@ -92,6 +92,7 @@ final class Streams {
             files.add(new ChunkFile(file.partition, file.epoch, chunks.firstChunk(file, worker)));
         }
         WorkerConnection connection = null;
+        boolean asked = false;
         try {
             long lateNs = book.speculative() ? book.delayNs() : 0;
             long patienceNs = Math.min(CONNECT_NS, patienceNs(effect.stream()));
@@ -107,15 +108,17 @@ final class Streams {
             open.add(stream);
             book.opened(worker);
             watch(stream);
+            asked = true;
             return null;
         } catch (HoldfastException error) {
-            if (connection != null) {
+            return error;
+        } finally {
+            if (!asked && connection != null) {
                 if (open.removeIf(each -> each.number == effect.stream())) {
                     book.closed(worker);
                 }
                 connections.discard(connection);
             }
-            return error;
         }
     }
 

@@ -139,7 +139,7 @@ public final class ControlShell {
 
     private String register(String[] args) throws HoldfastException {
         RegisteredShuffle done = masters.registerShuffle(key(args), Integer.parseInt(args[2]), Integer.parseInt(args[3]),
-                Integer.parseInt(args[4]), 1, Boolean.parseBoolean(args[5]), Boolean.parseBoolean(args[6]));
+                Integer.parseInt(args[4]), 1, Boolean.parseBoolean(args[5]), Boolean.parseBoolean(args[6]), Set.of());
         ReduceLocations places = done.locations();
         List<String> told = new ArrayList<>();
         for (int i = 0; i < places.partitions(); i++) {
@@ -187,7 +187,7 @@ public final class ControlShell {
             Thread thread = new Thread(() -> {
                 for (int shuffle = first; shuffle < count; shuffle += threads) {
                     try {
-                        masters.registerShuffle(new ShuffleKey(instance, shuffle, 0), 8, 0, 1, 1, false, false);
+                        masters.registerShuffle(new ShuffleKey(instance, shuffle, 0), 8, 0, 1, 1, false, false, Set.of());
                     } catch (HoldfastException | RuntimeException error) {
                         answers.add(error.toString());
                     }

@@ -20,6 +20,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 public final class FetchCoreMain {
     private static final HoldfastException LOST = new HoldfastException(Status.UNAVAILABLE, "connection refused");
     private static final long GRACE = 1_000;
+    private static final long REACH = 4_000;
     private static final CopyResult NONE = new CopyResult(Limits.NO_WORKER, Status.UNKNOWN_FILE, 0);
 
     private FetchCoreMain() {}
@@ -97,7 +98,7 @@ public final class FetchCoreMain {
         Fetch.Judge judge = (file, error) -> {
             throw error;
         };
-        return new Fetch(List.of(files), "shuffle s", judge, Order.GIVEN, GRACE, streams, Fetch.RIVALS_MAX);
+        return new Fetch(List.of(files), "shuffle s", judge, Order.GIVEN, GRACE, REACH, streams, Fetch.RIVALS_MAX);
     }
 
     private static Effect open(int stream, int worker, EpochFile... files) {
@@ -232,7 +233,7 @@ public final class FetchCoreMain {
         Fetch core = fetch(8, only);
         core.started();
         core.streamFailed(0, LOST, 0);
-        long late = 5 * Fetch.REACH_NS;
+        long late = 5 * REACH;
         core.streamFailed(1, LOST, late);
         List<Effect> opened = core.workersKnown(Set.of(1, 2), late + 1);
         int stream = ((Effect.OpenStream) opened.get(0)).stream();
@@ -290,9 +291,10 @@ public final class FetchCoreMain {
         core = fetch(8, file(0, 1));
         core.started();
         core.streamFailed(0, LOST, 0);
-        HoldfastException error = failure(core.workersKnown(Set.of(1), Fetch.REACH_NS + 1));
+        HoldfastException error = failure(core.workersKnown(Set.of(1), REACH + 1));
         Check.equal(error.status(), Status.UNAVAILABLE);
         Check.contains(error.getMessage(), "reachable");
+        Check.equal(((UnusableWorkersException) error).workers(), Set.of(1));
         EpochFile only = file(0, 1);
         core = fetch(8, only);
         core.started();
@@ -337,6 +339,7 @@ public final class FetchCoreMain {
             Check.contains(error.getMessage(), "is not lost");
             Check.contains(error.getMessage(), "(DISK_FAILED)");
             Check.contains(error.getMessage(), "DFS not mounted");
+            Check.equal(((UnusableWorkersException) error).workers(), Set.of(1));
         }
         EpochFile both = file(0, 1, 2);
         Fetch core = fetch(8, both);

@@ -37,6 +37,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  */
 public final class FetchMain {
     private final LinkedBlockingQueue<String> lines = new LinkedBlockingQueue<>();
+    /** What this JVM knows of workers when a read has ended. */
+    private volatile String known = "";
 
     private FetchMain() {}
 
@@ -88,7 +90,7 @@ public final class FetchMain {
             answer = read(words);
         } catch (HoldfastException error) {
             String kind = error instanceof ReadInterruptedException ? "INTERRUPTED" : Status.name(error.status());
-            answer = "error " + kind + " " + error.getMessage().replace('\n', ' ');
+            answer = "error " + kind + " " + error.getMessage().replace('\n', ' ') + known;
         } catch (Exception | Error wrong) {
             wrong.printStackTrace();
             answer = "wrong " + wrong;
@@ -126,7 +128,7 @@ public final class FetchMain {
                         buffers)) {
             ReadBook book = new ReadBook(settings(words[14]));
             Manifests manifests = new Manifests(masters, book::learn);
-            FetchLimits limits = new FetchLimits(Long.parseLong(words[12]), 8, Long.parseLong(words[11]));
+            FetchLimits limits = new FetchLimits(Long.parseLong(words[12]), 8, Long.parseLong(words[11]), 120_000);
             ReadContext context = new ReadContext(masters, pool, limits, book);
             long from = System.nanoTime();
             try {
@@ -140,8 +142,9 @@ public final class FetchMain {
                     readAtOnce(tasks, () -> read(context, manifests, key, words), sums);
                 }
             } finally {
+                known = " slow=" + known(book::isSlow) + " failed=" + known(book::isFailed);
                 left = "borrowed=" + pool.borrowed() + " idle=" + pool.idle() + " manifests=" + manifests.size()
-                        + " open=" + book.open() + " slow=" + known(book::isSlow) + " failed=" + known(book::isFailed);
+                        + " open=" + book.open() + known;
             }
             left += " ms=" + (System.nanoTime() - from) / 1_000_000;
         }

@@ -15,6 +15,8 @@ public final class HaltedSource implements BatchSource {
     public final CountDownLatch go = new CountDownLatch(1);
     /** What should not have been, or null. */
     public volatile String wrong;
+    /** How often it was told to stop. */
+    public volatile int stopped;
     /** How often it was closed. */
     public volatile int closed;
 
@@ -33,6 +35,11 @@ public final class HaltedSource implements BatchSource {
         FetchedBatch made = new FetchedBatch();
         made.payload = ByteBuffer.wrap(new byte[BYTES]);
         return made;
+    }
+
+    @Override
+    public void stop() {
+        stopped++;
     }
 
     @Override

@@ -37,7 +37,7 @@ final class RivalStories {
         Fetch.Judge judge = (file, error) -> {
             throw error;
         };
-        return new Fetch(List.of(files), "shuffle s", judge, order, 1_000, streams, Fetch.RIVALS_MAX);
+        return new Fetch(List.of(files), "shuffle s", judge, order, 1_000, 120_000, streams, Fetch.RIVALS_MAX);
     }
 
     private static EpochFile file(int partition, int... workers) {
@@ -224,7 +224,7 @@ final class RivalStories {
     private static void credit() {
         for (long bytes = MIB; bytes <= 64 * MIB; bytes += MIB / 2) {
             for (int workers = 1; workers <= 12; workers++) {
-                FetchLimits limits = new FetchLimits(bytes, 8, 1);
+                FetchLimits limits = new FetchLimits(bytes, 8, 1, 1);
                 for (boolean speculative : new boolean[] {false, true}) {
                     int rivals = limits.rivals(speculative);
                     int streams = Math.min(workers, limits.streamsAtOnce(rivals));

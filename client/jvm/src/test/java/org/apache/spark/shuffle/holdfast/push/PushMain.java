@@ -55,7 +55,7 @@ public final class PushMain {
         ShuffleKey key = new ShuffleKey(Instance.ofHex(args[1]), Integer.parseInt(args[2]), 0);
         int ack = Integer.parseInt(args[6]);
         registered = masters.registerShuffle(
-                key, Integer.parseInt(args[3]), Integer.parseInt(args[4]), Integer.parseInt(args[5]), ack, false, false);
+                key, Integer.parseInt(args[3]), Integer.parseInt(args[4]), Integer.parseInt(args[5]), ack, false, false, java.util.Set.of());
         places = new Places(registered);
         buffers = new Buffers(64L << 20);
         connections = new ConnectionPool(
