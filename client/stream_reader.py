@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
 import os
 import queue
 import time
@@ -58,6 +59,10 @@ STALL_SECONDS = 30.0
 SWITCH_SECONDS = 3.0
 #: How often a waiting reader looks for stalled streams.
 _LOOK_SECONDS = 1.0
+#: A reader to which nothing came for so long says what it waits for, and again as often.
+_SAY_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
 
 
 class Record(NamedTuple):
@@ -230,6 +235,8 @@ class StreamReader(Generic[K, P]):
         self._open: dict[int, Reading[K]] = {}
         self._runtime: Runtime = runtime()
         self._complete = False
+        #: when something came last, or it was said that nothing does
+        self._quiet_ns = 0
 
     # What a kind of partitions decides.
 
@@ -287,11 +294,23 @@ class StreamReader(Generic[K, P]):
         if self._runtime.pid != os.getpid():
             raise ConfigError("a reader belongs to the process that made it; make one after the fork")
         try:
-            return self._events.get(timeout=self._wait_seconds())
+            event = self._events.get(timeout=self._wait_seconds())
         except queue.Empty:
+            self._say()
             self._look_for_late()
             self._look_for_stalls()
             return None
+        if not isinstance(event, _Event):
+            self._quiet_ns = 0
+        return event
+
+    def _say(self) -> None:
+        """Nothing came: say so in the log when that lasts."""
+        now_ns = time.monotonic_ns()
+        self._quiet_ns = self._quiet_ns or now_ns
+        if now_ns - self._quiet_ns >= _SAY_SECONDS * 1e9:
+            self._quiet_ns = now_ns
+            _log.warning("shuffle %s: a reader waits for %s", self._shuffle.key, self._core.waits_for())
 
     def _on_event(self, event: _Event) -> None:
         match event:

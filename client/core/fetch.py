@@ -315,6 +315,12 @@ class Fetch(Generic[K]):
         """What a file that is still read is called in errors."""
         return self._name(self._files[key])
 
+    def waits_for(self) -> str:
+        """What the read waits for while nothing comes, for the log."""
+        workers = sorted(self._waiting | {state.worker for state in self._streams.values() if state.rival_of is None})
+        cause = next((file.cause for file in self._files.values() if file.cause), "")
+        return f"{len(self._files)} files of workers {workers}{cause and '; the last error: '}{cause}"
+
     # Decisions.
 
     def _want(self, files: Mapping[K, Source]) -> None:

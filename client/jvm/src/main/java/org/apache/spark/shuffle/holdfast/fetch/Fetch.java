@@ -286,6 +286,14 @@ final class Fetch {
         return workers.size();
     }
 
+    /** What the read waits for while nothing comes, for the log. */
+    String waitsFor() {
+        Set<Integer> workers = new TreeSet<>(waiting);
+        streams.addWorkers(workers);
+        String cause = files.stream().map(file -> file.cause).filter(each -> !each.isEmpty()).findFirst().orElse("");
+        return files.size() + " files of workers " + workers + (cause.isEmpty() ? "" : "; the last error: " + cause);
+    }
+
     // Decisions.
 
     /** The copy in reach that is asked for next after the one of this worker; -1 if there is none. */

@@ -7,6 +7,7 @@ import org.apache.spark.shuffle.holdfast.control.Manifest;
 import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
 import org.apache.spark.shuffle.holdfast.data.Frame;
+import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
 import org.apache.spark.shuffle.holdfast.wire.ChunksData;
 import org.apache.spark.shuffle.holdfast.wire.ChunksOpened;
@@ -44,6 +45,7 @@ public final class FetchReader implements BatchSource {
     private final FetchedBatch fetched = new FetchedBatch();
     private final ArrayDeque<Effect> effects = new ArrayDeque<>();
     private final Streams streams;
+    private final LongWait slow = new LongWait();
     private ChunkStream current;
     /** When the masters are to be asked; 0: not at all. */
     private long askAtNs;
@@ -172,8 +174,12 @@ public final class FetchReader implements BatchSource {
         }
         ChunkStream stream = streams.ready(askAtNs);
         if (stream != null) {
+            slow.over();
             onFrame(stream);
             return;
+        }
+        if (slow.due(System.nanoTime())) {
+            LOG.warn("Shuffle {}: a reader waits for {}", key, chunks.fetch.waitsFor());
         }
         if (Thread.currentThread().isInterrupted()) {
             throw new ReadInterruptedException("shuffle " + key);

@@ -7,14 +7,19 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 import org.apache.spark.shuffle.holdfast.control.Manifest;
 import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
+import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * What was committed, by generation: asked once per JVM, however many tasks want it.
@@ -31,6 +36,8 @@ public final class Manifests {
     private static final int POLL_MS = 5_000;
     /** For how long a commit that somebody else has under way is waited for. */
     private static final long COMMIT_WAIT_NS = 180_000_000_000L;
+
+    private static final Logger LOG = LoggerFactory.getLogger(Manifests.class);
 
     private final Masters masters;
     private final Consumer<List<WorkerAddress>> told;
@@ -117,8 +124,15 @@ public final class Manifests {
     }
 
     private static Manifest await(ShuffleKey key, CompletableFuture<Manifest> answer) throws HoldfastException {
+        LongWait slow = new LongWait();
         try {
-            return answer.get();
+            for (;;) {
+                try {
+                    return answer.get(POLL_MS, TimeUnit.MILLISECONDS);
+                } catch (TimeoutException later) {
+                    say(slow, key, "the answer to another task of this executor");
+                }
+            }
         } catch (ExecutionException failed) {
             HoldfastException error = (HoldfastException) failed.getCause();
             throw new HoldfastException(error.status(), error.getMessage(), error);
@@ -131,7 +145,9 @@ public final class Manifests {
     private Manifest askMasters(ShuffleKey key, Supplier<byte[]> winners) throws HoldfastException {
         boolean offers = winners != null;
         long endNs = System.nanoTime() + COMMIT_WAIT_NS;
+        LongWait slow = new LongWait();
         for (;;) {
+            say(slow, key, "its commit, which is under way elsewhere");
             try {
                 return masters.getManifest(key, POLL_MS, offers);
             } catch (HoldfastException error) {
@@ -144,6 +160,12 @@ public final class Manifests {
                     commit(key, winners.get());
                 }
             }
+        }
+    }
+
+    private static void say(LongWait slow, ShuffleKey key, String what) {
+        if (slow.due(System.nanoTime())) {
+            LOG.warn("Shuffle {}: a reader waits for {}", key, what);
         }
     }
 
