@@ -155,6 +155,19 @@ def test_a28_no_answer_but_one_ends_a_lease(programs: Programs) -> None:
         wait_until(lambda: java.call("gone") == ["APPLICATION_GONE"], "the one that ends it")
 
 
+def test_a47_no_error_of_ours_ends_a_lease(programs: Programs) -> None:
+    """A renewal that meets an Error, as where the heap is full, is made again: the lease of the driver goes on."""
+    with serving(Master()) as master:
+        java = shell(programs, master.address)
+        master.answers[RENEW] = deque([says(int(Status.TOKEN_EXPIRED))] * 1000)  # upon which the credential is read
+        java.call("frail", "lasting", LEASE_MS)
+        wait_until(lambda: int(java.call("errors")[0]) >= 3, "errors", 60.0)
+        master.answers[RENEW].clear()
+        after = master.asked[RENEW]
+        wait_until(lambda: master.asked[RENEW] > after + 2, "renewals to go on")
+        assert java.call("gone") == ["no"]
+
+
 def test_a28_only_a_masters_status_ends_a_call(programs: Programs) -> None:
     """A call ends with a status that is final and was told by a master of the cluster; it outlives all else."""
     with serving(Master()) as master:

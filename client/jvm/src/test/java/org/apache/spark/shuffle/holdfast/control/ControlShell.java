@@ -11,6 +11,7 @@ import java.util.Random;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Collectors;
 import org.apache.spark.shuffle.holdfast.data.Buffers;
 import org.apache.spark.shuffle.holdfast.data.Frame;
@@ -39,6 +40,8 @@ public final class ControlShell {
     private final Set<String> before = threads();
     private final Map<String, Thread> running = new ConcurrentHashMap<>();
     private volatile ApplicationLease lease;
+    /** How often the credential of a frail lease was read. */
+    private final AtomicInteger read = new AtomicInteger();
     private volatile Instance instance;
 
     private ControlShell(Masters masters) {
@@ -80,6 +83,11 @@ public final class ControlShell {
                 lease = ApplicationLease.register(masters, TestTls::ofEnvironment, args[0], "tester", "app-1", Long.parseLong(args[1]));
                 instance = lease.instance();
                 return instance.hex() + " " + HexFormat.of().formatHex(lease.holder()) + " " + lease.leaseMs();
+            case "frail": // the same, with a credential that can be read once
+                lease = ApplicationLease.register(masters, this::once, args[0], "tester", Long.parseLong(args[1]));
+                return "";
+            case "errors":
+                return "" + Math.max(0, read.get() - 1);
             case "instance":
                 instance = Instance.ofHex(args[0]);
                 return "";
@@ -122,6 +130,13 @@ public final class ControlShell {
             default:
                 throw new IllegalArgumentException(command);
         }
+    }
+
+    private Shown once() {
+        if (read.getAndIncrement() > 0) {
+            throw new OutOfMemoryError("as it was meant to");
+        }
+        return new Shown();
     }
 
     /** Says HELLO to a worker with the token that is shown, and asks it for a shuffle of this instance; what it answers. */
