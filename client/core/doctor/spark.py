@@ -40,6 +40,7 @@ KEYS: dict[str, re.Pattern[str]] = {
     "no_room.grace": _TIME,
     "fetch.inFlight": _SIZE,
     "fetch.workers": _NUMBER,
+    "fetch.reachGrace": _TIME,
     "fetch.returnGrace": _TIME,
     "fetch.order": re.compile(r"given|health|region", re.IGNORECASE),
     "fetch.region": _TEXT,
