@@ -95,7 +95,7 @@ def test_a41_a_drained_reader_holds_nothing(cluster: LocalCluster, jvm: Jvm, tmp
     """One task reads 300 partitions of large rows one after the other in a heap that holds a few of them, SQL rows and
     pairs of an RDD: what was read to its end is let go of, as by Spark's own shuffle."""
     settings = conf(cluster.endpoints, fallback="never") | {
-        "spark.driver.memory": "320m",
+        "spark.driver.memory": "512m",
         "spark.driver.extraClassPath": str(jvm.classes),
         "spark.sql.adaptive.enabled": "false",
         "spark.holdfast.codec": "none",

@@ -32,12 +32,15 @@ def unreachable(cluster: LocalCluster, network: ExitStack) -> None:
 
 
 def unreadable(cluster: LocalCluster, network: ExitStack) -> None:
-    """The first worker cannot open what it has: each of its files leads to itself."""
+    """The first worker, started again, cannot open what it has: each of its files leads to itself."""
+    cluster.workers[0].kill()
     files = committed(cluster.workers[0], cluster)
     assert files
     for path in files:
         path.rename(path.with_name(f"{path.name}.away"))
         path.symlink_to(path)
+    cluster.workers[0].start()
+    cluster.wait_ready()
 
 
 @pytest.mark.parametrize(
@@ -60,9 +63,9 @@ def test_a09_maps_run_again_without_a_worker_that_readers_cannot_use(
         network.enter_context(Proxy([one.address], 0, rate=0.0, late_seconds=0.0, swallow=False))
         with job("reuse", conf(cluster.endpoints, fallback="never") | QUICK, tmp_path) as running:
             assert running.step() == TOTALS
-            before = taken(one), taken(other)
-            assert min(before) > 0
+            assert min(taken(one), taken(other)) > 0
             fails(cluster, network)
+            before = taken(one), taken(other)
             running.go()
             assert running.step() == TOTALS
             assert (taken(one), taken(other) > before[1]) == (before[0], True)

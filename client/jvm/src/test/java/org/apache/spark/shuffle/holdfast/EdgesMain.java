@@ -121,9 +121,11 @@ public final class EdgesMain {
                 source.wrong = error.toString();
             }
         });
+        reader.setDaemon(true);
         reader.start();
         source.reading.await();
         Thread closer = new Thread(batches::close);
+        closer.setDaemon(true);
         closer.start();
         closer.join(10_000);
         check(!closer.isAlive(), "the task's end waits for what its reader waits for");
