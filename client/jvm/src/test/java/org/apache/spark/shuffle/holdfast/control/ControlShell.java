@@ -84,7 +84,7 @@ public final class ControlShell {
                 instance = lease.instance();
                 return instance.hex() + " " + HexFormat.of().formatHex(lease.holder()) + " " + lease.leaseMs();
             case "frail": // the same, with a credential that can be read once
-                lease = ApplicationLease.register(masters, this::once, args[0], "tester", Long.parseLong(args[1]));
+                lease = ApplicationLease.register(masters, this::once, args[0], "tester", "", Long.parseLong(args[1]));
                 return "";
             case "errors":
                 return "" + Math.max(0, read.get() - 1);
