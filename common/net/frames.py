@@ -266,6 +266,9 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Sending failed: a frame may be cut, so the connection is of no more use."""
         if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ETIMEDOUT):
             _log.error("sending failed", extra={"peer": self.peer, "error": str(error)})
+            first = self._queue[0] if self._queue else None
+            if isinstance(first, FileRange) and first.failed is not None:
+                first.failed(error)
         self.abort(RetryError(f"connection to {self.peer} broke: {error}"))
 
     # Receiving.

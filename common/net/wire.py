@@ -11,6 +11,7 @@ import errno
 import os
 import socket
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,6 +40,8 @@ class FileRange:
     #: told of the time that the kernel took to send all of it, reading it from the disk where it has to
     times: Times | None = None
     took_ns: int = 0
+    #: told if it cannot be read, which ends the connection: its frame was begun
+    failed: Callable[[OSError], None] | None = None
 
 
 Queue = deque[memoryview | FileRange]

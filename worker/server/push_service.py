@@ -33,6 +33,7 @@ from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.forwarding import Forwarder
 from holdfast.worker.server.parts import in_parts
+from holdfast.worker.server.refusal import refusal
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reduce_directory import Missing
@@ -163,25 +164,27 @@ class PushService:
     def push(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body) -> None:
         """Take what was admitted; releases the body when it is answered. Raises ProtocolError for malformed ones."""
         account, size = self._receiving.pop(connection.number)
-        self._until_look -= size
-        if self._until_look < 0:
-            self._look_at_rooms()
         try:
+            self._until_look -= size
+            if self._until_look < 0:
+                self._look_at_rooms()
             request = Push.decode(meta)
             view = body.view
             _check_sizes(request, size)
-            refusal = self._refuse(request, view, header)
+            refused = self._refuse(request, view, header)
+            decision = None if refused is not None else self.reduce.decide(request)
         except BaseException:  # the data server answers it, or closes the connection
             body.release()
             self._grant(account.answered(connection.number, size, time.monotonic_ns()))
             raise
-        if refusal is not None:
+        if decision is None:
+            assert refused is not None
             body.release()
             self._grant(account.answered(connection.number, size, time.monotonic_ns()))
-            self._counters.refused(refusal.status)
-            connection.refuse(header, refusal)
+            self._counters.refused(refused.status)
+            connection.refuse(header, refused)
             return
-        push = _Push(connection, header, account, size, body, self.reduce.decide(request))
+        push = _Push(connection, header, account, size, body, decision)
         rows = memoryview(meta)[-PUSH_ENTRY.size * len(request.entries) :]
         self._guarded(push, lambda: self._take(push, rows, view))
 
@@ -200,15 +203,25 @@ class PushService:
         for index, state in enumerate(push.decision.states):
             if state is None:
                 continue
-            if Life.FAILED in LEGAL[state.life]:  # nobody knows what came of it: it may not stand for all
-                if state.copy is not None:
-                    self._store.reduce.give_up(state, error)
-                self.reduce.broke(state)
             push.failures[index] = Status.FAILED_COPY
+            try:
+                self._give_up(state, error)
+            except Exception:  # noqa: BLE001 - whatever it is, the push is answered
+                _log.exception("a copy could not be given up", extra={"shuffle": str(state.shuffle)})
         self._entries.pop(push.decision, None)
         self._answer(push)
         if push.landed is not None:
             push.landed.set_result(None)
+
+    def _give_up(self, state: EpochState, error: Exception) -> None:
+        """Nobody knows what came of a push to this copy: it may not stand for all."""
+        if Life.FAILED not in LEGAL[state.life]:
+            return
+        try:
+            if state.copy is not None:
+                self._store.reduce.give_up(state, error)
+        finally:
+            self.reduce.broke(state)
 
     def _refuse(self, request: Push, body: memoryview, header: FrameHeader) -> HoldfastError | None:
         """The questions about the frame as a whole."""
@@ -422,18 +435,23 @@ class PushService:
     def _answer(self, push: _Push, *, release: bool = True) -> None:
         decision = push.decision
         push.answered = True
-        self.reduce.landed(decision, list(push.failures))
+        # What it holds first: nothing that goes wrong with the answer may keep it.
         if release:
             push.body.release()
         number = push.connection.number
         granted = push.credits.answered(number, push.size, time.monotonic_ns())
-        statuses = decision.statuses
-        if push.failures:
-            statuses = sorted({**dict(statuses), **push.failures}.items())
-        answer = PushAnswer(push.credits.window(number), statuses)
-        push.connection.reply(push.header, answer.encode())
-        self._counters.push_batches += len(decision.push.entries)
-        self._counters.batches_refused(status for _, status in statuses)
+        try:
+            self.reduce.landed(decision, list(push.failures))
+            statuses = decision.statuses
+            if push.failures:
+                statuses = sorted({**dict(statuses), **push.failures}.items())
+            answer = PushAnswer(push.credits.window(number), statuses).encode()
+        except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
+            push.connection.refuse(push.header, refusal(error))
+        else:
+            push.connection.reply(push.header, answer)
+            self._counters.push_batches += len(decision.push.entries)
+            self._counters.batches_refused(status for _, status in statuses)
         if granted:
             self._grant(granted)
 

@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 
 from holdfast.common.errors import CorruptError, HoldfastError
 from holdfast.common.frame import FrameHeader
@@ -28,6 +29,7 @@ from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.refusal import refusal
 from holdfast.worker.server.sources import ChunkSearch, ChunkSource, MapSource, Sending, Source
 from holdfast.worker.server.standing import Standing
+from holdfast.worker.storage.answers import UnreadableError, unreadable
 from holdfast.worker.storage.places import SealedPlace
 from holdfast.worker.storage.store import Plan, Store
 
@@ -82,7 +84,7 @@ class StreamService:
             stream = self.streams.open(connection.number, request.credit_bytes)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered, and the connection read again
             connection.unhold()
-            self._refuse(connection, header, refusal(error))
+            self._refuse(connection, header, self._refusal(error))
             return
         connection.unhold()
         self._begin(connection, stream, source, StreamOpened(stream=stream, total_bytes=plan.total_bytes).encode())
@@ -102,8 +104,17 @@ class StreamService:
                 self._loop.call_later(pause, self._open_on, connection, header, opening)
                 return
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered, and the connection read again
-            self._refuse(connection, header, refusal(error))
+            self._refuse(connection, header, self._refusal(error))
         connection.unhold()
+
+    def _unread(self, fileno: int, error: OSError) -> None:
+        self._store.unread(_path_of(fileno), error)
+
+    def _refusal(self, error: Exception) -> HoldfastError:
+        """What is answered; a disk that cannot be read hears of it."""
+        if isinstance(error, UnreadableError):
+            self._store.unread(error.path, error.cause)
+        return refusal(error)
 
     def _refuse(self, connection: ServerConnection, header: FrameHeader, error: HoldfastError) -> None:
         self._counters.refused(error.status)
@@ -235,7 +246,7 @@ class StreamService:
             if sending is not None:
                 self._send(connection, source, sending)
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends this stream, and its reader is told
-            self._fail(connection, stream, source, refusal(error))
+            self._fail(connection, stream, source, self._refusal(error))
             return 0
         if sending is None:
             if not source.done:
@@ -252,14 +263,18 @@ class StreamService:
             self._forget(connection, stream)
         return sending.size
 
-    @staticmethod
-    def _send(connection: ServerConnection, source: Source, sending: Sending) -> None:
-        """Send a frame: one in pieces, a small one, or one of what was fetched, through memory; others by sendfile."""
+    def _send(self, connection: ServerConnection, source: Source, sending: Sending) -> None:
+        """Send a frame: one in pieces, a small one, or one of what was fetched, through memory; others by sendfile,
+        unless a disk is not well: what cannot be read ends the connection then, with all that others do on it."""
         request_id, fileno, ranges = source.header.request_id, sending.fileno, sending.ranges
         small = sending.size <= SMALL_BYTES and connection.held_bytes < SMALL_HELD_BYTES_MAX
-        if small or sending.fetched or len(ranges) > 1:
+        if small or sending.fetched or len(ranges) > 1 or self._store.failing:
             began = time.perf_counter_ns()
-            parts = [os.pread(fileno, length, offset) for offset, length in ranges]
+            try:
+                parts = [os.pread(fileno, length, offset) for offset, length in ranges]
+            except OSError as error:
+                path = _path_of(fileno)
+                raise unreadable("a stream", path, error) from error
             ended = time.perf_counter_ns()
             if sending.fetches is not None:
                 sending.fetches.add(ended, ended - began)
@@ -271,6 +286,7 @@ class StreamService:
                 return
         # A file that was cut is left to sendfile, which ends the connection.
         file_range = FileRange(fileno, sending.owner, *ranges[0], sending.fetches)
+        file_range.failed = partial(self._unread, fileno)
         connection.send_range(source.type, request_id, sending.meta, file_range)
 
     def _send_end(self, connection: ServerConnection, stream: int, source: Source) -> None:
@@ -294,3 +310,11 @@ class StreamService:
         source = self._sources.pop(stream, None)
         if source is not None:
             source.close()
+
+
+def _path_of(fileno: int) -> str:
+    """Where the file of a descriptor is; "" where the system does not say."""
+    try:
+        return os.readlink(f"/proc/self/fd/{fileno}")
+    except OSError:
+        return ""

@@ -16,6 +16,17 @@ class SealedError(RerouteError):
         self.sealed = sealed
 
 
+class UnreadableError(RerouteError):
+    """A sealed file is there and cannot be read now; `path` and `cause` say which, and what the kernel said."""
+
+    status = Status.DISK_FAILED
+
+    def __init__(self, message: str, path: str, cause: OSError) -> None:
+        super().__init__(message)
+        self.path = path
+        self.cause = cause
+
+
 def failed_copy(what: object, why: str) -> RerouteError:
     """This copy is given up for good; another epoch is the way on."""
     return RerouteError(f"{what}: {why}; this copy is given up", status=Status.FAILED_COPY)
@@ -32,7 +43,7 @@ def unreadable(what: object, path: str, error: OSError) -> HoldfastError:
     why = f"{what}: {path} cannot be read: {error.strerror}"
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return DataLostError(why)
-    return RerouteError(why, status=Status.DISK_FAILED)
+    return UnreadableError(why, path, error)
 
 
 def unknown_file(what: object) -> RerouteError:

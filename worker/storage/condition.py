@@ -24,6 +24,14 @@ from holdfast.worker.storage.push_log import is_full
 GONE = "was deleted, emptied or unmounted while it was in use: what it held is lost"
 #: What is missing is told by the identity file, and says nothing against the disk.
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
+#: What a read of an open file, or its way into a socket, may fail with on a disk that is well.
+_NOT_THE_DISK = frozenset(
+    (
+        *(*_MISSING, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EINTR, errno.EAGAIN, errno.EPIPE),
+        *(errno.ECONNRESET, errno.ECONNABORTED, errno.ENOTCONN, errno.ETIMEDOUT),
+        *(errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN),
+    )
+)
 #: What has to be the same file or folder after an absence: all of it is open here.
 _OPENED = ("", names.IDENTITY, names.INDEX_DATA, names.DATA, names.LOG)
 
@@ -124,6 +132,11 @@ class Condition:
             self.isolate(f"writing failed: {error}", counts=error.errno not in _MISSING)
         elif isinstance(error, lmdb.Error):
             self.isolate(f"the index failed: {error}")
+
+    def unread(self, error: OSError) -> None:
+        """A read failed: say what that tells of the disk. Reads fail for want of descriptors and memory, too."""
+        if error.errno not in _NOT_THE_DISK and not self.problem:
+            self.isolate(f"reading failed: {error.strerror}")
 
     # what the monitor does, on the loop thread
 

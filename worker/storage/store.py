@@ -244,6 +244,17 @@ class Store:
         size = sum(sum(list(each.away_bytes.values())) for each in tables)
         return self.away.health.status(size, sum(len(files) for each in tables for files in list(each.away.values())))
 
+    def unread(self, path: str, error: OSError) -> None:
+        """A file here could not be read: the directory that it is in hears of it."""
+        for directory in self._directories:
+            if path.startswith(f"{directory.root_text}/"):
+                directory.condition.unread(error)
+
+    @property
+    def failing(self) -> bool:
+        """Something is wrong with a directory."""
+        return any(directory.condition.problem for directory in self._directories)
+
     @property
     def hanging(self) -> bool:
         """A disk does not answer: `close` leaves what waits for it alone, and so must whoever ends this process."""

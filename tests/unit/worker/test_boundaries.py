@@ -99,6 +99,82 @@ def test_a36_a_read_that_fails_while_a_stream_is_opened_is_answered(tmp_path: Pa
     run(story())
 
 
+class _Reader:
+    """Keeps what came of a stream, and what ended it."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.error: HoldfastError | None = None
+
+    def data(self, data: object, body: Body | None) -> None:
+        if body is not None:
+            self.size += len(body.view)
+            body.release()
+
+    def failed(self, error: HoldfastError) -> None:
+        self.error = error
+
+
+async def fails(client: FrameClient, request: ChunksOpen) -> HoldfastError:
+    """What a stream that is opened well ends with."""
+    reader = _Reader()
+    await client.open_chunks(request, reader)
+    await wait_until_async(lambda: reader.error is not None, "the stream to fail")
+    assert reader.error is not None
+    return reader.error
+
+
+def partition_of(shuffle: ShuffleKey, partition: int) -> ChunksOpen:
+    """All of a partition's first epoch."""
+    return ChunksOpen(shuffle=shuffle, credit_bytes=8 * MIB, files=[(partition, 0, 0)])
+
+
+@pytest.mark.parametrize("size", [1_000, MIB])
+def test_a42_a_read_that_fails_is_the_answer_of_its_stream_alone(tmp_path: Path, size: int) -> None:
+    """Small pieces and large ones that cannot be read: their stream ends with DISK_FAILED, once the disk is known to
+    fail without the connection, on which other streams and pushes go on; and the directory has heard of the error."""
+
+    async def story() -> None:
+        shuffle, other = shuffle_of(), shuffle_of(2)
+        async with data_world(tmp_path) as world:
+            await sealed_epochs(world, shuffle, size)
+            await sealed_epochs(world, other, size)  # in files of its own
+            (directory,) = world.store._directories
+            make_unreadable(world, world.store.reduce.chunks(shuffle, PartitionId(1), Epoch(0)).path)
+            async with world.client() as client:
+                error = await fails(client, partition_of(shuffle, 1))
+                assert error.status in (Status.DISK_FAILED, Status.UNAVAILABLE), error
+            assert directory.condition.problem.startswith("reading failed: "), "the disk's health heard of it"
+            directory.condition.tell()
+            assert directory.condition.health.errors(time.monotonic_ns()) == 1
+            async with world.client() as client:
+                for _ in range(3):
+                    error = await fails(client, partition_of(shuffle, 1))
+                    assert error.status is Status.DISK_FAILED, error
+                whole = _Reader()
+                await client.open_chunks(partition_of(other, 0), whole)
+                await wait_until_async(lambda: whole.size > 2 * size, "another stream of this connection")
+                await client.request(FrameType.PUSH_CREDIT, PushCredit(MIB).encode())
+
+    run(story())
+
+
+def test_a42_a_read_that_fails_for_want_of_descriptors_is_not_held_against_the_disk(tmp_path: Path) -> None:
+    """DISK_FAILED is what the reader is told, since it may come again; the directory takes new data all the same."""
+
+    async def story() -> None:
+        shuffle = shuffle_of()
+        async with data_world(tmp_path) as world, world.client() as client:
+            await sealed_epochs(world, shuffle, 1_000)
+            (directory,) = world.store._directories
+            with no_descriptors():
+                error = await refused(client.open_chunks(partition_of(shuffle, 0), _Nobody()))
+            assert error.status is Status.DISK_FAILED, error
+            assert not directory.condition.problem
+
+    run(story())
+
+
 def test_a36_a_worker_without_descriptors_has_lost_nothing(tmp_path: Path) -> None:
     """A file that cannot be opened though it is there (no descriptors are left): DISK_FAILED, which is tried again. It
     was answered as lost, so that maps ran again for it; one that is gone still is."""

@@ -74,6 +74,11 @@ class World:
 
     def send(self, writer: Writer, batches: list[Made], ack: Ack) -> None:
         """Push; the answer may come later."""
+        self.hand_over(writer, batches, ack)
+        assert not self.connection.refusals
+
+    def hand_over(self, writer: Writer, batches: list[Made], ack: Ack) -> None:
+        """Push, whatever comes of it."""
         meta, data = writer.push(batches, self.store.incarnation, ack)
         header = self.header(FrameType.PUSH, len(data))
         assert self.service.admit(self.connection, header, Role.CLIENT)
@@ -81,7 +86,6 @@ class World:
         assert body is not None
         body.view[:] = data
         self.service.push(self.connection, header, meta, body)
-        assert not self.connection.refusals
 
     def push(self, writer: Writer, batches: list[Made], ack: Ack) -> dict[int, int]:
         """Push what is answered at once; the statuses that are not OK, by index."""
@@ -310,6 +314,41 @@ def test_a35_a_sync_that_fails_after_the_seal_is_answered(tmp_path: Path) -> Non
         assert not list((tmp_path / "data").rglob("*.failed"))
 
     run(story())
+
+
+def wrong(*_: Any) -> Any:
+    """What the service meets where it expects none of it."""
+    raise OSError(errno.EIO, "the disk is gone")
+
+
+@pytest.mark.parametrize("where", ["_look_at_rooms", "reduce.decide", "reduce.landed", "_store.reduce.give_up"])
+def test_a47_an_unforeseen_error_gives_the_body_of_a_push_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Whatever a push meets, at whatever step, what it held is free again: its body and its part of the window."""
+
+    async def story() -> None:
+        world = World(tmp_path)
+        writer = Writer(SHUFFLE, 0)
+        world.service._until_look = 0
+        target: Any = world.service
+        *path, name = where.split(".")
+        for step in path:
+            target = getattr(target, step)
+        monkeypatch.setattr(type(target), name, wrong)
+        if name == "give_up":
+            monkeypatch.setattr(type(target), "append", wrong)
+        try:
+            world.hand_over(writer, [writer.batch(0, b"x" * 1_000)], Ack.WRITTEN)
+        except OSError:
+            pass  # answered by the data server
+        else:
+            answered = len(world.connection.answers) + len(world.connection.refusals)
+            assert answered == 2, "the request for credit, and the push"
+        assert world.pool.used_bytes == 0, "the body"
+        assert world.service.credits._windows[1].unanswered == 0, "its part of the window"
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("ack", list(Ack))
