@@ -45,7 +45,8 @@ class _Data(NamedTuple):
 class _Stream(Sink):
     def data(self, data: ChunksData, body: Body | None) -> None:
         """Take the next frame."""
-        self.take(data.file, data.flags, body, lambda view: self._cut(data, view))
+        ends = bool(data.flags & ChunkFlag.END_OF_CHUNK)
+        self.take(data.file, data.flags, body, lambda view: self._cut(data, view), empty=ends)
 
     def _cut(self, data: ChunksData, view: memoryview) -> _Data:
         whole = self.assembler.feed((data.file, data.chunk, 0), view)

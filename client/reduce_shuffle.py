@@ -32,6 +32,7 @@ from holdfast.common.limits import MAPS_MAX
 from holdfast.common.messages import NO_INDEX, Ack
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import NO_ATTEMPT, EpochResult, ReduceLocations, ReduceManifest, ReduceWinners
+from holdfast.common.steady import Steady
 
 _log = logging.getLogger(__name__)
 
@@ -183,7 +184,7 @@ class ReduceShuffle(Shuffle):
             self.forget_manifest()
             manifest = self.manifest()
         maps = map_range(maps, len(manifest.winners.attempts))
-        return iter(PartitionReader(self, manifest, wanted, maps, return_grace))
+        return Steady(iter(PartitionReader(self, manifest, wanted, maps, return_grace)))
 
     def manifest(self) -> PushManifest:
         """Return what was committed, waiting up to COMMIT_WAIT_SECONDS for it; kept in this process."""

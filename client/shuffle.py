@@ -46,6 +46,7 @@ from holdfast.common.net.tasks import awaited
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Credentials
 from holdfast.common.sizes import fewer_copies
+from holdfast.common.steady import Steady
 
 _log = logging.getLogger(__name__)
 
@@ -205,7 +206,7 @@ class MapShuffle(Shuffle):
         naming shuffle, partition, map, attempt, epoch and worker, where the data is not exactly what was written.
         return_grace: seconds that the last worker with a file may be gone before the file is called lost.
         """
-        return read_partitions(self, self.manifest(), partitions, return_grace)
+        return Steady(read_partitions(self, self.manifest(), partitions, return_grace))
 
     def read_broadcast(self, map_id: int) -> list[Buffer]:
         """Return the payloads of a map's broadcast region; ConflictError if it or the map is missing."""

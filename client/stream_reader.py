@@ -143,13 +143,14 @@ class Sink:
         #: what came before the answer to the request was seen
         self._early: list[object] = []
 
-    def take(self, file: int, flags: int, body: Body | None, piece: Any) -> None:
-        """Copy the batches out, by `piece(view)`, give the memory back, pass them on."""
+    def take(self, file: int, flags: int, body: Body | None, piece: Any, *, empty: bool = False) -> None:
+        """Copy the batches out, by `piece(view)`, give the memory back, pass them on. `empty`: it means something also
+        without a body."""
         self.seen_ns = time.monotonic_ns()
         self.first_ns = self.first_ns or self.seen_ns
         try:
-            if not self.over and body is not None:
-                self._put(piece(body.view))
+            if not self.over and (body is not None or empty):
+                self._put(piece(memoryview(b"") if body is None else body.view))
             if not self.over and flags & DataFlag.END:
                 self.assembler.end()
                 self._put(_Ended(self.number))

@@ -48,7 +48,7 @@ class ChunkFetch:
         """`where` names the shuffle in errors. `maps`: a range with step 1, all by default."""
         self._where = where
         self.maps = range(len(winners.attempts)) if maps is None else maps
-        #: only a part of every chunk is asked for, so some chunks may have nothing and not come
+        #: only a part of every chunk is asked for: those that have nothing do not come, but for the last
         self._partly = maps is not None
         self._checks = {each: PartitionCheck(winners, each, self.maps) for each in partitions}
         #: epochs of each partition that were not read to their end
@@ -116,7 +116,7 @@ class ChunkFetch:
     def file_sent(self, key: EpochKey, worker: WorkerId, chunks: int) -> None:
         """The worker says that all `chunks` of this copy were sent. Raises IncompleteError if they were not."""
         due = self.first_chunk(key, worker)
-        if due < chunks and not self._partly:
+        if due < chunks:
             raise IncompleteError(key[0], f"chunk {due} of {chunks} did not come")
 
     def admit(self, partition: PartitionId, batch: Batch) -> bool:

@@ -319,7 +319,7 @@ class Reader:
                 if client.closed:
                     raise RetryError("the connection is lost")
                 copy = (effect.files[file], effect.worker)
-                if copy not in self._turned and rng.random() < self._network.weather.turn:
+                if data and copy not in self._turned and rng.random() < self._network.weather.turn:
                     self._turned.add(copy)
                     data = bytes((data[0] ^ 1,)) + data[1:]
                 self._put(self._piece, effect, file, chunk, data, counts)

@@ -199,7 +199,7 @@ class SimWorker:
             counts.append(len(chunks))
             for number, chunk in enumerate(chunks[first:], first):
                 cut = [batch for batch in chunk if request.map_begin <= name_of(key, batch).map < request.map_end]
-                if cut:
+                if cut or number == len(chunks) - 1:
                     pieces.append((index, number, b"".join(cut)))
         return counts, pieces
 

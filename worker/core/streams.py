@@ -124,11 +124,12 @@ class Streams:
         return Turn(stream, min(self._streams[stream].credit, READ_FRAME_BYTES))
 
     def sent(self, stream: StreamId, size: int) -> None:
-        """The stream whose turn it was has sent `size` body bytes; it queues up again while it has credit."""
+        """The stream whose turn it was has sent `size` body bytes, none where a chunk has nothing that is wanted; it
+        queues up again while it has credit."""
         found = self._streams[stream]
         turns = self._turns[found.connection]
         assert turns[0] == stream, (turns[0], stream)
-        assert 0 < size <= found.credit, (size, found.credit)
+        assert 0 <= size <= found.credit, (size, found.credit)
         turns.popleft()
         found.credit -= size
         found.active = True

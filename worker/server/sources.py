@@ -20,6 +20,7 @@ from holdfast.common.limits import KIB, U32_MAX
 from holdfast.common.messages import DataFlag, StreamData
 from holdfast.common.net.wire import Times
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
+from holdfast.common.steady import Steady
 from holdfast.worker.core.cut import Cutter
 from holdfast.worker.core.seats import Seat
 from holdfast.worker.storage.answers import unreadable
@@ -47,12 +48,12 @@ class Sending(NamedTuple):
     """One frame: its meta section, and the ranges of a file that make up its body."""
 
     meta: bytes
-    #: descriptor, and what keeps it open
+    #: descriptor, and what keeps it open; -1 where there is nothing to read
     fileno: int
     owner: object
     #: it goes as soon as nobody holds it: what waits to be sent must not
     fetched: bool
-    #: (offset, length); one, unless it was cut for a range of maps
+    #: (offset, length); one, unless it was cut for a range of maps, or nothing is wanted of the chunk
     ranges: Sequence[tuple[int, int]]
     size: int
     #: how long reads from where it lies take
@@ -94,7 +95,7 @@ class MapSource:
 
     def __init__(self, header: FrameHeader, pieces: Iterator[Piece]) -> None:
         self.header = header
-        self._pieces = pieces
+        self._pieces = Steady(pieces)
         self._sequence = 0
         self._piece: Piece | None = None
         self._cutter = Cutter(0, [])
@@ -142,8 +143,8 @@ class _Chunk(NamedTuple):
     #: index into the files that were asked for, and of the chunk in its epoch
     file: int
     chunk: int
-    #: where its bytes are, or come from
-    body: Handle | Distant
+    #: where its bytes are, or come from; None if nothing of it is wanted
+    body: Handle | Distant | None
     ranges: list[tuple[int, int]]
     size: int
     fetches: Times | None
@@ -238,10 +239,11 @@ class ChunkSearch:
         return any(place.away for place in self._places)
 
     def size(self, file: int) -> int:
-        """What will be sent of an epoch; with a range of maps at most so much."""
+        """What will be sent of an epoch; with a range of maps less than this, so that a reader that gives no credit
+        beyond it has left enough to hear that nothing of the last chunk is wanted."""
         lengths = [row.length for _, row in self._rows(file)]
         self._longest = max([self._longest, *lengths])
-        return sum(lengths)
+        return sum(lengths) + self.cuts
 
     @property
     def fetching(self) -> bool:
@@ -256,32 +258,36 @@ class ChunkSearch:
     def chunks(self) -> Iterator[_Chunk | None]:
         """Find one after the other; None: some work was done, which is enough for one turn of the loop.
 
+        The last chunk of an epoch comes also if nothing of it is wanted, so that the reader knows that this is all.
         Raises DataLostError, CorruptError and RerouteError DISK_FAILED, which name the chunk.
         """
         for file, place in enumerate(self._places):
-            rows = self._rows(file)
+            rows, last = self._rows(file), len(place.record.chunks) - 1
             cut = [number for number, row in rows if not self._is_whole(row)]
             # Whoever comes back for the rest of an epoch gets it from the file itself, whatever went wrong before.
             fresh = len(cut) > 1 and not self._firsts[file] and not place.away
             view = self._views.find(place.path, place.record.chunks) if fresh else None
+            told = self._firsts[file] - 1
             for number, row in rows:
-                body = self._open(place, number, row)
-                # A chunk that was fetched lies at the start of what it was fetched into.
-                base = 0 if isinstance(body, Distant) else row.offset
-                if self._is_whole(row):
-                    yield _Chunk(file, number, body, [(base, row.length)], row.length, place.fetches)
-                    continue
+                # The file may have moved since the view was found. The chunks are the same, wherever they lie.
+                copy = view.copy if view is not None and not self._is_whole(row) else None
+                body = copy or self._open(place, number, row)
                 some: list[tuple[int, int]] = []
-                if view is not None:
-                    assert isinstance(body, Handle), "views are made of local files"
-                    body = view.copy or body
+                if self._is_whole(row):
+                    some = [(0, row.length)]
+                elif view is not None:
                     some = view.ranges(number, self._begin, self._end)
                 else:
                     yield from self._look_through(place, number, body, some)
                 if some:
+                    # A chunk that was fetched lies at the start of what it was fetched into.
+                    base = 0 if isinstance(body, Distant) else row.offset
                     ranges = [(base + start, length) for start, length in some]
                     yield _Chunk(file, number, body, ranges, sum([length for _, length in ranges]), place.fetches)
-            if not rows:
+                    told = number
+            if told < last:
+                yield _Chunk(file, last, None, [], 0, None)
+            elif not rows:
                 yield None
 
     def _look_through(
@@ -368,7 +374,7 @@ class ChunkSource:
     def __init__(self, header: FrameHeader, search: ChunkSearch) -> None:
         self.header = header
         self._search = search
-        self._found = search.chunks()
+        self._found = Steady(search.chunks())
         #: nothing comes behind what is known
         self._over = False
         self._sequence = 0
@@ -401,6 +407,8 @@ class ChunkSource:
                 self._chunk, self._left = found, found.size
                 continue
             self._next = found
+            if found.body is None:
+                continue
             if not isinstance(found.body, Distant):
                 _read_ahead(found.body.fd, *found.ranges[0])
             elif not isinstance(self._chunk.body, Distant) or self._chunk.body.begin():
@@ -429,7 +437,7 @@ class ChunkSource:
             return None
         chunk = self._chunk
         handle = chunk.body.handle() if isinstance(chunk.body, Distant) else chunk.body
-        if handle is None:
+        if handle is None and chunk.body is not None:
             self._waits = True
             return None
         left = min(allowance, self._left)
@@ -459,7 +467,8 @@ class ChunkSource:
         fetched = isinstance(chunk.body, Distant)
         if fetched and not rest:
             self._end_chunk()
-        return Sending(data.encode(), handle.fd, handle, fetched, ranges, size, chunk.fetches)
+        fileno = -1 if handle is None else handle.fd
+        return Sending(data.encode(), fileno, handle, fetched, ranges, size, chunk.fetches)
 
     def _end_chunk(self) -> None:
         """A chunk of the DFS is on its way to the reader: when its turn is over this stream lets others go first, and

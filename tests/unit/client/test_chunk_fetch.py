@@ -153,7 +153,7 @@ def test_a_stream_goes_on_where_it_broke() -> None:
 
 
 def test_chunks_come_in_turn() -> None:
-    """A chunk left out, repeated or missing at the end is noticed; with a range of maps chunks may have nothing."""
+    """A chunk left out, repeated or missing at the end is noticed."""
     core = read(epoch(0, sealed(1)))
     core.chunk_came(FIRST, WorkerId(1), 0, complete=True)
     for wrong in (0, 2):
@@ -162,8 +162,16 @@ def test_chunks_come_in_turn() -> None:
     with pytest.raises(IncompleteError, match="chunk 1 of 2"):
         core.file_sent(FIRST, WorkerId(1), 2)
     core.file_sent(FIRST, WorkerId(1), 1)
-    partly = read(epoch(0, sealed(1)), maps=range(1))
+
+
+def test_a46_a_range_that_ends_early_is_noticed() -> None:
+    """With a range of maps chunks that have nothing do not come, but the last one always does: a stream that ended
+    before it was cut short, also where nobody said which maps wrote."""
+    partly = read(epoch(0, sealed(1)), found=winners(9, 9), maps=range(1))
     partly.chunk_came(FIRST, WorkerId(1), 4, complete=True)
+    with pytest.raises(IncompleteError, match="chunk 5 of 9"):
+        partly.file_sent(FIRST, WorkerId(1), 9)
+    partly.chunk_came(FIRST, WorkerId(1), 8, complete=True)
     partly.file_sent(FIRST, WorkerId(1), 9)
 
 

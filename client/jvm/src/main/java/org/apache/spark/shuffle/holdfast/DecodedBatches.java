@@ -73,7 +73,15 @@ final class DecodedBatches implements AutoCloseable {
         }
         ByteBuffer payload = batch.payload();
         metrics.batch(payload.remaining(), System.nanoTime() - from);
-        decode(batch, payload);
+        boolean good = false;
+        try {
+            decode(batch, payload);
+            good = true;
+        } finally {
+            if (!good) {
+                end(); // whoever asks again must not get the batch behind this one
+            }
+        }
         return true;
     }
 

@@ -53,7 +53,7 @@ final class ChunkFetch implements Fetch.Judge {
     private final int firstPartition;
     private final int firstMap;
     private final int endMap;
-    /** Only a part of every chunk is asked for, so some chunks may have nothing and not come. */
+    /** Only a part of every chunk is asked for: those that have nothing do not come, but for the last. */
     private final boolean partly;
     private final Order order;
     private final Partition[] partitions;
@@ -177,7 +177,7 @@ final class ChunkFetch implements Fetch.Judge {
     /** The worker says that all {@code chunks} of this copy were sent. */
     void fileSent(EpochFile file, int worker, int chunks) throws IncompleteException {
         int due = firstChunk(file, worker);
-        if (due < chunks && !partly) {
+        if (due < chunks) {
             throw new IncompleteException(file.partition, "chunk " + due + " of " + chunks + " did not come");
         }
     }

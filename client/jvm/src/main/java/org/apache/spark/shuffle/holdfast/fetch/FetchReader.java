@@ -225,7 +225,7 @@ public final class FetchReader implements BatchSource {
             effects.addAll(chunks.fetch.dataCame(stream.number));
         }
         try {
-            if (frame.body().hasRemaining()) {
+            if (frame.body().hasRemaining() || data.endOfChunk()) { // of the last chunk maybe nothing was wanted
                 if (data.file() < 0 || data.file() >= stream.files.size()) {
                     damaged(stream, stream.file, "worker " + stream.worker() + " sent a file that was not asked for");
                     return;

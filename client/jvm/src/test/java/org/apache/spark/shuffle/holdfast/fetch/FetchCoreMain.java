@@ -481,6 +481,13 @@ public final class FetchCoreMain {
         ChunkFetch some = read(winners("", 9), true, epoch(0, sealed(1, 9)));
         EpochFile other = opened(some.started(), 0).files().get(0);
         some.chunkCame(other, 1, 4, true);
+        try {
+            some.fileSent(other, 1, 9);
+            throw new AssertionError("the end of a range was not missed");
+        } catch (IncompleteException right) {
+            Check.contains(right.getMessage(), "chunk 5 of 9");
+        }
+        some.chunkCame(other, 1, 8, true);
         some.fileSent(other, 1, 9);
     }
 

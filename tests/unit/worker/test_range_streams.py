@@ -1,0 +1,189 @@
+"""Streams of a range of maps: what comes of them is all of it, or an error, wherever the file is meanwhile."""
+
+import asyncio
+import dataclasses
+import os
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from holdfast.common.config import DfsSection
+from holdfast.common.dfs.store import DfsStore
+from holdfast.common.errors import Status
+from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.ids import WorkerId
+from holdfast.common.limits import KIB, MIB
+from holdfast.common.messages import StreamCredit
+from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
+from holdfast.common.settings import Duration
+from holdfast.common.steady import Steady
+from holdfast.worker.server.counters import Counters
+from holdfast.worker.server.faults import Faults
+from holdfast.worker.server.sources import ChunkSearch, ChunkSource
+from holdfast.worker.server.standing import Standing
+from holdfast.worker.server.stream_service import StreamService
+from holdfast.worker.storage.away import Away
+from holdfast.worker.storage.map_view import MapView
+from holdfast.worker.storage.moving import Move
+from tests.support.reduce_data import Writer
+from tests.support.waiting import wait_until, wait_until_async
+from tests.unit.worker.storage.reduce_world import SHUFFLE
+from tests.unit.worker.storage.reduce_world import World as StoreWorld
+from tests.unit.worker.test_stream_service import Connection
+
+#: A batch of each of three maps makes a chunk.
+BATCH, CHUNKS = 20_000, 5
+MAPS = (1, 2, 3)
+
+
+class World:
+    """A service; a partition of three maps is sealed in a file of its own, on a disk, in five chunks. The last of them
+    has batches of the first map alone."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("holdfast.worker.storage.partition.CHUNK_BYTES", 64 * KIB)
+        (root / "dfs").mkdir()
+        section = DfsSection(url=str(root / "dfs"), retry_window=Duration(0))
+        world = StoreWorld(root)
+        world.settings = dataclasses.replace(
+            world.settings, open_away=lambda uid: Away(lambda: DfsStore(section, "c"), "c", uid)
+        )
+        world.restart()
+        writers = {number: Writer(SHUFFLE, map=number, attempt=number) for number in MAPS}
+        self.data = dict.fromkeys(MAPS, b"")
+        for turn in range(CHUNKS):
+            for number in MAPS if turn < CHUNKS - 1 else (1, 1, 1):
+                made = writers[number].batch(0, os.urandom(BATCH))
+                assert world.push(writers[number], [made]) == {}
+                self.data[number] += made.data
+        assert [one.status for one in world.seal([(0, 0)], final=False)] == [Status.OK]
+        self.store = world.store
+        self.place = self.store.reduce.chunks(SHUFFLE, 0, 0)
+        assert len(self.place.record.chunks) == CHUNKS
+        self.service = StreamService(
+            self.store, Standing("c", "w", self.store.incarnation, WorkerId(1)), Counters(), Faults()
+        )
+
+    def make_view(self) -> MapView:
+        """Ask for the view of the epoch until it is there."""
+        find = self.store.views.find
+        wait_until(lambda: find(self.place.path, self.place.record.chunks) is not None, "the view")
+        view = find(self.place.path, self.place.record.chunks)
+        assert view is not None
+        return view
+
+    def move_away(self) -> None:
+        """Bring the file to the DFS."""
+        (directory,) = self.store._directories
+        with directory.index.reading() as reader:
+            ((key, size),) = list(reader.data_files())
+        self.store.mover.carry_out(Move(key, size, directory, None, directory))
+        assert self.place.away
+
+    def open(self, maps: tuple[int, int], credit: int = 64 * MIB, first: int = 0) -> Connection:
+        """Open a stream."""
+        connection = Connection(1)
+        request = ChunksOpen(
+            shuffle=SHUFFLE, map_begin=maps[0], map_end=maps[1], credit_bytes=credit, files=[(0, 0, first)]
+        )
+        header = FrameHeader(FrameType.CHUNKS_OPEN, 0, 7, 0, 0, 0, 0)
+        self.service.open_chunks(cast("Any", connection), header, request.encode())
+        return connection
+
+    def credit(self, connection: Connection, size: int) -> None:
+        """The reader gives credit."""
+        request = StreamCredit(stream=connection.opened[0].stream, credit_bytes=size)
+        header = FrameHeader(FrameType.STREAM_CREDIT, 0, 8, 0, 0, 0, 0)
+        self.service.credit(cast("Any", connection), header, request.encode())
+
+
+def told(connection: Connection) -> list[int]:
+    """The chunks whose end came."""
+    frames = [ChunksData.decode(meta) for _, meta, _ in connection.frames]
+    return [data.chunk for data in frames if data.flags & ChunkFlag.END_OF_CHUNK]
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 60))
+
+
+@pytest.mark.parametrize("run_bytes", [1, MIB], ids=["index of the file", "sorted copy"])
+def test_a46_a_file_that_moves_while_a_range_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_bytes: int
+) -> None:
+    """A stream reads by a view of a local file, and the file moves to the DFS: all that was wanted comes."""
+    monkeypatch.setattr("holdfast.worker.storage.map_view.RUN_BYTES_MIN", run_bytes)
+
+    async def story() -> None:
+        world = World(tmp_path, monkeypatch)
+        assert (world.make_view().copy is None) == (run_bytes == 1)
+        connection = world.open((2, 3), credit=1_000)
+        await wait_until_async(lambda: connection.frames, "the first frame")
+        world.move_away()
+        world.credit(connection, 64 * MIB)
+        await wait_until_async(lambda: connection.ended, "the end of the stream")
+        assert connection.contents() == {0: world.data[2]}
+        assert told(connection)[-1] == CHUNKS - 1
+        world.store.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize("first", [0, 3, CHUNKS])
+def test_a46_a_range_says_the_end_of_its_last_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, away: bool
+) -> None:
+    """Whatever a range has in an epoch, also nothing: the last chunk comes with its end, within the bytes that were
+    announced, so that a reader knows a stream that was cut short. Who has all chunks already hears the end alone."""
+
+    async def story() -> None:
+        world = World(tmp_path, monkeypatch)
+        if away:
+            world.move_away()
+        for maps, chunks in (((2, 3), 4), ((1, 2), 5), ((3, 9), 4), ((7, 9), 0), ((0, 9), 5)):
+            connection = world.open(maps, first=first)
+            await wait_until_async(lambda one=connection: one.ended, "the end of the stream")  # type: ignore[misc]
+            frames = told(connection)
+            assert frames == sorted({*range(first, chunks), *([CHUNKS - 1] if first < CHUNKS else [])})
+            sent = sum(len(body) for _, _, body in connection.frames)
+            assert sent < connection.opened[0].total_bytes or not frames or maps == (0, 9)
+        world.store.close()
+
+    run(story())
+
+
+def test_a46_what_failed_once_does_not_end_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search of a stream meets a mistake of ours, and is asked again: it says the same, and never that it is at its
+    end."""
+
+    async def story() -> None:
+        world = World(tmp_path, monkeypatch)
+        request = ChunksOpen(shuffle=SHUFFLE, map_begin=2, map_end=3, credit_bytes=MIB, files=[(0, 0, 0)])
+        search = ChunkSearch(request, [world.place], world.store.open_files, world.store.views)
+        monkeypatch.setattr("holdfast.worker.server.sources.select", lambda *_: 1 // 0)
+        source = ChunkSource(FrameHeader(FrameType.CHUNKS_OPEN, 0, 7, 0, 0, 0, 0), search)
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError):
+                source.take(1, MIB)
+            assert not source.done
+        world.store.close()
+
+    run(story())
+
+
+def test_a46_an_iteration_that_failed_stays_failed() -> None:
+    """A generator says at the call after its error that it is at its end; what reads data never does."""
+
+    def generated() -> Iterator[int]:
+        yield 1
+        raise OSError("the disk")
+
+    items = Steady(generated())
+    assert next(items) == 1
+    for _ in range(2):
+        with pytest.raises(OSError, match="the disk"):
+            next(items)
+    assert list(Steady(iter([1, 2]))) == [1, 2]
