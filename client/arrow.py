@@ -23,14 +23,16 @@ from holdfast.client.shuffle import MapShuffle
 from holdfast.common.batch import Codec
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import PartitionId
-from holdfast.common.limits import MIB, PARTITIONS_MAX
+from holdfast.common.limits import PARTITIONS_MAX
 from holdfast.common.messages import Ack
+from holdfast.common.steady import Steady
 from holdfast.common.version import installing
 
 try:
     import pyarrow as pa
 
-    from holdfast.client.arrow_rows import GATHER_BYTES, Sorter, join_small, rows_of
+    from holdfast.client.arrow_plain import plain_schema, size_of, stored
+    from holdfast.client.arrow_rows import GATHER_ROWS, PIECE_BYTES, Sorter, join_small, rows_of
     from holdfast.client.arrow_types import arrow_schema, column_names, spark_schema
 except ImportError as missing:
     raise ConfigError(f"rows as Arrow need pyarrow and numpy: {installing('arrow')}") from missing
@@ -42,8 +44,6 @@ __all__ = ["open_rows", "shuffle_stream", "shuffle_table", "write_table"]
 _CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 #: Attempts that no task of Spark has: those have their highest bits free.
 _OWN_ATTEMPT = 1 << 63
-#: What a write takes on at a time, whatever the size of the batches that it is given.
-_TAKEN_BYTES = 8 * MIB
 
 
 class ArrowRows:
@@ -81,7 +81,7 @@ class ArrowRows:
         """The rows of these partitions, all by default, in order of the partitions; see shuffle_stream."""
         count = self._shuffle.partitions
         wanted = partition_list(range(count) if partitions is None else partitions, count)
-        return pa.RecordBatchReader.from_batches(self._schema, self._batches(wanted))
+        return pa.RecordBatchReader.from_batches(self._schema, Steady(self._batches(wanted)))
 
     def _batches(self, partitions: list[PartitionId]) -> Iterator[pa.RecordBatch]:
         if self._stored is None:
@@ -90,7 +90,7 @@ class ArrowRows:
         while True:
             try:
                 batch = next(batches, None)
-            except (pa.ArrowInvalid, OSError) as error:
+            except (pa.ArrowException, OSError) as error:
                 raise CorruptError(f"shuffle {self._shuffle.key}: a record is no Arrow batch: {error}") from error
             if batch is None:
                 return
@@ -140,7 +140,8 @@ def write_table(
 
     data: a table, or anything with the Arrow C stream interface: a reader, a DataFrame of pandas or Polars.
     by: an integer column that says the partition of each row; without it rows are dealt out in turn.
-    copies, ack and compression as in holdfast.client.spark.shuffle. Raises ConfigError for wrong arguments.
+    copies, ack and compression as in holdfast.client.spark.shuffle. Raises ConfigError for wrong arguments, for columns
+    and rows that cannot be kept; then nothing is committed.
     """
     if not isinstance(session, Session):
         raise ConfigError(f"`session` is a holdfast.client.Session, not {session!r}")
@@ -148,7 +149,7 @@ def write_table(
     if compression not in _CODECS:
         raise ConfigError(f"`compression` is one of {', '.join(_CODECS)}, not {compression!r}")
     reader = _reader(data)
-    schema = pa.schema([field.with_type(_plain(field)) for field in reader.schema])
+    schema = plain_schema(reader.schema)
     if by is not None and (schema.names.count(by) != 1 or not pa.types.is_integer(schema.field(by).type)):
         raise ConfigError(f"`by` is the name of one integer column, not {by!r}; there are {', '.join(schema.names)}")
     target = session.register_map_shuffle(partitions, maps=2, copies=copies, ack=ack)
@@ -164,14 +165,14 @@ def _write(target: MapShuffle, reader: pa.RecordBatchReader, schema: pa.Schema, 
     """One map with all rows, a second one with the header."""
     sorter = Sorter(target.partitions, by is not None)
     inner = pa.schema([field.with_name(f"c{index}") for index, field in enumerate(schema)])
+    batches = (
+        pa.RecordBatch.from_arrays(rows.columns, schema=inner)
+        if by is None
+        else _numbered(rows, inner, schema.get_field_index(by), by, target.partitions)
+        for rows in _stored(reader, schema)
+    )
     with target.writer(0, _OWN_ATTEMPT | secrets.randbits(63), codec=codec) as writer:
-        for batch in _pieces(reader):
-            columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
-            rows = pa.RecordBatch.from_arrays(columns, schema=inner)
-            sorter.add(rows if by is None else _numbered(rows, schema.get_field_index(by), by, target.partitions))
-            if sorter.gathered_bytes >= GATHER_BYTES:
-                writer.write_region(sorter.region())
-        status = writer.close(sorter.region())
+        status = sorter.write(batches, writer)
     told = spark_schema(schema)
     header = Header(
         spark_schema=told,
@@ -183,8 +184,8 @@ def _write(target: MapShuffle, reader: pa.RecordBatchReader, schema: pa.Schema, 
     target.commit([status, write_header(target, 1, header)])
 
 
-def _numbered(rows: pa.RecordBatch, index: int, by: str, partitions: int) -> pa.RecordBatch:
-    """The rows behind a first column with the number of each one's partition."""
+def _numbered(rows: pa.RecordBatch, schema: pa.Schema, index: int, by: str, partitions: int) -> pa.RecordBatch:
+    """The rows, as `schema`, behind a first column with the number of each one's partition."""
     import pyarrow.compute as pc
 
     numbers = rows.column(index)
@@ -193,7 +194,7 @@ def _numbered(rows: pa.RecordBatch, index: int, by: str, partitions: int) -> pa.
         raise ConfigError(
             f"column {by} says the partition: 0 to {partitions - 1} and never null, not {least} to {most}"
         )
-    fields = [pa.field("partition", pa.int64()), *rows.schema]
+    fields = [pa.field("partition", pa.int64()), *schema]
     return pa.RecordBatch.from_arrays([numbers.cast(pa.int64()), *rows.columns], schema=pa.schema(fields))
 
 
@@ -209,20 +210,20 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     raise ConfigError(f"`data` is a table of Arrow, pandas or Polars, not {type(data).__name__}")
 
 
-def _plain(field: pa.Field) -> Any:
-    """The type under which a column is stored: one that a record can hold by itself."""
-    kind = field.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    for test, plain in (("is_string_view", pa.string), ("is_large_string", pa.string), ("is_binary_view", pa.binary)):
-        if getattr(pa.types, test, lambda _: False)(kind):
-            return plain()
-    return pa.binary() if pa.types.is_large_binary(kind) else kind
-
-
-def _pieces(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The rows in batches of a bounded size."""
+def _stored(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows as they are stored, in batches of about a piece's size: one first, then twice as many until it is
+    reached, since what the dictionaries of a batch make of it shows only when its rows are put together."""
+    count = 1
     for batch in reader:
-        rows = max(1, _TAKEN_BYTES * batch.num_rows // max(batch.nbytes, 1))
-        for start in range(0, batch.num_rows, rows):
-            yield batch.slice(start, rows)
+        start = 0
+        while start < batch.num_rows:
+            try:
+                rows = stored(batch.slice(start, count), schema)
+            except pa.ArrowException as error:
+                if min(count, batch.num_rows - start) == 1:
+                    raise ConfigError(f"a row cannot be written: {error}") from error
+                count = max(1, min(count, batch.num_rows - start) // 2)
+                continue
+            yield rows
+            start += rows.num_rows
+            count = max(1, min(2 * count, GATHER_ROWS, rows.num_rows * PIECE_BYTES // max(size_of(rows), 1)))

@@ -2,7 +2,8 @@
 
 Rules: a compressed payload is u32 length of the original, then one LZ4 block (Codec.LZ4) or one zstd frame
 (Codec.ZSTD). What does not shrink by an eighth is sent as it is, and the next few payloads are then not even tried:
-hashes, media and data that is compressed already would only cost time. The codecs are those of pyarrow, imported
+hashes, media and data that is compressed already would only cost time. Nor is what is longer than a region, so that a
+length that is wrong makes no reader take more memory than that. The codecs are those of pyarrow, imported
 when first needed. Called by region.py and reader.py.
 """
 
@@ -61,7 +62,7 @@ class Compressor:
     def compress(self, payload: Buffer) -> tuple[Codec, Buffer]:
         """Return the payload as it should be sent, and with which codec."""
         size = len(payload)
-        if self._codec is Codec.NONE or size < COMPRESS_BYTES_MIN:
+        if self._codec is Codec.NONE or not COMPRESS_BYTES_MIN <= size <= REGION_BYTES_MAX:
             return Codec.NONE, payload
         if self._skip:
             self._skip -= 1

@@ -1,6 +1,7 @@
 """Turns sorted payloads into batches, and batches into frames.
 
 Rules: one payload is one record of the reader's; longer ones than a batch holds go as several batches flagged MORE.
+What is more than a region holds goes on in the next one, also in the middle of a record.
 The writer learns only at its end which batch of a partition was the last, so LAST goes onto the batches of the
 final region, and partitions that are not in it get an empty LAST there: a map of one region pays nothing for it. An
 empty payload is no record. No I/O here. Called by writer.py.
@@ -17,7 +18,7 @@ from holdfast.common.batch import HEADER_BYTES, PAYLOAD_BYTES_MAX, TOTALS, Batch
 from holdfast.common.checksum import partition_seed
 from holdfast.common.ids import BROADCAST_PARTITION, AttemptId, MapId, PartitionId, ShuffleKey
 from holdfast.common.layouts import bitmap_bytes
-from holdfast.common.limits import FRAME_RUNS_MAX, MIB, REGION_BYTES_MAX
+from holdfast.common.limits import FRAME_RUNS_MAX, MIB, RECORD_BYTES_MAX, REGION_BYTES_MAX
 from holdfast.common.messages import FileTotals, PushFlag
 
 #: A frame is sent when it holds this much; a lone batch may make it larger.
@@ -72,10 +73,10 @@ class Regions:
         self._bytes = 0
 
     def region(self, parts: Iterable[tuple[int, Buffer]], *, final: bool = False) -> Iterator[Frame]:
-        """Yield the frames of the next region. `parts` ascend by partition; equal ones may follow one another.
+        """Yield the frames of the next region, or of several where one of REGION_BYTES_MAX does not hold it all.
 
-        With `final`, partitions end here and nothing may follow. Raises ValueError for wrong order, an unknown
-        partition or a region above REGION_BYTES_MAX.
+        `parts` ascend by partition; equal ones may follow one another. With `final`, partitions end here and nothing
+        may follow. Raises ValueError for wrong order, an unknown partition or a payload above RECORD_BYTES_MAX.
         """
         yield from self._cut(self._final_batches(parts) if final else self._batches(parts), 0)
 
@@ -102,23 +103,29 @@ class Regions:
         return bytes(bits)
 
     def _cut(self, batches: Iterable[tuple[int, tuple[Buffer, ...]]], flags: int) -> Iterator[Frame]:
-        """Cut a region into frames; the last one says END. An empty region is no region."""
+        """Cut batches into frames; the last one of a region says END. An empty region is no region."""
         frame = Frame(self._regions, flags)
         total = 0
         for partition, pieces in batches:
             size = sum(map(len, pieces))
-            if frame.runs and (frame.size + size > FRAME_BYTES or len(frame.runs) == FRAME_RUNS_MAX):
+            if total + size > REGION_BYTES_MAX:
+                if flags & PushFlag.BROADCAST:
+                    raise ValueError(f"a broadcast region holds at most {REGION_BYTES_MAX} bytes")
+                yield self._end_region(frame, total)
+                frame, total = Frame(self._regions, flags), 0
+            elif frame.runs and (frame.size + size > FRAME_BYTES or len(frame.runs) == FRAME_RUNS_MAX):
                 yield frame.done()
                 frame = Frame(self._regions, flags)
             frame.add(partition, pieces)
             total += size
-            if total > REGION_BYTES_MAX:
-                raise ValueError(f"a region holds at most {REGION_BYTES_MAX} bytes; write smaller regions")
         if frame.runs:
-            frame.flags |= PushFlag.END
-            self._regions += 1
-            self._bytes += total
-            yield frame.done()
+            yield self._end_region(frame, total)
+
+    def _end_region(self, frame: Frame, total: int) -> Frame:
+        frame.flags |= PushFlag.END
+        self._regions += 1
+        self._bytes += total
+        return frame.done()
 
     def _batches(self, parts: Iterable[tuple[int, Buffer]]) -> Iterator[tuple[int, tuple[Buffer, ...]]]:
         before = 0
@@ -164,8 +171,8 @@ class Regions:
         """Yield the batches of one payload: one, unless it is too long for that."""
         if isinstance(payload, memoryview) and payload.itemsize != 1:
             payload = payload.cast("B")
-        if len(payload) > REGION_BYTES_MAX:
-            raise ValueError(f"a payload has at most {REGION_BYTES_MAX} bytes, not {len(payload)}")
+        if len(payload) > RECORD_BYTES_MAX:
+            raise ValueError(f"a payload has at most {RECORD_BYTES_MAX} bytes, not {len(payload)}")
         codec, sent = self._compressor.compress(payload)
         if len(sent) <= _PIECE_BYTES_MAX:
             yield partition, _whole(writer, sent, last=last, more=False, codec=codec)

@@ -81,7 +81,7 @@ class MapWriter:
         self._call(self._sender.start)
 
     def write_region(self, parts: Iterable[tuple[int, Buffer]]) -> None:
-        """Write a region: (partition, payload) in ascending order of partitions, at most REGION_BYTES_MAX bytes.
+        """Write (partition, payload) in ascending order of partitions, as one region or, beyond 64 MiB, as several.
 
         Payloads must not change before `close` or `abort`. Raises ValueError for a wrong order or size, which ends the
         attempt as any error here does, and what ended it if it is over: GiveUpError where no worker takes it,

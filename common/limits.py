@@ -31,6 +31,8 @@ REVIVE_EPOCHS_MAX = 65_536
 CHUNK_BYTES = 8 * MIB
 #: A MAP region: sorted in the writer's memory, so this is what a map task holds.
 REGION_BYTES_MAX = 64 * MIB
+#: One record of MAP partitions, which may go on over several regions: what Arrow and the JVM have in one array.
+RECORD_BYTES_MAX = 2 * GIB - 1
 #: Read credit a client may have outstanding on one stream.
 STREAM_CREDIT_BYTES_MAX = 64 * MIB
 

@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from holdfast.client.arrow_rows import GATHER_BYTES, Sorter
+from holdfast.client.arrow_plain import stored
+from holdfast.client.arrow_rows import Sorter
 from holdfast.client.shuffle import MapShuffle
 from holdfast.client.spark.tasks import lean_worker
 from holdfast.common.batch import Codec
@@ -50,11 +51,8 @@ def write_map(plan: WritePlan, map_id: int, attempt: int, batches: Batches) -> p
     """Write one attempt's rows and return its report, one row of REPORT_SCHEMA."""
     sorter = Sorter(plan.shuffle.partitions, plan.numbered, first=map_id)
     with plan.shuffle.writer(map_id, attempt, codec=plan.codec) as writer:
-        for batch in batches:
-            sorter.add(batch)
-            if sorter.gathered_bytes >= GATHER_BYTES:
-                writer.write_region(sorter.region())
-        status = writer.close(sorter.region())
+        # The JVM leaves out the offsets of empty arrays.
+        status = sorter.write((stored(batch, batch.schema) for batch in batches), writer)
     schema = b"" if sorter.schema is None else sorter.schema.serialize().to_pybytes()
     columns: list[Any] = [[status.to_bytes()], [schema], [sorter.rows], [sorter.total_bytes]]
     types = [pa.binary(), pa.binary(), pa.int64(), pa.int64()]

@@ -2,6 +2,7 @@
 
 import random
 import tempfile
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,16 +105,37 @@ def test_an_empty_map_has_no_region() -> None:
 
 
 def test_wrong_input_is_refused() -> None:
-    """Descending partitions, unknown ones and too large regions are the caller's mistakes, told as ValueError."""
+    """Descending partitions, unknown ones and too large broadcasts are the caller's mistakes, told as ValueError."""
     with pytest.raises(ValueError, match="ascend"):
         list(regions().region([(2, b"a"), (1, b"b")]))
     with pytest.raises(ValueError, match="partition 12"):
         list(regions().region([(PARTITIONS, b"a")], final=True))
     with pytest.raises(ValueError, match="ascend"):
         list(regions().region([(-1, b"a")]))
-    piece = bytes(8 * MIB)
-    with pytest.raises(ValueError, match="smaller regions"):
-        list(regions().region([(0, piece)] * (REGION_BYTES_MAX // len(piece) + 1)))
+    with pytest.raises(ValueError, match="broadcast region holds"):
+        list(regions().broadcast([bytes(8 * MIB)] * 9))
+
+
+def test_a44_what_a_region_does_not_hold_goes_on_in_the_next() -> None:
+    """More records than a region holds, and a record that is longer than one: regions stay below their bound, each
+    ends, and the partitions are whole, with LAST on their last batch."""
+    long = random.Random(1).randbytes(REGION_BYTES_MAX + MIB)
+    parts: list[tuple[int, bytes]] = [(0, bytes(8 * MIB))] * 9 + [(3, long), (4, b"c")]
+    writer = regions()
+    frames = list(writer.region(parts, final=True))
+    sizes = Counter[int]()
+    for frame in frames:
+        sizes[frame.region] += frame.size
+    assert list(sizes) == list(range(writer.totals().regions))
+    assert len(sizes) > 2
+    assert max(sizes.values()) <= REGION_BYTES_MAX
+    assert [frame.region for frame in frames if frame.flags & PushFlag.END] == list(sizes)
+    check, found = full_check(winner_of(writer)), Counter[int]()
+    for partition, batch in batches_of(frames):
+        assert check.admit(partition, batch)
+        found[partition] += len(batch.payload)
+    check.finish()
+    assert found == {0: 72 * MIB, 3: len(long), 4: 1}
 
 
 def test_a_payload_longer_than_a_batch_goes_in_pieces() -> None:
