@@ -265,7 +265,10 @@ class Gate:
 
     def _fresh(self, peer: str, term: int, seq: int) -> bool:
         """Row 3: only appends of a current leader, each newer than the one before."""
-        if term < self._raft.term or (term, seq) <= self._handled.get(peer, (0, 0)):
+        if term < self._raft.term:
+            self._pre_votes.heard_of_lower_term()
+            return False
+        if (term, seq) <= self._handled.get(peer, (0, 0)):
             return False
         self._handled[peer] = self._answering = (term, seq)
         self._pre_votes.heard()

@@ -261,7 +261,7 @@ class Member:
         """Row 12: before this member stands for election it has to know that a majority would vote for it."""
         if not self.raft.election_due or not self._nodes:
             return
-        if self._pre_votes.won:
+        if self._pre_votes.may_stand:
             self._pre_votes.end()
             return
         self.gate.ask_pre_votes()

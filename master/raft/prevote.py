@@ -26,11 +26,17 @@ class PreVotes:
         self._granted: set[str] | None = None
         #: the highest term of who would vote for this member
         self.term = 0
+        self._left_behind = False
 
     def heard(self) -> None:
         """A leader lives: what was asked before counts no more."""
         self._heard = self._clock()
-        self._granted = None
+        self.end()
+
+    def heard_of_lower_term(self) -> None:
+        """A leader lives, in a term below this member's, and cannot be followed: an election is the only way on. The
+        member's term has grown with the consent of a majority, or of a leader that handed over."""
+        self._left_behind = True
 
     @property
     def hears(self) -> bool:
@@ -49,13 +55,13 @@ class PreVotes:
             return False
         self._granted.add(peer)
         self.term = max(self.term, term)
-        return self.won
+        return self.may_stand
 
     @property
-    def won(self) -> bool:
-        """Whether a majority, this member included, would vote for it."""
-        return self._granted is not None and len(self._granted) >= self._needed
+    def may_stand(self) -> bool:
+        """Whether a majority, this member included, would vote for it, or has to be asked in earnest."""
+        return self._left_behind or (self._granted is not None and len(self._granted) >= self._needed)
 
     def end(self) -> None:
         """The member stands: the next election has to be asked for again."""
-        self._granted = None
+        self._granted, self._left_behind = None, False
