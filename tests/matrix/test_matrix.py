@@ -1,0 +1,26 @@
+"""The short form of the matrix: jobs whose tasks fail, are killed and are left early give Spark's own results."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.client.cluster import local_cluster
+from tests.matrix.jobs import JAR_FREE, JOBS
+from tests.matrix.run import drive, holds
+from tests.matrix.trouble import WAIT_SECONDS_MAX
+
+#: What each run tries; `tox -e matrix` tries all, larger, several times.
+SHORT = ("failing_maps", "failing_readers", "coalesced", "left_early", "nested")
+
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.spark, pytest.mark.plugin]
+
+
+@pytest.mark.parametrize("jobs", [SHORT, pytest.param((*JOBS, *JAR_FREE), marks=pytest.mark.long)])
+def test_jobs_whose_tasks_fail_and_are_killed_end_as_with_spark(tmp_path: Path, jobs: tuple[str, ...]) -> None:
+    """SQL, RDDs, streams, jar-free and Arrow jobs, while tasks fail at their first attempt and are killed at random,
+    with an interrupt and without: the answers are Spark's own, and no task waits for a minute without progress."""
+    own = drive([each for each in jobs if each in JOBS], {})
+    with local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster:
+        told = holds(cluster, jobs, seed=1, share=0.5, scale=1, own=own)
+    assert told.kills, "nothing was killed"
+    assert told.waited <= WAIT_SECONDS_MAX
