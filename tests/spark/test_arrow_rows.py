@@ -33,3 +33,12 @@ def test_what_was_written_without_spark_is_a_dataframe(spark: SparkSession, sess
     found = attach(spark, session, number)
     assert found.dtypes == [("id", "bigint"), ("name", "string"), ("x", "double")]
     assert sorted(tuple(row) for row in found.collect()) == [(index, f"n{index}", 0.5) for index in range(1000)]
+
+
+def test_a43_dictionaries_of_a_table_are_values_of_a_dataframe(spark: SparkSession, session: Session):
+    """Dictionaries in lists, as Polars has them, and large lists and strings are arrays and strings for Spark."""
+    kinds = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int8()), pa.array(["a", "b"], pa.large_string()))
+    lists = pa.LargeListArray.from_arrays(pa.array([0, 2, 3], pa.int64()), kinds)
+    found = attach(spark, session, write_table(session, pa.table({"kinds": lists}), 1))
+    assert found.dtypes == [("kinds", "array<string>")]
+    assert [row.kinds for row in found.collect()] == [["a", "b"], ["a"]]

@@ -268,7 +268,7 @@ class StreamService:
         unless a disk is not well: what cannot be read ends the connection then, with all that others do on it."""
         request_id, fileno, ranges = source.header.request_id, sending.fileno, sending.ranges
         small = sending.size <= SMALL_BYTES and connection.held_bytes < SMALL_HELD_BYTES_MAX
-        if small or sending.fetched or len(ranges) > 1 or self._store.failing:
+        if small or sending.fetched or len(ranges) != 1 or self._store.failing:
             began = time.perf_counter_ns()
             try:
                 parts = [os.pread(fileno, length, offset) for offset, length in ranges]

@@ -131,10 +131,11 @@ def test_a46_a_file_that_moves_while_a_range_is_read(
     run(story())
 
 
+@pytest.mark.parametrize("held_bytes", [0, MIB])
 @pytest.mark.parametrize("away", [False, True])
 @pytest.mark.parametrize("first", [0, 3, CHUNKS])
 def test_a46_a_range_says_the_end_of_its_last_chunk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, away: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, away: bool, held_bytes: int
 ) -> None:
     """Whatever a range has in an epoch, also nothing: the last chunk comes with its end, within the bytes that were
     announced, so that a reader knows a stream that was cut short. Who has all chunks already hears the end alone."""
@@ -143,6 +144,7 @@ def test_a46_a_range_says_the_end_of_its_last_chunk(
         world = World(tmp_path, monkeypatch)
         if away:
             world.move_away()
+        monkeypatch.setattr(Connection, "held_bytes", held_bytes)
         for maps, chunks in (((2, 3), 4), ((1, 2), 5), ((3, 9), 4), ((7, 9), 0), ((0, 9), 5)):
             connection = world.open(maps, first=first)
             await wait_until_async(lambda one=connection: one.ended, "the end of the stream")  # type: ignore[misc]
