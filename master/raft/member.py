@@ -36,6 +36,9 @@ T = TypeVar("T")
 PREFIX = bytes([ENTRY_COMMAND, ENTRY_VERSION])
 APPLY_SLICE_SECONDS = 0.02
 APPLY_CHUNK = 64
+#: Pre-votes that were not granted are asked for again after this share of an election timeout: who heard the leader a
+#: moment later than this member grants soon.
+ASK_AGAIN_SHARE = 0.3
 TAKE_COMMANDS = 1_000  # appended in one step; more would make one long transaction
 TAKE_BYTES = 4 << 20
 
@@ -265,7 +268,7 @@ class Member:
             self._pre_votes.end()
             return
         self.gate.ask_pre_votes()
-        self.raft.postpone_election()
+        self.raft.postpone_election(ASK_AGAIN_SHARE)
 
     def next_tick(self) -> float | None:
         """Clock time of the next `tick` needed even if nothing comes in; None for never."""
