@@ -50,8 +50,10 @@ _log = logging.getLogger(__name__)
 
 #: Shuffle numbers from here on are drawn at random by sessions that attached.
 ATTACHED_SHUFFLES_FROM = 1 << 31
-#: Masters that elect a leader need about a second; a cluster that is being started some more.
-START_SECONDS = 30.0
+#: Masters that elect a leader need about a second; those of a cluster that a session works with are waited for longer.
+CALL_SECONDS = 30.0
+#: A session that cannot be opened says so soon: mostly an address is wrong, or nothing runs there.
+OPEN_SECONDS = 8.0
 #: A closing session does not wait long for masters that are gone; the lease ends by itself.
 DETACH_SECONDS = 5.0
 #: Renewals per lease, so that two may be lost.
@@ -327,7 +329,7 @@ class Session:
         request: Any,
         shown: Credentials | None,
         cluster_id: str = "",
-        deadline_s: float = START_SECONDS,
+        deadline_s: float | None = None,
     ) -> tuple[str, Any]:
         """Make a call as the user, before there is a token for the application or when that has ended; return the
         cluster's id and the reply."""
@@ -335,7 +337,7 @@ class Session:
 
         try:
             async with ControlClient(self._endpoints, shown, cluster_id=cluster_id) as control:
-                reply = await control.call(method, request, deadline_s=deadline_s)
+                reply = await control.call(method, request, deadline_s=deadline_s or OPEN_SECONDS)
                 return control.cluster_id, reply
         except HoldfastError as error:
             raise error.reworded(explain(error, self._endpoints)) from error
@@ -354,7 +356,7 @@ class Session:
             return next(number for number in self._numbers if number not in self._chosen)
         return ATTACHED_SHUFFLES_FROM + secrets.randbelow(ATTACHED_SHUFFLES_FROM)
 
-    def _call(self, method: str, request: Any, deadline_s: float = START_SECONDS) -> Any:
+    def _call(self, method: str, request: Any, deadline_s: float = CALL_SECONDS) -> Any:
         if self._pid != os.getpid():
             raise ConfigError("a session belongs to the process that made it; send tasks a MapShuffle instead")
         if self.closed:

@@ -522,5 +522,6 @@ A file is TOML. Unknown keys, wrong types and wrong units are refused with the l
 are text with a unit (B, KiB, MiB, GiB, TiB), durations too (ms, s, m, h, d). One file may hold the sections of every
 role; each reads what it needs. The variable `HOLDFAST_SECTION_KEY` wins over the file, as in
 `HOLDFAST_WORKER_DATA_PORT=7080` or `HOLDFAST_LOG_LEVEL=DEBUG`; lists are separated by commas, tables are written as
-in the file.
+in the file. What the Spark plug-in reads, the share of an executor's memory that it may take among it, is set in Spark
+and listed in [spark.md](spark.md).
 """

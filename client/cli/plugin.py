@@ -35,9 +35,7 @@ def spark_jar(spark_home: Path | None, as_json: bool) -> int:
 @click.option("--replication", type=click.Choice(["1", "2"]), default="1", help="Copies of the data. Default: 1.")
 @click.option("--ack", type=click.Choice(["memory", "written", "synced"]), default="written", help="Default: written.")
 @click.option("--fallback", type=click.Choice(["auto", "never"]), default="auto", help="Default: auto.")
-@click.option(
-    "--jar", type=click.Path(path_type=Path), help="The jar as driver and executors find it. Default: spark-jar's."
-)
+@click.option("--jar", type=str, help="The jar as driver and executors find it. Default: spark-jar's.")
 @json_option
 def spark_conf(masters: str, replication: str, ack: str, fallback: str, jar: Path | None, as_json: bool) -> int:
     """Print the settings that send shuffles through Holdfast, as lines of spark-defaults.conf.

@@ -29,6 +29,10 @@ _JDK_MIN = 17
 _FLAGS = ("--release", "17", "-proc:none", "-nowarn", "-Xlint:none", "-encoding", "UTF-8")
 _CORE_JAR = re.compile(r"spark-core_(\d+\.\d+)-((\d+)\.(\d+)\.[\w.-]+)\.jar")
 _COMPILE_SECONDS_MAX = 600
+_MANAGER_CLASS = "org/apache/spark/shuffle/holdfast/HoldfastShuffleManager.class"
+_BUILT_FOR = re.compile(r"^Spark-Version: ((\d+)\.(\d+)\S*)", re.MULTILINE)
+#: What Spark fetches, or has on all machines.
+_ELSEWHERE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
 #: Every entry of a jar gets this time, so that equal sources make equal jars.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -94,6 +98,27 @@ def jar(spark: Spark | None = None) -> Path:
     return place
 
 
+def check_jar(path: str, spark: Spark) -> None:
+    """Raise ConfigError unless the jar is Holdfast's and built for this line of Spark. One that is elsewhere, as in
+    hdfs://host/path or local:/path, is not looked at."""
+    if _ELSEWHERE.match(path):
+        return
+    place = path.removeprefix("file:")
+    find = "leave `jar` out, or take the one that `holdfast spark-jar` prints"
+    try:
+        with zipfile.ZipFile(place) as archive:
+            names, manifest = archive.namelist(), archive.read("META-INF/MANIFEST.MF").decode("utf-8", "replace")
+    except FileNotFoundError:
+        raise ConfigError(f"there is no jar {place}: {find}") from None
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"{place} is no jar: {error}; {find}") from error
+    if _MANAGER_CLASS not in names:
+        raise ConfigError(f"{place} is not Holdfast's jar: it has no {_MANAGER_CLASS}; {find}")
+    built = _BUILT_FOR.search(manifest)
+    if built is not None and (int(built[2]), int(built[3])) != spark.line:
+        raise ConfigError(f"{place} was built for Spark {built[1]}, and Spark {spark.version} is installed: {find}")
+
+
 def jar_name(spark: Spark) -> str:
     """What the jar for this Spark is called, from this package's sources. Raises ConfigError if those are missing."""
     return _plan(spark)[0]
@@ -116,7 +141,7 @@ def build(spark: Spark, files: Iterable[Path], place: Path, more_classpath: str 
             classes.mkdir()
             _compile(javac, spark, files, classes, more_classpath)
             packed = Path(directory) / place.name
-            _pack(classes, packed)
+            _pack(classes, packed, spark)
             packed.chmod(0o644)
             os.replace(packed, place)
     except OSError as error:
@@ -190,9 +215,12 @@ def _compile(javac: str, spark: Spark, files: Iterable[Path], classes: Path, mor
         raise ConfigError(f"the plug-in does not compile against Spark {spark.version} in {spark.jars}:\n{first}")
 
 
-def _pack(classes: Path, packed: Path) -> None:
+def _pack(classes: Path, packed: Path, spark: Spark) -> None:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF", _EPOCH), "Manifest-Version: 1.0\r\n\r\n")
+        archive.writestr(
+            zipfile.ZipInfo("META-INF/MANIFEST.MF", _EPOCH),
+            f"Manifest-Version: 1.0\r\nSpark-Version: {spark.version}\r\n\r\n",
+        )
         for path in sorted(classes.rglob("*.class")):
             entry = zipfile.ZipInfo(path.relative_to(classes).as_posix(), _EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED

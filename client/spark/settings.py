@@ -9,16 +9,18 @@ for. Exported as `holdfast.client.spark.conf` (a module of that name would hide 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from holdfast.client.spark.jar import installed_spark
+from holdfast.client.spark.jar import check_jar, installed_spark
 from holdfast.client.spark.jar import jar as find_jar
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.control import parse_endpoints
 from holdfast.common.security.shown import CA_VARIABLE, TOKEN_VARIABLE
 
 PACKAGE = "org.apache.spark.shuffle.holdfast"
+MANAGER = f"{PACKAGE}.HoldfastShuffleManager"
 
 #: What the plug-in warns of otherwise: each costs time or says something of Spark's own shuffle that is not true here.
 _BESIDE = {
@@ -38,6 +40,7 @@ def conf(
     jar: str | Path | None = None,
     ca: str | Path | None = None,
     token_file: str | Path | None = None,
+    here: bool = True,
 ) -> dict[str, str]:
     """Return the settings for an application that shuffles through the masters at `endpoints` ("host:port,host:port").
 
@@ -45,9 +48,13 @@ def conf(
     shuffle serves where Holdfast cannot be reached at registration. `jar` defaults to the one for the installed Spark,
     which is compiled when it is first asked for. For a secured cluster `ca` and `token_file` are the paths, on the
     driver's host, of the CA's certificate in PEM and of a user's token, by default what HOLDFAST_CA and
-    HOLDFAST_TOKEN_FILE name. Raises ConfigError for wrong values, or if no jar can be made.
+    HOLDFAST_TOKEN_FILE name. `here` says that a session of this process will have them: False where they are for
+    another one. Raises ConfigError for wrong values, if no jar can be made or `jar` is not Holdfast's for this Spark,
+    and if a Spark runs in this process that cannot take them any more.
     """
     masters = parse_endpoints(endpoints)
+    if here:
+        _check_running()
     for name, value, known in (
         ("replication", replication, (1, 2)),
         ("ack", ack, ("memory", "written", "synced")),
@@ -56,7 +63,7 @@ def conf(
         if value not in known:
             raise ConfigError(f"{name} is {' or '.join(map(str, known))}, not {value!r}")
     return {
-        "spark.shuffle.manager": f"{PACKAGE}.HoldfastShuffleManager",
+        "spark.shuffle.manager": MANAGER,
         "spark.shuffle.sort.io.plugin.class": f"{PACKAGE}.HoldfastShuffleDataIO",
         "spark.holdfast.master.endpoints": ",".join(masters),
         "spark.holdfast.replication": str(replication),
@@ -85,10 +92,40 @@ def _absolute(path: str | Path) -> str:
     return str(Path(path).absolute())
 
 
+def _check_running() -> None:
+    """Raise ConfigError if a JVM of Spark's runs in this process that would not take the settings: it was started
+    without the plug-in, or its session has another shuffle manager, which `getOrCreate` keeps without a word."""
+    context: Any = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    jvm = getattr(context, "_jvm", None)
+    if jvm is None:
+        return  # none, or a session of Spark Connect
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(MANAGER)
+    except Exception as error:
+        if "ClassNotFoundException" not in str(error):
+            raise ConfigError(
+                f"the JVM of this process does not answer: {error}; begin a new Python process"
+            ) from error
+        raise ConfigError(
+            "a JVM of Spark's runs in this process already, without Holdfast's jar on its class path, where nothing can"
+            " be added: begin a new Python process (in a notebook: restart the kernel) and give the settings to its"
+            " first session; or pass here=False if they are for another process"
+        ) from None
+    active = context._active_spark_context
+    if active is not None and active.getConf().get("spark.shuffle.manager", "") != MANAGER:
+        raise ConfigError(
+            "a Spark session runs in this process with another shuffle manager, which cannot be changed: end it with"
+            " spark.stop() before conf() is called; or pass here=False if the settings are for another process"
+        )
+
+
 def _where(jar: str | Path | None) -> dict[str, str]:
     """How the jar reaches driver and executors: 3.5 makes the shuffle manager before it fetches `spark.jars`."""
     spark = installed_spark()
     path = str(jar if jar is not None else find_jar(spark))
+    if jar is not None:
+        check_jar(path, spark)
     if spark.line < (4, 0):
+        path = path.removeprefix("file:").removeprefix("local:")
         return {"spark.driver.extraClassPath": path, "spark.executor.extraClassPath": path}
     return {"spark.jars": path}

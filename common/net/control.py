@@ -19,6 +19,7 @@ Used by workers, sessions, drills and the CLI. Endpoints name the masters' HTTP 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import re
@@ -51,12 +52,16 @@ from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transpo
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Shown
 
+_log = logging.getLogger(__name__)
+
 #: How far the numbers of calls under way may be apart; the answer table remembers twice as many calls of a client.
 COMMANDS_AT_ONCE_MAX = 64
 #: No command is tried for longer: the answer table forgets a client after fifteen minutes.
 DEADLINE_S_MAX = 600.0
 _PROBE_TIMEOUT_S = 0.5
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 0.5
+#: Who looks for the leader for so long says why none was found, and not again for so long. An election takes a second.
+_SAY_S, _SAY_AGAIN_S = 3.0, 30.0
 #: While a call is not answered another master is asked who leads: this often for as long as an election may take, then
 #: ever more slowly, since what waits that long is a long poll.
 _WATCH_MIN_S, _WATCH_MAX_S = 0.15, 2.0
@@ -121,6 +126,8 @@ class ControlClient:
         #: whether a master of the cluster ever answered
         self._met = False
         self._under_way = 0
+        #: when it may be said again that there is no leader
+        self._say_at = 0.0
         self._closed = False
         self._http.cluster_id = self._transport.cluster_id = self.cluster_id
 
@@ -294,7 +301,7 @@ class ControlClient:
     async def _find(self, end: float) -> str:
         """Return the HTTP address of the leader; callers at the same time share one search. Raises RetryError."""
         loop = asyncio.get_running_loop()
-        pause = _PAUSE_MIN_S
+        pause, begun = _PAUSE_MIN_S, loop.time()
         while True:
             if self._search is None or self._search.done():
                 self._search = awaited(self._ask_all())
@@ -307,10 +314,16 @@ class ControlClient:
             if refused is not None:
                 raise refused
             if loop.time() + pause >= end or self._hopeless():
-                causes = (str(self._causes.get(each, f"{each}: not asked yet")) for each in self._known)
-                raise RetryError(f"no master leads: {'; '.join(causes)}")
+                raise RetryError(self._no_leader())
+            if loop.time() >= max(begun + _SAY_S, self._say_at):
+                self._say_at = loop.time() + _SAY_AGAIN_S
+                _log.warning("%s; asked again for at most %.0f s", self._no_leader(), end - loop.time())
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))
             pause = min(pause * 1.1, _PAUSE_MAX_S)
+
+    def _no_leader(self) -> str:
+        causes = (str(self._causes.get(each, f"{each}: not asked yet")) for each in self._known)
+        return f"no master leads: {'; '.join(causes)}"
 
     def _refused(self) -> HoldfastError | None:
         """What a master says of our token, unless another one takes it: they have one secret, so neither asking again

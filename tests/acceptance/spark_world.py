@@ -13,12 +13,12 @@ from typing import Any
 from holdfast.client.cluster import LocalCluster
 from holdfast.client.direct import ask, worker_status
 from holdfast.client.server import Server
-from holdfast.client.spark import conf as conf_of
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.net import process
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.storage.layout import shuffle_folder
+from tests.support.spark_conf import conf as conf_of
 from tests.support.waiting import wait_until
 
 JOB = Path(__file__).parent / "spark_job.py"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.spark import conf
 from holdfast.client.spark.jar import Spark, _plan, build, installed_spark, jar
 from holdfast.common.errors import ConfigError
 from tests.dev_tree import ROOT
+from tests.support.spark_conf import conf
 
 #: Compilers are started, by several tests at once on a busy machine.
 pytestmark = pytest.mark.timeout(900)
@@ -129,28 +129,28 @@ def test_settings_name_the_jar_as_the_line_of_spark_needs_it(monkeypatch: pytest
     """Spark 3.5 gets the jar on class paths, since it makes the manager before it fetches spark.jars; 4.x fetches."""
     old = Spark(ROOT, "3.5.8", "2.12", (3, 5))
     monkeypatch.setattr("holdfast.client.spark.settings.installed_spark", lambda: old)
-    settings = conf("one:1, two:2", replication=2, jar="/x.jar")
+    settings = conf("one:1, two:2", replication=2, jar="local:/x.jar")
     assert settings["spark.executor.extraClassPath"] == settings["spark.driver.extraClassPath"] == "/x.jar"
     assert "spark.jars" not in settings
     assert settings["spark.holdfast.master.endpoints"] == "one:1,two:2"
     assert settings["spark.holdfast.replication"] == "2"
     new = Spark(ROOT, "4.1.2", "2.13", (4, 1))
     monkeypatch.setattr("holdfast.client.spark.settings.installed_spark", lambda: new)
-    assert conf("one:1", jar="/x.jar")["spark.jars"] == "/x.jar"
+    assert conf("one:1", jar="local:/x.jar")["spark.jars"] == "local:/x.jar"
 
 
 def test_wrong_settings_are_refused() -> None:
     """A wrong endpoint or word is a sentence before Spark ever starts."""
     with pytest.raises(ConfigError, match="no endpoint"):
-        conf("nowhere", jar="/x.jar")
+        conf("nowhere", jar="local:/x.jar")
     with pytest.raises(ConfigError, match="replication is 1 or 2, not 3"):
-        conf("one:1", replication=3, jar="/x.jar")
+        conf("one:1", replication=3, jar="local:/x.jar")
 
 
 def test_spark_conf_prints_what_spark_submit_reads(cache: Path) -> None:
     """One setting a line, as in spark-defaults.conf; with --json the same as a document."""
     pytest.importorskip("pyspark")
-    words = ("spark-conf", "--masters", "one:1", "--ack", "synced", "--jar", "/x.jar")
+    words = ("spark-conf", "--masters", "one:1", "--ack", "synced", "--jar", "local:/x.jar")
     status, lines, _ = run(cache, *words)
     assert status == 0
     told = dict(line.split(" ", 1) for line in lines.splitlines())
@@ -187,13 +187,13 @@ def test_a_secured_cluster_takes_both_files(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.delenv("HOLDFAST_CA", raising=False)
     monkeypatch.delenv("HOLDFAST_TOKEN_FILE", raising=False)
     keys = ("spark.holdfast.security.ca", "spark.holdfast.security.tokenFile")
-    assert not any(key in conf("one:1", jar="x.jar") for key in keys)
-    given = conf("one:1", jar="x.jar", ca="ca.pem", token_file="etl.token")
+    assert not any(key in conf("one:1", jar="local:/x.jar") for key in keys)
+    given = conf("one:1", jar="local:/x.jar", ca="ca.pem", token_file="etl.token")
     assert [given[key] for key in keys] == [str(tmp_path / "ca.pem"), str(tmp_path / "etl.token")]
     with pytest.raises(ConfigError, match=r"token_file .* is missing"):
-        conf("one:1", jar="x.jar", ca="ca.pem")
+        conf("one:1", jar="local:/x.jar", ca="ca.pem")
     monkeypatch.setenv("HOLDFAST_CA", "/etc/ca.pem")
     with pytest.raises(ConfigError, match="HOLDFAST_TOKEN_FILE"):
-        conf("one:1", jar="x.jar")
+        conf("one:1", jar="local:/x.jar")
     monkeypatch.setenv("HOLDFAST_TOKEN_FILE", "/etc/token")
-    assert [conf("one:1", jar="x.jar")[key] for key in keys] == ["/etc/ca.pem", "/etc/token"]
+    assert [conf("one:1", jar="local:/x.jar")[key] for key in keys] == ["/etc/ca.pem", "/etc/token"]

@@ -471,8 +471,21 @@ def test_a_stopped_worker_is_left(tmp_path: Path) -> None:
             list(shuffle.reader(range(PARTITIONS), return_grace=0.1))
 
 
+def test_a14_who_waits_for_masters_says_why_before_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A session that cannot be opened has said in the log why no master was found before it raises that."""
+    monkeypatch.setattr("holdfast.client.session.OPEN_SECONDS", 2.0)
+    monkeypatch.setattr("holdfast.common.net.control._SAY_S", 0.2)
+    with caplog.at_level("WARNING"), pytest.raises(RetryError, match="no master leads"):
+        Session("127.0.0.1:1,127.0.0.1:2", app="nobody")
+    (told,) = [one.getMessage() for one in caplog.records if "no master leads" in one.getMessage()]
+    assert "127.0.0.1:1: " in told
+    assert "127.0.0.1:2: " in told
+
+
 def test_no_master_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Endpoints where nobody listens: RetryError that names them and a command."""
-    monkeypatch.setattr("holdfast.client.session.START_SECONDS", 1.0)
+    monkeypatch.setattr("holdfast.client.session.OPEN_SECONDS", 1.0)
     with pytest.raises(RetryError, match="holdfast status"):
         Session("127.0.0.1:1", app="nobody")

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.client.cluster import local_cluster
 from holdfast.client.direct import worker_status
-from holdfast.client.spark import conf
 from tests.diskfull.test_file_systems import _why_not, ext4
 from tests.spark.test_plugin import job
+from tests.support.spark_conf import conf
 from tests.support.tiers import Tiers
 from tests.support.waiting import wait_until
 

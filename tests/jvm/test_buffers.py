@@ -31,6 +31,13 @@ def test_records_pass_the_buffers_whole_with_any_memory(jvm: Jvm) -> None:
     assert "shares are as they should be" in said
 
 
+def test_a13_direct_memory_is_within_a_share_of_the_overhead(jvm: Jvm) -> None:
+    """Whatever memory and cores an executor has, its tasks together, with what lies idle, take no more direct memory
+    than the share of its overhead that the setting says."""
+    said = jvm.run("BuffersMain", "shares", options=("-Xmx1g", *opened()))
+    assert "shares are as they should be" in said
+
+
 def test_a01_a_failure_at_any_call_is_final(jvm: Jvm) -> None:
     """Random runs of the buffers in which the sink fails at each of its calls in turn, and operators that want memory
     swallow it: nothing is taken or sent from then on, every later call says so, the end too, and nothing looks to Spark

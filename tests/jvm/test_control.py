@@ -3,6 +3,8 @@
 import http.server
 import json
 import signal
+import socket
+import subprocess
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -316,6 +318,37 @@ def test_a_forgotten_application_is_noticed(programs: Programs, shared: LocalClu
 def test_messages_as_json(jvm: Jvm) -> None:
     """Numbers, bytes and texts survive JSON, up to arrays of many MiB; what is no message is a typed error."""
     assert jvm.run("control.JsonChecks") == "checked\n"
+
+
+@pytest.fixture
+def silent_names(tmp_path: Path) -> Iterator[list[str]]:
+    """What runs a command where names are looked up at a name server that never answers."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        try:
+            server.bind(("127.0.0.54", 53))
+        except OSError as error:
+            pytest.skip(f"a name server needs the right to its port: {error}")
+        resolver = tmp_path / "resolv.conf"
+        resolver.write_text("nameserver 127.0.0.54\noptions timeout:30 attempts:5\n")
+        alone = ["unshare", "--mount", "sh", "-c", f'mount --bind {resolver} /etc/resolv.conf && exec "$@"', "sh"]
+        if subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
+            pytest.skip("mounts of its own cannot be made here")
+        yield alone
+
+
+def test_a14_a_name_that_is_not_looked_up_holds_up_no_other_master(
+    jvm: Jvm, shared: LocalCluster, silent_names: list[str], tmp_path: Path
+) -> None:
+    """The first of the endpoints is a name that no name server answers for: a call is answered by the others all the
+    same, while the name is still being looked up."""
+    endpoints = f"m1.holdfast.test:1,{shared.endpoints}"
+    command = [*silent_names, *jvm.command("control.ControlShell", endpoints, DEADLINE_MS)]
+    program = Program(command, tmp_path / "shell.log")
+    try:
+        java = Shell(program)
+        assert len(java.call("workers")) == 1
+    finally:
+        program.kill()
 
 
 def test_nobody_answers(programs: Programs) -> None:

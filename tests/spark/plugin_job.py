@@ -47,6 +47,12 @@ def anew(spark: SparkSession) -> Steps:
         yield spark.range(0, rows, 1, 2).repartition(3).count()
 
 
+def twice(spark: SparkSession) -> Steps:
+    """Two shuffles, one after the other."""
+    for _ in range(2):
+        yield spark.range(0, 100, 1, 2).repartition(2).count()
+
+
 def strict(spark: SparkSession) -> Steps:
     """One shuffle that is read again and again, and new ones beside it; what fails says why."""
     pairs = spark.sparkContext.parallelize(range(2000), 4).map(lambda one: (one % 10, one)).groupByKey(4)
@@ -103,7 +109,7 @@ def cleaned(spark: SparkSession) -> Steps:
 
 
 JOBS: dict[str, Callable[[SparkSession], Steps]] = {
-    each.__name__: each for each in (sums, reuse, anew, strict, cleaned, outliving)
+    each.__name__: each for each in (sums, reuse, anew, twice, strict, cleaned, outliving)
 }
 
 

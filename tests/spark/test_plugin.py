@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.direct import worker_status
-from holdfast.client.spark import conf
+from tests.support.spark_conf import conf
 from tests.support.waiting import wait_until
 
 #: Several Sparks and compilers are started one after another.

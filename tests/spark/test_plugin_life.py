@@ -17,8 +17,8 @@ import pyspark
 import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.spark import conf
 from tests.spark.test_plugin import Job, generations, job, pushed
+from tests.support.spark_conf import conf
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

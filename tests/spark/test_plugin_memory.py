@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.spark import conf
 from tests.spark.plugin_memory_job import LARGE_BYTES, LARGE_ROWS
 from tests.spark.test_plugin import TOTALS, Job, job, pushed, shuffles
 from tests.spark.test_plugin_life import SEPARATE, START_SECONDS, executor_processes
 from tests.support.jvm import Jvm
+from tests.support.spark_conf import conf
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]

@@ -8,10 +8,10 @@ import pytest
 
 from holdfast.client.cluster import LocalCluster, Server, local_cluster
 from holdfast.client.direct import worker_status
-from holdfast.client.spark import conf
 from tests.soak.proxy import SHOWN, Proxy
 from tests.spark.test_plugin import TOTALS, generations, job
 from tests.spark.test_plugin_flips import committed
+from tests.support.spark_conf import conf
 from tests.support.waiting import wait_until
 
 #: Several Sparks and compilers are started one after another.

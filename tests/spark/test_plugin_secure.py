@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.direct import worker_status
-from holdfast.client.spark import conf
 from holdfast.common.security.tokens import PREFIX, Keeper, Kind
 from tests.spark.test_plugin import SUMS, TOTALS, job
+from tests.support.spark_conf import conf
 from tests.support.tls import ca_of
 from tests.support.waiting import wait_until
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast.client.cluster import LocalCluster
-from holdfast.client.spark import conf
 from tests.spark.test_plugin import job, pushed
+from tests.support.spark_conf import conf
 
 pytest.importorskip("duckdb")
 pytest.importorskip("duckdb_extension_tpch")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.spark import conf
 from tests.cluster.reduce_peers import metric
 from tests.spark.test_plugin import Job, job, pushed
+from tests.support.spark_conf import conf
 from tests.support.waiting import wait_until
 
 pytest.importorskip("duckdb")

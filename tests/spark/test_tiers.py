@@ -18,12 +18,12 @@ import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.direct import worker_status
-from holdfast.client.spark import conf
 from holdfast.common.errors import RetryError
 from holdfast.common.limits import MIB
 from tests.conftest import Processes
 from tests.dfs.worlds import World, make_world, why_not
 from tests.spark.test_plugin import Job, job
+from tests.support.spark_conf import conf
 from tests.support.tiers import Tiers, watched, within
 from tests.support.waiting import wait_until
 

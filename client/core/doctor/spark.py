@@ -37,6 +37,7 @@ KEYS: dict[str, re.Pattern[str]] = {
     "push.open": _SIZE,
     "push.inFlight": _SIZE,
     "push.memoryGrace": _TIME,
+    "memory.overheadShare": re.compile(r"0*\.\d+|0*1(\.0*)?"),
     "no_room.grace": _TIME,
     "fetch.inFlight": _SIZE,
     "fetch.workers": _NUMBER,

@@ -178,7 +178,7 @@ def test_the_keys_of_the_plug_in_are_those_of_its_source():
     """The doctor knows exactly the keys that HoldfastConf.java reads, those of its SecurityFiles included."""
     source = ROOT / "client/jvm/src/main/java/org/apache/spark/shuffle/holdfast/HoldfastConf.java"
     text = source.read_text("utf-8")
-    read = re.findall(r'\b(?:read\.)?(?:text|word|truth|number|bytes|time|isSet)\("([A-Za-z_.]+)"', text)
+    read = re.findall(r'\b(?:read\.)?(?:text|word|truth|number|part|bytes|time|isSet)\("([A-Za-z_.]+)"', text)
     files = source.with_name("SecurityFiles.java").read_text("utf-8")
     read += re.findall(r'static final String \w+ = "(security\.\w+)"', files)
     assert set(read) | {"fetch.region"} == set(KEYS)

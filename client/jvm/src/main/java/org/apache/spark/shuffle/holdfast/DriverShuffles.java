@@ -75,7 +75,7 @@ final class DriverShuffles implements AutoCloseable {
     DriverShuffles(HoldfastConf conf, HoldfastRuntime runtime, String name) {
         this.conf = conf;
         this.runtime = runtime;
-        registrations = Registrations.of(conf);
+        registrations = Registrations.ofDriver(conf);
         this.name = name;
         committers = new ThreadPoolExecutor(COMMITTERS, COMMITTERS, 10, TimeUnit.SECONDS, new ArrayBlockingQueue<>(COMMITS_MAX), work -> {
             Thread thread = new Thread(work, "holdfast-commit");
@@ -225,7 +225,8 @@ final class DriverShuffles implements AutoCloseable {
                 }
             }
             lease = ApplicationLease.register(
-                    runtime.masters(), this::credential, name, context.sparkUser(), context.applicationId(), conf.leaseMs());
+                    runtime.masters(), this::credential, name, context.sparkUser(), context.applicationId(), conf.leaseMs(),
+                    conf.registerMs());
             LOG.info("Application {} is {} to the masters at {}", name, lease.instance().hex(), conf.endpoints());
         }
         return lease.instance();

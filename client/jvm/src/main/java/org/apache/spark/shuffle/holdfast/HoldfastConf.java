@@ -36,6 +36,7 @@ import scala.Tuple2;
  * @param leaseMs how long shuffles outlive a driver that was killed; 0: the cluster's setting
  * @param requestMs for how long calls to the masters are repeated
  * @param registerMs the same for registering, after which a shuffle falls back or fails
+ * @param idle direct memory that may lie idle for the next task
  */
 public record HoldfastConf(
         String endpoints,
@@ -52,7 +53,8 @@ public record HoldfastConf(
         ReadSettings reads,
         long leaseMs,
         int requestMs,
-        int registerMs) {
+        int registerMs,
+        long idle) {
     /** What every key begins with. */
     public static final String PREFIX = "spark.holdfast.";
 
@@ -65,7 +67,7 @@ public record HoldfastConf(
     /** Reads and checks the settings. */
     public static HoldfastConf of(SparkConf conf) {
         Reader read = new Reader(conf, new TreeSet<>());
-        TaskShare share = TaskShare.of(conf);
+        TaskShare share = TaskShare.of(conf, read.part("memory.overheadShare", 0.4));
         boolean mayFallBack = read.word("fallback", "auto", "auto", "never").equals("auto");
         // Executors that come and go could lose what fell back, which Spark would not expect of reliable storage.
         boolean dynamic = conf.getBoolean("spark.dynamicAllocation.enabled", false);
@@ -80,20 +82,21 @@ public record HoldfastConf(
                 (int) read.bytes("push.buffer", 64 * KIB, 4 * KIB, 4 * MIB),
                 read.codec(),
                 new PushLimits(
-                        (int) read.bytes("push.frame", PushLimits.USUAL.frameBytes(), 256 * KIB, 4 * MIB),
-                        read.bytes("push.open", share.open(), 4 * MIB, 1024 * MIB),
-                        read.bytes("push.inFlight", share.held(), 4 * MIB, 1024 * MIB),
+                        (int) read.bytes("push.frame", share.frame(), PushLimits.FRAME_BYTES_MIN, 4 * MIB),
+                        read.bytes("push.open", share.open(), TaskShare.LEAST, 1024 * MIB),
+                        read.bytes("push.inFlight", share.held(), TaskShare.LEAST, 1024 * MIB),
                         read.time("no_room.grace", PushLimits.USUAL.noRoomMs() + "ms", 0, 86_400_000L),
                         read.time("push.memoryGrace", PushLimits.USUAL.memoryMs() + "ms", 0, 86_400_000L)),
                 new FetchLimits(
-                        read.bytes("fetch.inFlight", share.fetch(), MIB, 1024 * MIB),
+                        read.bytes("fetch.inFlight", share.fetch(), TaskShare.LEAST, 1024 * MIB),
                         (int) read.number("fetch.workers", 8, 1, 64),
                         read.time("fetch.returnGrace", "30s", 0, 3_600_000),
                         read.time("fetch.reachGrace", "2min", 1_000, 3_600_000)),
                 read.reads(),
                 read.isSet("lease") ? read.time("lease", "", 1_000, 7 * 86_400_000L) : 0,
                 (int) read.time("request.timeout", "30s", 1_000, 600_000),
-                (int) read.time("register.timeout", "10s", 1_000, 600_000));
+                (int) read.time("register.timeout", "8s", 1_000, 600_000),
+                share.idle());
         read.refuseOthers();
         return found;
     }
@@ -196,6 +199,21 @@ public record HoldfastConf(
             } catch (NumberFormatException error) {
                 throw wrong(key, "is a whole number, not \"" + found + "\"");
             }
+        }
+
+        /** A part of a whole. */
+        double part(String key, double usual) {
+            known.add(key);
+            String found = conf.get(PREFIX + key, Double.toString(usual)).trim();
+            try {
+                double part = Double.parseDouble(found);
+                if (part > 0 && part <= 1) {
+                    return part;
+                }
+            } catch (NumberFormatException error) {
+                throw wrong(key, "is a number above 0 and up to 1, not \"" + found + "\"");
+            }
+            throw wrong(key, "is above 0 and up to 1, not " + found);
         }
 
         long bytes(String key, long usual, long least, long most) {

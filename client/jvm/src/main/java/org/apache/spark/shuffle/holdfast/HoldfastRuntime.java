@@ -51,13 +51,13 @@ public final class HoldfastRuntime implements AutoCloseable {
         }
         masters = new Masters(conf.endpoints(), conf.requestMs(), shown);
         tokens = new TokenRenewal(masters);
-        buffers = new Buffers(TaskShare.idle());
+        buffers = new Buffers(conf.idle());
         connections = new ConnectionPool(
                 () -> Hello.client(masters.clusterId(), masters.raftIndex(), shown.tokenBytes()), shown, buffers);
         pushContext = new PushContext(masters, connections, buffers, conf.ack(), conf.push());
         readContext = new ReadContext(masters, connections, conf.fetch(), new ReadBook(conf.reads()));
         manifests = new Manifests(masters, readContext.book()::learn);
-        generations = new Generations(masters, Registrations.of(conf));
+        generations = new Generations(masters, Registrations.ofTask(conf));
     }
 
     /** The settings. */

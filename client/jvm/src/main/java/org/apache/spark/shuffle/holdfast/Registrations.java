@@ -19,21 +19,32 @@ import org.slf4j.LoggerFactory;
  * be reached their calls have a patience of their own. A strict registration is preceded by a look at the workers, since a generation once placed with
  * one copy keeps it. Called by the driver for generation 0 and by {@link Generations} for those after it.
  *
+ * @param callMs for how long a call to the masters is repeated
  * @param strict whether a shuffle that cannot have all its copies is refused
  * @param copies how many are wanted
  * @param waitMs for how long workers are waited for
  * @param setting the key that says so
  */
-record Registrations(boolean strict, int copies, int waitMs, String setting) {
+record Registrations(int callMs, boolean strict, int copies, int waitMs, String setting) {
     private static final Logger LOG = LoggerFactory.getLogger(Registrations.class);
     private static final int POLL_MS = 250;
 
+    /** On the driver: where the masters cannot be reached, a job hears of it, or falls back, after {@code register.timeout}. */
+    static Registrations ofDriver(HoldfastConf conf) {
+        return of(conf, conf.registerMs());
+    }
+
+    /** In a task, whose shuffle is registered: the masters are waited for as in its other calls. */
+    static Registrations ofTask(HoldfastConf conf) {
+        return of(conf, conf.requestMs());
+    }
+
     /** Who may fall back does so after {@code register.timeout}, who may not waits as long as a writer without room does. */
-    static Registrations of(HoldfastConf conf) {
+    private static Registrations of(HoldfastConf conf, int callMs) {
         int waitMs = conf.mayFallBack() ? conf.registerMs() : (int) Math.max(conf.registerMs(), conf.push().noRoomMs());
         boolean strict = conf.strictCopies() && conf.copies() > 1;
         boolean grace = !strict && waitMs > conf.registerMs();
-        return new Registrations(strict, conf.copies(), strict ? conf.registerMs() : waitMs, grace ? "no_room.grace" : "register.timeout");
+        return new Registrations(callMs, strict, conf.copies(), strict ? conf.registerMs() : waitMs, grace ? "no_room.grace" : "register.timeout");
     }
 
     /**
@@ -50,7 +61,8 @@ record Registrations(boolean strict, int copies, int waitMs, String setting) {
             if (why == null) {
                 try {
                     RegisteredShuffle placed = masters.registerShuffle(
-                            key, handle.partitions(), handle.maps(), handle.copies(), handle.ack(), toWrite, failedBefore, unusable);
+                            key, handle.partitions(), handle.maps(), handle.copies(), handle.ack(), toWrite, failedBefore, unusable,
+                            callMs);
                     check(placed);
                     return placed;
                 } catch (HoldfastException error) {
@@ -75,7 +87,7 @@ record Registrations(boolean strict, int copies, int waitMs, String setting) {
         if (!strict) {
             return null;
         }
-        long hosts = masters.workers().stream().filter(WorkerAddress::alive).map(WorkerAddress::host).distinct().count();
+        long hosts = masters.workers(callMs).stream().filter(WorkerAddress::alive).map(WorkerAddress::host).distinct().count();
         return hosts >= copies ? null : new HoldfastException(Status.NO_ROOM, HoldfastConf.PREFIX + "replication.strict is true and " + copies
                 + " copies are wanted, but living workers are on " + hosts + " hosts");
     }

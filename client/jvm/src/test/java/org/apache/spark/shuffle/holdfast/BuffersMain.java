@@ -34,8 +34,12 @@ public final class BuffersMain {
 
     private BuffersMain() {}
 
-    /** Runs all cases; an error ends it. */
+    /** Runs all cases, or with an argument those of the shares; an error ends it. */
     public static void main(String[] arguments) throws IOException {
+        if (arguments.length > 0) {
+            sharesOfTasks();
+            return;
+        }
         SparkConf conf = new SparkConf(false);
         for (long heap : new long[] {64L << 20, 3L << 20, 0}) {
             for (int partitions : new int[] {1, 7, 500, 20_000}) {
@@ -212,13 +216,39 @@ public final class BuffersMain {
         check(TaskShare.tasks(cluster.set("spark.task.cpus", "4"), processors) == 1, "cores of a task");
         check(TaskShare.tasks(cluster.set("spark.task.cpus", "7"), processors) == 1, "a task at least");
         for (int tasks : new int[] {1, 2, 64}) {
-            TaskShare share = TaskShare.of(plain.clone().set("spark.master", "local[" + tasks + "]"));
+            TaskShare share = TaskShare.of(plain.clone().set("spark.master", "local[" + tasks + "]"), 0.4);
             long heap = Runtime.getRuntime().maxMemory();
-            boolean least = share.bytes() < 12 << 20;
+            boolean least = share.bytes() < 3 * TaskShare.LEAST;
             check(least || tasks * (share.open() + share.held() + share.fetch()) <= heap / 2, tasks + " tasks take more than half");
-            check(Math.min(share.open(), Math.min(share.held(), share.fetch())) >= 4 << 20, tasks + " tasks get too little to work");
+            check(Math.min(share.open(), Math.min(share.held(), share.fetch())) >= TaskShare.LEAST, tasks + " tasks get too little to work");
         }
+        sharesOfTheOverhead(plain);
         System.out.println("shares are as they should be");
+    }
+
+    /** All tasks of an executor, and what lies idle, stay within the share of what its container has beside the heap. */
+    private static void sharesOfTheOverhead(SparkConf plain) {
+        long gib = 1L << 30;
+        for (int cores : new int[] {1, 4, 32}) {
+            for (long memory : new long[] {gib, 4 * gib, 8 * gib, 64 * gib}) {
+                SparkConf conf = plain.clone().set("spark.master", "k8s://https://one").set("spark.executor.cores", "" + cores)
+                        .set("spark.executor.memory", memory / gib + "g");
+                check(TaskShare.overhead(conf) == Math.max(384L << 20, memory / 10 >> 20 << 20), memory + ": " + TaskShare.overhead(conf));
+                within(conf, memory, cores, TaskShare.overhead(conf), 0.4);
+                within(conf.clone().set("spark.executor.memoryOverheadFactor", "0.25"), memory, cores, Math.max(384L << 20, memory / 4), 0.4);
+                within(conf.clone().set("spark.executor.memoryOverhead", "2g"), memory, cores, 2 * gib, 0.7);
+            }
+        }
+        SparkConf plenty = plain.clone().set("spark.master", "yarn").set("spark.executor.cores", "2").set("spark.executor.memoryOverhead", "2g");
+        TaskShare usual = TaskShare.of(plenty, 0.4, 8 * gib, 2);
+        check(usual.open() == 32L << 20 && usual.held() == 64L << 20 && usual.fetch() == 48L << 20, "the usual limits where there is room");
+    }
+
+    private static void within(SparkConf conf, long heap, int cores, long overhead, double part) {
+        TaskShare share = TaskShare.of(conf, part, heap, cores);
+        long all = cores * (share.open() + share.held() + share.fetch()) + share.idle();
+        check(all <= overhead * part, cores + " cores on " + heap + " bytes take " + all + " of " + overhead);
+        check(share.frame() <= share.open() && share.frame() <= share.held(), "a frame fits");
     }
 
     private static Partitioner byKey(int partitions) {

@@ -62,7 +62,7 @@ public final class ApplicationLease implements AutoCloseable {
 
     /** The same without security. */
     public static ApplicationLease register(Masters masters, String name, String user, long leaseMs) throws HoldfastException {
-        return register(masters, Shown::new, name, user, "", leaseMs);
+        return register(masters, Shown::new, name, user, "", leaseMs, Masters.DEADLINE_MS);
     }
 
     /**
@@ -72,15 +72,17 @@ public final class ApplicationLease implements AutoCloseable {
      * @param credential what is shown here and wherever the application's own token came to its end
      * @param user whose quota counts, without security
      * @param sparkId what Spark calls the application, for people
+     * @param withinMs for how long the call is repeated
      */
     public static ApplicationLease register(
-            Masters masters, Credential credential, String name, String user, String sparkId, long leaseMs) throws HoldfastException {
+            Masters masters, Credential credential, String name, String user, String sparkId, long leaseMs, int withinMs)
+            throws HoldfastException {
         Instance instance = Instance.random();
         byte[] holder = new byte[HOLDER_BYTES];
         new SecureRandom().nextBytes(holder);
         JsonObject request = new JsonObject().bytes("instance", instance.bytes()).put("name", label(name))
                 .put("user", label(user)).put("sparkId", label(sparkId)).u64("leaseMs", leaseMs).bytes("holder", holder);
-        JsonObject reply = asUser(masters, credential, "Shuffles/RegisterApplication", request, Masters.DEADLINE_MS);
+        JsonObject reply = asUser(masters, credential, "Shuffles/RegisterApplication", request, withinMs);
         ApplicationLease lease = new ApplicationLease(masters, credential, instance, holder, reply.u64("leaseMs"));
         masters.setHolder(holder);
         lease.renewal.start();

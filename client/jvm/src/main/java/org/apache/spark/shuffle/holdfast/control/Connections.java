@@ -22,6 +22,7 @@ final class Connections {
     /** Which cluster the masters have to be of; empty until one has answered. */
     private volatile String cluster = "";
     private final Map<String, Deque<Connection>> idle = new HashMap<>();
+    private final Lookups lookups = new Lookups();
     private final Deque<Selector> spare = new ArrayDeque<>();
     private final Set<Selector> used = new HashSet<>();
     private boolean closed;
@@ -58,6 +59,11 @@ final class Connections {
         } catch (IOException error) {
             throw new HoldfastException(Status.INTERNAL, "no selector can be opened: " + error.getMessage(), error);
         }
+    }
+
+    /** How names become addresses. */
+    Lookups lookups() {
+        return lookups;
     }
 
     /** A connection to this master that is still open, or null. */

@@ -12,6 +12,8 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.secure.TlsChannel;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
@@ -63,7 +65,11 @@ final class Exchange {
 
     final String address;
     private final Connections connections;
-    private final Connection connection;
+    private final Selector selector;
+    /** Null until the address is known, and where there is none. */
+    private Connection connection;
+    /** What the name stands for; null for a connection that is kept. */
+    private CompletableFuture<InetSocketAddress> lookup;
     private final ByteBuffer out;
     private byte[] in = new byte[4 * Limits.KIB];
     private int filled;
@@ -78,29 +84,59 @@ final class Exchange {
     Exchange(String address, Connection kept, String path, byte[] body, Selector selector, Connections connections) {
         this.address = address;
         this.connections = connections;
+        this.selector = selector;
         Shown shown = connections.shown();
         byte[] head = ("POST " + path + " HTTP/1.1\r\nHost: " + address
                 + (shown.secure() ? "\r\nAuthorization: Bearer " + shown.token() : "")
                 + "\r\nContent-Type: application/json\r\nContent-Length: " + body.length + "\r\n\r\n")
                 .getBytes(StandardCharsets.ISO_8859_1);
         out = ByteBuffer.allocate(head.length + body.length).put(head).put(body).flip();
-        Connection opened = kept;
+        if (kept != null) {
+            connection = kept;
+            begin();
+            return;
+        }
         try {
-            if (opened == null) {
-                opened = Connection.begin(resolved(address), shown);
+            lookup = lookUp();
+        } catch (HoldfastException error) {
+            fail(error);
+            return;
+        }
+        goOn();
+        if (!lookup.isDone()) {
+            lookup.whenComplete((found, error) -> selector.wakeup());
+        }
+    }
+
+    /** Connect as soon as it is known to where; called whenever the selector was left. */
+    void goOn() {
+        if (done || connection != null || !lookup.isDone()) {
+            return;
+        }
+        try {
+            InetSocketAddress found = lookup.join();
+            if (found.isUnresolved()) {
+                throw new UnknownHost(address);
             }
+            connection = Connection.begin(found, connections.shown());
         } catch (HoldfastException error) {
             fail(error);
         } catch (IOException error) {
             fail(unreachable(error));
+        } catch (CompletionException mistake) {
+            fail(new HoldfastException(Status.UNAVAILABLE, address + ": its name cannot be looked up: " + mistake.getCause(), mistake));
         }
-        connection = opened;
-        if (opened != null) {
-            begin(selector);
+        if (connection != null) {
+            begin();
         }
     }
 
-    private void begin(Selector selector) {
+    /** What there is to say where it is not done in time. */
+    String late() {
+        return address + (connection == null ? ": its name was not looked up in time" : ": did not answer in time");
+    }
+
+    private void begin() {
         boolean connected = connection.socket.isConnected();
         try {
             SelectionKey key = connection.socket.register(
@@ -288,17 +324,13 @@ final class Exchange {
         return new HoldfastException(Status.UNAVAILABLE, address + ": " + why, error);
     }
 
-    private static InetSocketAddress resolved(String address) throws HoldfastException {
+    private CompletableFuture<InetSocketAddress> lookUp() throws HoldfastException {
         int colon = address.lastIndexOf(':');
         int port = colon > 0 && address.substring(colon + 1).matches("[0-9]{1,5}")
                 ? Integer.parseInt(address.substring(colon + 1)) : 0;
         if (port < 1 || port > 65_535) {
             throw new UnknownHost(address);
         }
-        InetSocketAddress found = new InetSocketAddress(address.substring(0, colon).replaceAll("^\\[|\\]$", ""), port);
-        if (found.isUnresolved()) {
-            throw new UnknownHost(address);
-        }
-        return found;
+        return connections.lookups().find(address.substring(0, colon).replaceAll("^\\[|\\]$", ""), port);
     }
 }

@@ -12,6 +12,8 @@ import java.util.concurrent.locks.ReentrantLock;
 import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Calls methods of the masters by name; the rules of {@code common/net/control.py}.
@@ -36,6 +38,9 @@ final class LeaderCalls implements AutoCloseable {
     /** The same for the first contact through TLS: until then a JVM has loaded none of it, which takes seconds where it is busy. */
     private static final long FIRST_NS = 5_000 * MS;
     private static final long PAUSE_MIN_NS = 50 * MS;
+    /** Who looks for the leader for so long says why none was found, and again so much later. An election takes about a second. */
+    private static final long SAY_NS = 3_000 * MS;
+    private static final long SAY_AGAIN_NS = 30_000 * MS;
     private static final long PAUSE_MAX_NS = 500 * MS;
     /** While a call is not answered another master is asked who leads: this often for as long as an election may take, then more slowly. */
     private static final long WATCH_MIN_NS = 150 * MS;
@@ -45,6 +50,8 @@ final class LeaderCalls implements AutoCloseable {
     static final String RENEW = "Shuffles/RenewLease";
     private static final String DISCOVER = "Shuffles/Discover";
     private static final byte[] EMPTY = {'{', '}'};
+
+    private static final Logger LOG = LoggerFactory.getLogger(LeaderCalls.class);
 
     private final Connections connections;
     /** Held by whoever looks for the leader. */
@@ -230,6 +237,7 @@ final class LeaderCalls implements AutoCloseable {
         }
         try {
             long pause = PAUSE_MIN_NS;
+            long sayAt = System.nanoTime() + SAY_NS;
             while (true) {
                 String found = leader.isEmpty() ? askAll(end) : leader;
                 if (!found.isEmpty()) {
@@ -238,6 +246,11 @@ final class LeaderCalls implements AutoCloseable {
                 }
                 if (System.nanoTime() + pause >= end || hopeless()) {
                     throw noLeader();
+                }
+                long now = System.nanoTime();
+                if (now - sayAt >= 0) {
+                    LOG.warn("{}; they are asked again for {} s at most", noLeader().getMessage(), (end - now) / (1_000 * MS) + 1);
+                    sayAt = now + SAY_AGAIN_NS;
                 }
                 sleep(jittered(pause));
                 pause = Math.min(pause * 11 / 10, PAUSE_MAX_NS);
@@ -299,7 +312,7 @@ final class LeaderCalls implements AutoCloseable {
         JsonObject reply;
         try {
             if (!asked.done()) {
-                throw unavailable(asked.address + ": did not answer in time");
+                throw unavailable(asked.late());
             }
             reply = read(asked.reply());
         } catch (HoldfastException error) {

@@ -98,10 +98,17 @@ public final class Masters implements AutoCloseable {
     public RegisteredShuffle registerShuffle(
             ShuffleKey least, int partitions, int maps, int copies, int ack, boolean toWrite, boolean failedBefore,
             Set<Integer> unusable) throws HoldfastException {
+        return registerShuffle(least, partitions, maps, copies, ack, toWrite, failedBefore, unusable, deadlineMs);
+    }
+
+    /** The same, with how long the call is repeated. */
+    public RegisteredShuffle registerShuffle(
+            ShuffleKey least, int partitions, int maps, int copies, int ack, boolean toWrite, boolean failedBefore,
+            Set<Integer> unusable, int withinMs) throws HoldfastException {
         JsonObject request = request(least).put("kind", "PARTITION_KIND_REDUCE").u32("partitions", partitions)
                 .u32("maps", maps).u32("copies", copies).u32("ack", ack).put("failedBefore", failedBefore)
                 .put("toWrite", toWrite).put("unusableWorkers", numbers(unusable));
-        JsonObject reply = calls.call("Shuffles/RegisterShuffle", request, true, deadlineMs);
+        JsonObject reply = calls.call("Shuffles/RegisterShuffle", request, true, withinMs);
         ShuffleKey key = (toWrite ? least.withGeneration(reply.u32("generation")) : least).withState(reply.u64("state"));
         if (reply.u32("copies") < copies && !toWrite) {
             LOG.warn("Shuffle {} was placed with {} of {} copies, for want of workers on other hosts{}. This stays so, also when there are more",

@@ -37,6 +37,7 @@ final class Round implements AutoCloseable {
         } catch (IOException error) {
             throw new HoldfastException(Status.INTERNAL, "cannot wait for masters: " + error.getMessage(), error);
         }
+        open.forEach(Exchange::goOn);
         checkInterrupt();
         connections.checkOpen();
     }

@@ -10,7 +10,8 @@ package org.apache.spark.shuffle.holdfast.push;
  * @param memoryMs how long it waits while others hold all the direct memory of the JVM
  */
 public record PushLimits(int frameBytes, long openBytes, long heldBytes, long noRoomMs, long memoryMs) {
-    static final int FRAME_BYTES_MIN = 256 << 10;
+    /** The smallest frame. */
+    public static final int FRAME_BYTES_MIN = 256 << 10;
     static final int FRAME_BYTES_MAX = 4 << 20;
 
     /** What is used unless a setting says otherwise. */

@@ -1,0 +1,102 @@
+"""What is wrong from the start is said soon, in a sentence: jars, Sparks that run already, masters that are gone."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from holdfast.client.cluster import local_cluster
+from holdfast.client.spark.jar import check_jar, installed_spark
+from holdfast.client.spark.jar import jar as build_jar
+from holdfast.common.errors import ConfigError
+from tests.spark.test_plugin import job
+from tests.support.spark_conf import conf
+
+pytestmark = pytest.mark.timeout(600)
+#: Longer than any test here waits.
+NEVER = "600s"
+
+
+def test_a14_a_jar_that_will_not_do_is_refused(tmp_path: Path) -> None:
+    """conf() refuses a jar that is not there, is none, is another's, or was built for another line of Spark, and says
+    where the right one is; one that Spark fetches from elsewhere is not looked at."""
+    text, others, older = (tmp_path / name for name in ("text.jar", "others.jar", "older.jar"))
+    text.write_text("no jar")
+    with zipfile.ZipFile(others, "w") as archive:
+        archive.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\r\n\r\n")
+    with zipfile.ZipFile(older, "w") as archive:
+        archive.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\r\nSpark-Version: 3.3.1\r\n\r\n")
+        archive.writestr("org/apache/spark/shuffle/holdfast/HoldfastShuffleManager.class", b"")
+    wrong = {
+        tmp_path / "none.jar": "there is no jar",
+        tmp_path: "is no jar",
+        text: "is no jar",
+        others: "is not Holdfast's jar",
+        older: "was built for Spark 3.3.1",
+    }
+    for path, why in wrong.items():
+        with pytest.raises(ConfigError, match=f"{why}.*holdfast spark-jar"):
+            conf("one:1", jar=path)
+    check_jar(str(build_jar()), installed_spark())
+    for elsewhere in ("hdfs://one/holdfast.jar", "local:/opt/holdfast.jar"):
+        found = elsewhere.removeprefix("local:") if installed_spark().line < (4, 0) else elsewhere
+        assert found in conf("one:1", jar=elsewhere).values()
+
+
+def test_a14_a_spark_that_runs_without_the_plug_in_is_refused(tmp_path: Path) -> None:
+    """In a process where a session runs with Spark's own shuffle, or has run, conf() says that the settings would do
+    nothing and what to do; for another process it makes them. A session that had them from the start may have them."""
+    script = tmp_path / "late.py"
+    script.write_text(
+        "import sys\n"
+        "from pyspark.sql import SparkSession\n"
+        "from holdfast.client.spark import conf\n"
+        "from holdfast.common.errors import ConfigError\n"
+        "def begin(settings):\n"
+        "    usual = {'spark.ui.enabled': 'false', 'spark.driver.host': '127.0.0.1'}\n"
+        "    return SparkSession.builder.master('local[1]').config(map={**usual, **settings}).getOrCreate()\n"
+        "def refused():\n"
+        "    try:\n"
+        "        conf('127.0.0.1:1')\n"
+        "    except ConfigError as error:\n"
+        "        return str(error)\n"
+        "    return 'taken'\n"
+        "spark = begin(conf('127.0.0.1:1') if sys.argv[1] == 'with' else {})\n"
+        "print(refused())\n"
+        "spark.stop()\n"
+        "print(refused())\n"
+        "assert conf('127.0.0.1:1', here=False)\n"
+    )
+
+    def said(how: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, str(script), how], check=False, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout.splitlines()
+
+    without = said("without")
+    assert len(without) == 2
+    assert all("without Holdfast's jar" in each and "new Python process" in each for each in without)
+    assert said("with") == ["taken", "taken"]
+
+
+def test_a14_masters_that_went_cost_a_shuffle_the_time_to_register_and_no_more(tmp_path: Path) -> None:
+    """An application whose masters are gone since its last shuffle falls back after `register.timeout`, however long
+    its other calls are repeated, and says before that why no master was found."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
+        settings = conf(cluster.endpoints) | {
+            "spark.holdfast.request.timeout": NEVER,
+            "spark.holdfast.register.timeout": "5s",
+        }
+        with job("twice", settings, tmp_path) as running:
+            assert running.step() == 100
+            for each in [*cluster.masters, *cluster.workers]:
+                each.kill()
+            running.go()
+            assert running.step() == 100
+            log = running.log()
+    assert "falls back to Spark's own" in log
+    assert 0 < log.index("no master leads") < log.index("falls back to Spark's own")
