@@ -23,7 +23,7 @@ KNOWN_MAX = 4
 HALF = 1_050_000
 #: Of `coalesced`: together much more than its heap.
 LARGE_ROWS = 300
-LARGE_BYTES = 2_000_000
+LARGE_BYTES = 3_000_000
 PARTITIONS = 2_000
 
 
