@@ -4,10 +4,12 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 import org.apache.spark.TaskContext;
 import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
+import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.fetch.UnusableWorkersException;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
@@ -62,7 +64,9 @@ public final class Generations {
             return answer;
         }
         try {
-            asked.lock.lockInterruptibly();
+            while (!asked.lock.tryLock(LongWait.FIRST_NS, TimeUnit.NANOSECONDS)) {
+                LOG.warn("Shuffle {}: a task waits for another one that asks where it is written", handle.key(0));
+            }
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
             throw new HoldfastException(Status.UNAVAILABLE, "interrupted while asking where shuffle " + handle.key(0) + " is written");
