@@ -49,6 +49,17 @@ def tiny(spark: SparkSession) -> Steps:
     yield workloads.tiny(spark, float(os.environ["HOLDFAST_JOB_SIZE"]))
 
 
+def crowded(spark: SparkSession) -> Steps:
+    """Twice as many tasks as run at once read one shuffle and write the next, rows of 1 KiB."""
+    tasks = 2 * int(os.environ["HOLDFAST_JOB_SIZE"])
+    rows = int(os.environ["HOLDFAST_JOB_BYTES"]) // 1024
+    wide = spark.range(0, rows, 1, tasks).withColumn("text", functions.expr("repeat(sha2(string(id), 256), 16)"))
+    once = wide.repartition(tasks, "id").withColumn("text", functions.reverse("text"))
+    twice = once.repartition(tasks, functions.col("id") % 1_000)
+    sums = functions.count("*"), functions.sum("id"), functions.sum(functions.length("text"))
+    yield list(twice.agg(*sums).collect()[0])
+
+
 def many(spark: SparkSession) -> Steps:
     """Small shuffles one after the other, and what is held before and after them."""
     shuffles(spark, WARM)
@@ -126,4 +137,14 @@ def held(spark: SparkSession) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    main({"big": big, "coalesced": coalesced, "many": many, "spilled": spilled, "tiny": tiny, "written": written})
+    main(
+        {
+            "big": big,
+            "coalesced": coalesced,
+            "crowded": crowded,
+            "many": many,
+            "spilled": spilled,
+            "tiny": tiny,
+            "written": written,
+        }
+    )

@@ -1,7 +1,9 @@
 """What the plug-in takes is given back: memory in small executors, nothing after many shuffles, disks after an end."""
 
 import os
+import shutil
 import signal
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import psutil
 import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.common.errors import RetryError
+from holdfast.common.limits import KIB, MIB
 from tests.spark.plugin_memory_job import LARGE_BYTES, LARGE_ROWS
 from tests.spark.test_plugin import TOTALS, Job, job, pushed, shuffles
 from tests.spark.test_plugin_life import SEPARATE, START_SECONDS, executor_processes
@@ -21,6 +25,13 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 COMINGS_AND_GOINGS = 20
 SMALL_EXECUTORS = {"spark.executor.memory": "512m"}
 SMALL_DRIVER = {"spark.driver.memory": "512m"}
+#: A container of an executor with many cores, little memory and Spark's own overhead for it.
+CORES, CONTAINER_HEAP = 16, 1024
+CONTAINER_BYTES = (CONTAINER_HEAP + 384) * MIB
+#: What each of its two shuffles moves: more than all tasks at once may hold.
+CROWDED_BYTES = 192 * MIB
+#: Memory that is the same in so many looks is that of tasks that wait.
+LOOKS = 200
 #: What may be gone between two looks at an application that ended: lease, grace, and the workers' next question.
 GONE_SECONDS = 120.0
 
@@ -43,6 +54,72 @@ def test_half_a_gibibyte_is_enough(
         assert "OutOfMemory" not in running.log()
         assert "Lost task" not in running.log()
     assert pushed(cluster) > before
+
+
+def taken(cluster: LocalCluster) -> int:
+    """What the workers took, as soon as they have time to say so."""
+    try:
+        return pushed(cluster)
+    except RetryError:
+        return 0
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Iterator[Path]:
+    """A control group with the memory of one executor and its overhead. Its `java` is that of the group."""
+    groups = Path("/sys/fs/cgroup/memory")
+    own = groups / f"holdfast-tests-{os.getpid()}"
+    try:
+        own.mkdir()
+        (own / "memory.limit_in_bytes").write_text(str(CONTAINER_BYTES))
+    except OSError as error:
+        pytest.skip(f"no control group with a memory limit can be made here: {error}")
+    java = Path(shutil.which("java") or "").resolve()
+    home = tmp_path / "java"
+    (home / "bin").mkdir(parents=True)
+    script = home / "bin" / "java"
+    script.write_text(f'#!/bin/sh\necho $$ > {own}/cgroup.procs\nexec {java} "$@"\n')
+    script.chmod(0o755)
+    yield own
+    wait_until(lambda: not (own / "cgroup.procs").read_text(), "the executor to end")
+    own.rmdir()
+
+
+def test_a13_an_executor_stays_in_its_container(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, container: Path
+) -> None:
+    """An executor with many cores and little memory is not killed in a container of its memory and overhead while all
+    cores fetch and push, and a worker stands still in between so that everything waits."""
+    monkeypatch.setenv("HOLDFAST_JOB_SIZE", str(CORES))
+    monkeypatch.setenv("HOLDFAST_JOB_BYTES", str(CROWDED_BYTES))
+    settings = conf(cluster.endpoints, fallback="never") | {
+        "spark.executor.memory": f"{CONTAINER_HEAP}m",
+        "spark.executor.cores": str(CORES),
+        "spark.executorEnv.JAVA_HOME": str(tmp_path / "java"),
+        "spark.executor.extraJavaOptions": f"-Xms{CONTAINER_HEAP}m -XX:+AlwaysPreTouch -XX:+UseSerialGC",
+        "spark.holdfast.codec": "none",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    master = f"local-cluster[1,{CORES},{CONTAINER_HEAP}]"
+    second = pushed(cluster) + CROWDED_BYTES * 5 // 4
+    with job("crowded", settings, tmp_path, master, "plugin_memory_job") as running:
+        stalled = cluster.workers[0]
+        wait_until(lambda: taken(cluster) > second, "tasks that read and write", START_SECONDS)
+        os.kill(stalled.pid or 0, signal.SIGSTOP)
+        try:
+            used, looks = container / "memory.usage_in_bytes", deque([0], LOOKS)
+
+            def settled() -> bool:
+                looks.append(int(used.read_text()))
+                return len(looks) == LOOKS and max(looks) - min(looks) < 1 * MIB
+
+            wait_until(settled, "everything to wait", START_SECONDS)
+        finally:
+            os.kill(stalled.pid or 0, signal.SIGCONT)
+        rows = CROWDED_BYTES // KIB
+        assert running.step() == [rows, rows * (rows - 1) // 2, CROWDED_BYTES]
+        assert "Lost executor" not in running.log()
+    print("of", CONTAINER_BYTES, "bytes at most", (container / "memory.max_usage_in_bytes").read_text())
 
 
 @pytest.mark.parametrize("count", [60, 500])
