@@ -81,6 +81,27 @@ def test_ports_are_free_different_and_not_for_outgoing_connections():
             pass
 
 
+def test_ports_of_a_process_are_nobody_elses(processes):
+    """What one process was given no other one gets while it lives, though nobody listens there."""
+    imported = "import signal; from holdfast.common.net import ports"
+    ask = f"{imported}; print(*ports.free_ports(5000), flush=True); signal.pause()"
+    names = ["one", "two", "three", "four"]
+    for name in names:
+        processes.start(name, [sys.executable, "-c", ask])
+    said = [processes.log(name) for name in names]
+    wait_until(lambda: all(log.read_text("utf-8").endswith("\n") for log in said), "four to have their ports")
+    taken = [set(map(int, log.read_text("utf-8").split())) for log in said]
+    assert [len(each) for each in taken] == [5_000] * 4
+    assert len(set.union(*taken)) == 20_000
+
+
+def test_a_port_is_given_again_late(monkeypatch):
+    """A process that asks often gets ports that it had already, those that it was given longest ago first."""
+    monkeypatch.setattr(ports, "_own", ports._Own())
+    first = ports.free_ports(ports._OWN_ENOUGH)
+    assert set(ports.free_ports(100)) <= set(first[:150])
+
+
 def test_port_in_use_is_not_free():
     """A port that somebody listens on is not offered."""
     (port,) = ports.free_ports(1)
