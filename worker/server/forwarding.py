@@ -23,7 +23,7 @@ from holdfast.common.frame import FrameType
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
 from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
-from holdfast.common.net.frame_client import FrameClient, Reply
+from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.net.tasks import awaited, background
 from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit, ReplicaPlace
 from holdfast.worker.core.credits import CREDIT_LIFE_NS
@@ -111,10 +111,11 @@ class _Peer:
             wanted += 0 if waiter.done() else size
         return wanted
 
-    def answered(self, size: int, window: int) -> None:
-        """A push was answered."""
+    def answered(self, size: int, window: int | None) -> None:
+        """A push is under way no more. `window` is what its answer grants; None: there was none that says so, and what
+        was granted before may have shrunk by this push."""
         self.unanswered -= size
-        self.window = window
+        self.window = max(0, self.window - size) if window is None else window
         self._used_at = time.monotonic()
         self._go_on()
 
@@ -155,30 +156,33 @@ class Forwarder:
         meta, parts, size = _replicate(push, chosen, body)
         try:
             async with asyncio.timeout(FORWARD_SECONDS):
-                reply, peer = await self._send(place, meta, parts, size)
+                answer = await self._send(place, meta, parts, size)
         except TimeoutError:
             self._drop(place.address)
             raise RetryError(f"{place.address} did not answer within {FORWARD_SECONDS} s") from None
-        answer = PushAnswer.decode(reply.meta)
-        peer.answered(size, answer.credit_bytes)
         kept = (Status.SOFT_SPLIT, Status.SLOW_DOWN)
         return [chosen[index] for index, status in answer.statuses if status not in kept]
 
-    async def _send(self, place: ReplicaPlace, meta: bytes, parts: list[memoryview], size: int) -> tuple[Reply, _Peer]:
+    async def _send(self, place: ReplicaPlace, meta: bytes, parts: list[memoryview], size: int) -> PushAnswer:
         while True:
             peer = await self._peer(place)
             await peer.room(size)
+            window: int | None = None
             try:
-                return await peer.client.request(FrameType.REPLICATE, meta, *parts), peer
+                reply = await peer.client.request(FrameType.REPLICATE, meta, *parts)
+                answer = PushAnswer.decode(reply.meta)
+                window = answer.credit_bytes
+                return answer
             except HoldfastError as error:
                 if peer.client.closed:
                     self._drop(place.address)
                     peer.fail(error)
                     raise
-                # Its window may have shrunk by this push, as by one that is answered.
-                peer.answered(size, 0 if error.status is Status.BUSY else max(0, peer.window - size))
                 if error.status is not Status.BUSY:
                     raise
+                window = 0
+            finally:  # whatever came of it, an answer that nobody can read, too: others wait for its room
+                peer.answered(size, window)
 
     async def _peer(self, place: ReplicaPlace) -> _Peer:
         peer = self._peers.get(place.address)

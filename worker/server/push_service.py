@@ -31,7 +31,7 @@ from holdfast.worker.core.reduce import EPOCHS_MAX, LEGAL, Decision, EpochState,
 from holdfast.worker.core.usage import Held
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
-from holdfast.worker.server.forwarding import Forwarder
+from holdfast.worker.server.forwarding import FORWARD_SECONDS, Forwarder
 from holdfast.worker.server.parts import in_parts
 from holdfast.worker.server.refusal import refusal
 from holdfast.worker.server.standing import Standing
@@ -58,6 +58,11 @@ ROOM_SHARE = 4
 LOOK_BYTES_MIN = 1 * MIB
 #: A directory that has less is told to the masters as full: new epochs there would be split at once.
 ROOM_BYTES_MIN = 1 * MIB
+#: A push that its disk has not synced by then is answered that it must go elsewhere: before its client gives up the
+#: connection, and with it the pushes to all other disks here.
+SYNC_SECONDS = 20.0
+#: A push that waits for a disk for so long is told of, and again each so often while one does.
+SAY_SECONDS, SAY_AGAIN_SECONDS = 10.0, 60.0
 #: Where a disk counts as full: this much is left, or this share of its capacity if that is less.
 DISK_RESERVE_SHARE = 0.1
 
@@ -74,8 +79,11 @@ class _Push:
     decision: Decision
     #: statuses that came after the decision
     failures: dict[int, int] = field(default_factory=dict)
-    #: what the answer waits for: syncs, the replica, first arrivals
+    #: what the answer waits for: syncs, the replica, first arrivals; and since when
     waits: int = 0
+    since_ns: int = 0
+    #: directories whose sync it waits for
+    syncing: set[int] = field(default_factory=set)
     landed: asyncio.Future[None] | None = None
     answered: bool = False
 
@@ -99,7 +107,10 @@ class PushService:
         self._faults = faults
         self._loop = asyncio.get_running_loop()
         self._disk_reserve = disk_reserve
+        #: pushes that wait for their answers, as they came
         self._entries: dict[Decision, _Push] = {}
+        #: when people were last told that one waits for long
+        self._said_ns = 0
         windows = int(memory * BUFFER_SHARE)
         reserve = max(windows // REPLICA_SHARE, FRAME_BODY_BYTES_MAX)
         budget = max(windows - reserve, FRAME_BODY_BYTES_MAX)
@@ -264,7 +275,7 @@ class PushService:
             return
         self.reduce.flying(decision)
         self._entries[decision] = push
-        push.waits = 1
+        push.waits, push.since_ns = 1, time.monotonic_ns()
         if taken and request.ack is Ack.SYNCED:
             self._sync(push)
         if taken and replica is not None:
@@ -365,12 +376,14 @@ class PushService:
         directories = dict.fromkeys([state.directory for state in push.decision.states if state is not None])
         for directory, future in zip(directories, self._store.reduce.sync(push.decision), strict=True):
             push.waits += 1
+            push.syncing.add(directory)
             future.add_done_callback(partial(self._guarded, push, partial(self._synced, push, directory, future)))
 
     def _synced(self, push: _Push, directory: int, done: Future[Missing]) -> None:
         """A directory's part of a push is on its disk, but for the epochs that storage names: those are given up, and
         no others. What was dropped meanwhile is refused as any batch that comes after that."""
         missing = done.result()
+        push.syncing.discard(directory)
         for index, state in enumerate(push.decision.states):
             if state is None or state.directory != directory:
                 continue
@@ -379,6 +392,34 @@ class PushService:
             elif state.life is Life.GONE:
                 push.failures.setdefault(index, Status.SEALED)
         self._one_less(push)
+
+    def _look_at_late(self, now_ns: int) -> None:
+        """No push waits for a disk without an end, or in silence: a disk that hangs must not keep the memory and the
+        windows that pushes to other disks need."""
+        for push in list(self._entries.values()):
+            waited = (now_ns - push.since_ns) / 1e9
+            if waited < SAY_SECONDS:
+                break
+            if push.syncing and now_ns - self._said_ns >= SAY_AGAIN_SECONDS * 1e9:
+                self._said_ns = now_ns
+                told = {"pushes": len(self._entries), "seconds": int(waited), "directories": self._named(push.syncing)}
+                _log.warning("a push waits for the sync of a disk", extra=told)
+            if waited >= SYNC_SECONDS and push.waits == len(push.syncing):
+                self._leave_disk(push)
+
+    def _leave_disk(self, push: _Push) -> None:
+        """Answer a push that waits for nothing but disks that do not sync it. What it wrote stays, and is sealed if
+        they go on: readers drop what comes twice. Its epochs there take nothing more."""
+        for index, state in enumerate(push.decision.states):
+            if state is not None and state.directory in push.syncing:
+                self.reduce.split(state)
+                push.failures.setdefault(index, Status.DISK_FAILED)
+        push.waits = 1
+        self._one_less(push)
+
+    def _named(self, directories: set[int]) -> str:
+        found = self._store.directories()
+        return ", ".join(str(found[number].path) for number in sorted(directories))
 
     def _forward(self, push: _Push, body: memoryview) -> None:
         """Repeat what was taken to the replica, batches that failed here left out."""
@@ -469,7 +510,7 @@ class PushService:
     def tick(self, now_ns: int) -> None:
         """Once a second."""
         looks = self._look_at_rooms, self._write_owed, self._seal_drained, self._store.reduce.tick
-        in_parts(partial(self._tick_credits, now_ns), *looks)
+        in_parts(partial(self._look_at_late, now_ns), partial(self._tick_credits, now_ns), *looks)
 
     def _tick_credits(self, now_ns: int) -> None:
         self._grant(self.credits.tick(now_ns))
@@ -533,6 +574,9 @@ class PushService:
         self.reduce.drain(yes)
         if yes:
             self.seal_split(self.reduce.split_anywhere())
+
+
+assert SYNC_SECONDS > FORWARD_SECONDS, "the replica has answered by then"
 
 
 def _may_grow(state: EpochState | None) -> bool:

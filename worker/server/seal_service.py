@@ -2,8 +2,8 @@
 
 Rules: only masters ask; what was split for want of room is sealed unasked, because only sealed files can move, and
 whoever pushes may wait for that room with batches of other partitions. Asked while an epoch is being sealed, the
-second asker waits for the same outcome. A full disk refuses the whole request with DISK_FULL: nothing is lost, and it
-is asked again. Called by data_server.py.
+second asker waits for the same outcome. A full disk refuses the whole request with DISK_FULL, one that hangs with BUSY:
+nothing is lost, and it is asked again. Called by data_server.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from holdfast.common.errors import HoldfastError, RetryError, Status
 from holdfast.common.frame import FrameHeader
@@ -22,9 +22,18 @@ from holdfast.common.net.tasks import background
 from holdfast.common.reduce_messages import Seal, SealAnswer, SealedEpoch, SealFlag
 from holdfast.worker.core.reduce import EpochState, Reduce
 from holdfast.worker.server.counters import Counters
+from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.store import Store
 
 _log = logging.getLogger(__name__)
+
+#: How often a seal that waits for a disk looks whether that hangs.
+LOOK_SECONDS = 1.0
+#: A seal that waits for so long is told of, and again each so often while one does.
+SAY_SECONDS, SAY_AGAIN_SECONDS = 10.0, 60.0
+
+
+Answers = dict[EpochKey, SealedEpoch]
 
 
 class SealService:
@@ -35,6 +44,8 @@ class SealService:
         self._counters = counters
         self._reduce = reduce
         self._tasks: set[asyncio.Task[None]] = set()
+        #: when people were last told that one waits for long
+        self._said_ns = 0
 
     @property
     def running(self) -> int:
@@ -104,20 +115,36 @@ class SealService:
                 if state is not None:
                     self._reduce.not_sealed(state)
 
+    async def _ended(self, request: Seal, futures: Collection[asyncio.Future[Answers]], began: int) -> None:
+        """Return when these seals have ended. Raises RetryError BUSY if that may take for ever, as one of them needs a
+        disk that hangs: it goes on without us, and whoever asks again hears how it ended."""
+        waiting = set(futures)
+        while waiting:
+            _, waiting = await asyncio.wait(waiting, timeout=LOOK_SECONDS)
+            self._store.reduce.finish_jobs()
+            now = time.monotonic_ns()
+            if waiting and now - began >= SAY_SECONDS * 1e9 and now - self._said_ns >= SAY_AGAIN_SECONDS * 1e9:
+                self._said_ns = now
+                told = {"shuffle": str(request.shuffle), "seconds": (now - began) // 10**9, "seals": self.running}
+                _log.warning("a seal waits for a disk", extra=told)
+            why = self._store.reduce.hangs(request.shuffle) if waiting else ""
+            if why:
+                raise RetryError(f"{request.shuffle}: {why}", status=Status.BUSY)
+
     async def _seal_states(
         self, request: Seal, final: bool, states: Sequence[EpochState | None], began: int
     ) -> list[SealedEpoch]:
         promised = self._store.reduce.seal(request.shuffle, final, request.epochs)
         jobs = {id(one): one for _, one in promised if not isinstance(one, SealedEpoch)}
         futures = {number: asyncio.wrap_future(one) for number, one in jobs.items()}
-        if futures:
-            await asyncio.wait(futures.values())
-            self._store.reduce.finish_jobs()
+        await self._ended(request, futures.values(), began)
         answers = []
         errors: list[BaseException] = []
         for (key, one), state in zip(promised, states, strict=True):
             if isinstance(one, SealedEpoch):
                 answers.append(one)
+                if state is not None:
+                    self._reduce.sealed(state)  # by a seal whose asker did not wait for the end
                 continue
             error = futures[id(one)].exception()
             if error is not None:

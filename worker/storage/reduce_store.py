@@ -329,6 +329,13 @@ class ReduceStore:
                     directory.count_sealed(job.shuffle, [record.file_bytes for record in job.data])
                     self.on_sealed(directory, job.data)
 
+    def hangs(self, shuffle: ShuffleKey) -> str:
+        """Why seals of a shuffle that run may not end soon: the disk that one of them needs hangs. "" if none does."""
+        for directory in self._directories:
+            if directory.condition.hanging and any(job.shuffle == shuffle for job in directory.jobs):
+                return f"{directory.root_text} {directory.condition.problem}"
+        return ""
+
     def _recorded(self, directory: StorageDirectory, key: EpochKey) -> EpochRecord | None:
         try:
             return directory.reduce.find(key)
@@ -387,6 +394,7 @@ class ReduceStore:
 
     def tick(self) -> None:
         """Once a second."""
+        self.finish_jobs()  # those that whoever asked did not wait for
         for directory in self._directories:
             if not directory.condition.hanging:
                 directory.reduce.tick()

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import RetryError, Status, UnauthenticatedError
-from holdfast.common.frame import FrameType
+from holdfast.common.errors import ProtocolError, RetryError, Status, UnauthenticatedError
+from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import Incarnation, WorkerId
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Hello, HelloOk, Role
-from holdfast.common.net.buffers import BufferPool
+from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.frame_server import ServerConnection, serve
 from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.shown import Credentials
-from holdfast.worker.server.forwarding import Forwarder
+from holdfast.worker.server.forwarding import Forwarder, _Peer
 from holdfast.worker.server.standing import Standing
 from tests.support.frame_world import Echo
 from tests.support.reduce_data import Writer, shuffle_of
@@ -87,6 +87,62 @@ def test_a_worker_that_got_another_number_is_found_again(tmp_path: Path) -> None
             await wait_until_async(lambda: peer.client.closed, "the replica to close the connection")
             assert await primary.forward(worker=WorkerId(9)) == []
             primary.forwarder.close()
+
+    run(story())
+
+
+class Garbler(Echo):
+    """A replica whose answers cannot be read while it is told so. It grants what is asked for."""
+
+    garbles = True
+
+    def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
+        if body is None:
+            super().frame(connection, header, meta, body)
+            return
+        body.release()
+        connection.reply(header, b"?" if self.garbles else PushAnswer(MIB, []).encode())
+
+
+def test_a47_a_replica_whose_answer_cannot_be_read_costs_that_push_alone(tmp_path: Path) -> None:
+    """A replica answers a push with what nobody can read: that push has failed there, and the next one goes over the
+    same connection, in the room that the first one had."""
+
+    async def story() -> None:
+        async with data_world(tmp_path) as world:
+            primary, garbler = Primary(world), Garbler()
+            replica = await serve("127.0.0.1", 0, garbler, BufferPool(64 * MIB))
+            named: dict[str, Any] = {"address": f"127.0.0.1:{replica.address[1]}", "worker": WorkerId(3)}
+            with pytest.raises(ProtocolError):
+                await primary.forward(**named)
+            garbler.garbles = False
+            assert await primary.forward(**named) == []
+            assert len(replica.connections) == 1
+            assert primary.forwarder.unreachable == 0
+            primary.forwarder.close()
+            await replica.close()
+
+    run(story())
+
+
+def test_a47_room_that_was_given_to_who_has_gone_goes_to_the_next(tmp_path: Path) -> None:
+    """Of three pushes that wait for the window of a replica one is given room and goes before it hears of that, and
+    another goes from the line: the last one gets the room."""
+
+    async def story() -> None:
+        async with data_world(tmp_path) as world, world.client(Role.WORKER) as client:
+            peer = _Peer(world.place, client)
+            sending = asyncio.create_task(peer.room(MIB))
+            await sending
+            told, waiting, last = [asyncio.create_task(peer.room(MIB)) for _ in range(3)]
+            await wait_until_async(lambda: len(peer._line) == 3, "three pushes in line")
+            peer.answered(MIB, MIB)
+            for gone in (told, waiting):
+                gone.cancel()
+            await last
+            assert told.cancelled()
+            assert waiting.cancelled()
+            assert peer.unanswered == MIB
 
     run(story())
 

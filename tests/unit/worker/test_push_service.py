@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import threading
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, cast
@@ -11,13 +12,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from holdfast.common.errors import HoldfastError, NoRoomError, Status
+from holdfast.common.errors import HoldfastError, NoRoomError, RetryError, Status
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import Incarnation, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.messages import Ack, Role
 from holdfast.common.net.buffers import BufferPool
-from holdfast.common.reduce_messages import PushAnswer, PushCredit, Seal, SealedEpoch, SealFlag
+from holdfast.common.reduce_messages import PushAnswer, PushCredit, Seal, SealAnswer, SealedEpoch, SealFlag
 from holdfast.worker.server import seal_service
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
@@ -25,9 +26,11 @@ from holdfast.worker.server.push_service import PushService
 from holdfast.worker.server.seal_service import SealService
 from holdfast.worker.server.standing import KeptStanding, Standing
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
 from tests.support.reduce_data import Made, Writer, shuffle_of
 from tests.support.waiting import wait_until_async
+from tests.unit.worker.data_world import INDEX, data_world
 
 SHUFFLE = shuffle_of()
 
@@ -64,9 +67,12 @@ class World:
         self.service.accept(True)
         self.connection = cast("Any", Connection())
         self.pool = BufferPool(64 * MIB)
-        self.service.credit(
-            self.connection, self.header(FrameType.PUSH_CREDIT, 0), PushCredit(MIB).encode(), Role.CLIENT
-        )
+        self.ask_window()
+
+    def ask_window(self) -> None:
+        """Want 1 MiB."""
+        header = self.header(FrameType.PUSH_CREDIT, 0)
+        self.service.credit(self.connection, header, PushCredit(MIB).encode(), Role.CLIENT)
 
     def header(self, kind: FrameType, size: int) -> FrameHeader:
         """The head of a request."""
@@ -274,15 +280,17 @@ def test_a_window_outlives_what_was_never_received(tmp_path: Path) -> None:
 class LateDisk(Disk):
     """A disk on which the sync of one file ends late, and fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fails: bool = True) -> None:
         self.late = ""
+        self._fails = fails
         self.entered, self.go_on = threading.Event(), threading.Event()
 
     def sync_data(self, fd: int) -> None:
         if self.late and os.readlink(f"/proc/self/fd/{fd}").endswith(self.late):
             self.entered.set()
             assert self.go_on.wait(30)
-            raise OSError(errno.EIO, "asked for by the test")
+            if self._fails:
+                raise OSError(errno.EIO, "asked for by the test")
         super().sync_data(fd)
 
 
@@ -312,6 +320,88 @@ def test_a35_a_sync_that_fails_after_the_seal_is_answered(tmp_path: Path) -> Non
         world.store.run_on(lambda act: act())
         world.store.close()
         assert not list((tmp_path / "data").rglob("*.failed"))
+
+    run(story())
+
+
+def test_a47_a_push_that_its_disk_does_not_sync_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A disk hangs in a sync while a push at SYNCED that fills its window waits for it. After 10 s the log says so.
+    After 20 s the push is answered DISK_FAILED, and its memory and its window are free for pushes to other disks; its
+    epoch takes nothing more. When the disk goes on the epoch is sealed with the batch, and nobody is answered twice."""
+
+    async def story() -> None:
+        disk = LateDisk(fails=False)
+        world = World(tmp_path / "data", disk=disk)
+        world.store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
+        writer = Writer(SHUFFLE)
+        disk.late = ".push"
+        world.send(writer, [writer.batch(partition, bytes(30 * KIB)) for partition in range(33)], Ack.SYNCED)
+        await asyncio.to_thread(disk.entered.wait, 30)
+        before, now_ns = len(world.connection.answers), time.monotonic_ns()
+        said = []
+        for seconds in (9, 11, 12, 21):
+            world.service.tick(now_ns + seconds * 10**9)
+            said.append(caplog.text.count("a push waits for the sync of a disk"))
+            assert world.pool.used_bytes > 0 or seconds == 21
+        assert len(world.connection.answers) == before + 1, "nobody answers this push"
+        assert world.answered() == dict.fromkeys(range(33), Status.DISK_FAILED)
+        assert said == [0, 1, 1, 1]
+        assert world.pool.used_bytes == world.service.credits.held_bytes == 0
+        world.ask_window()
+        world.connection.answers.pop()
+        world.send(writer, [writer.batch(0, b"more")], Ack.SYNCED)
+        assert world.answered() == {0: Status.HARD_SPLIT}
+        disk.go_on.set()
+        await wait_until_async(lambda: world.store.reduce._directories[0].reduce._running is None, "the sync to end")
+        assert len(world.connection.answers) == before
+        seals = SealService(world.store, Counters(), world.service.reduce)
+        seal = Seal(shuffle=SHUFFLE, flags=SealFlag.FINAL, raft_index=RaftIndex(0), epochs=[(0, 0)])
+        (answer,) = await seals._seal(seal)
+        assert (answer.status, answer.batches) == (Status.OK, 1)
+        world.service.reduce.check()
+        world.service.credits.check()
+        world.store.run_on(lambda act: act())
+        world.store.close()
+
+    run(story())
+
+
+def test_a47_a_seal_on_a_disk_that_hangs_is_answered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk hangs while a master has an epoch sealed there. It hears BUSY, as soon as that is known of the disk, so
+    that its commit ends one day with the reason, and the log says that a seal waits. When the disk goes on, who asks
+    again hears that the epoch is sealed, and nothing counts as being written any more."""
+    monkeypatch.setattr(seal_service, "SAY_SECONDS", 0.0)
+
+    async def story() -> None:
+        disk = LateDisk(fails=False)
+        async with (
+            data_world(tmp_path, disk=disk) as world,
+            world.client() as client,
+            world.client(Role.MASTER) as asker,
+        ):
+            writer = Writer(SHUFFLE)
+            await client.request(FrameType.PUSH_CREDIT, PushCredit(MIB).encode())
+            await client.request(FrameType.PUSH, *writer.push([writer.batch(0, b"a")], world.standing.incarnation))
+            disk.late = MOVING_SUFFIX
+            seal = Seal(shuffle=SHUFFLE, flags=SealFlag.FINAL, raft_index=INDEX, epochs=[(0, 0)]).encode()
+            asked = await asker.start(FrameType.SEAL, seal)
+            await asyncio.to_thread(disk.entered.wait, 30)
+            condition = world.store._directories[0].condition
+            condition.hanging, condition.problem = True, "hangs: a check of its device took more than 30 s"
+            for answer in (asked, await asker.start(FrameType.SEAL, seal)):
+                with pytest.raises(RetryError, match="hangs: a check of its device") as busy:
+                    await asyncio.wait_for(answer, 20)
+                assert busy.value.status is Status.BUSY
+            assert "a seal waits for a disk" in caplog.text
+            assert world.server.writing == 1
+            condition.hanging, condition.problem = False, ""
+            disk.go_on.set()
+            reply = await asyncio.wait_for(asker.request(FrameType.SEAL, seal), 20)
+            assert [one.status for one in SealAnswer.decode(reply.meta).epochs] == [Status.OK]
+            assert world.server.writing == 0
+            world.server.pushes.reduce.check()
 
     run(story())
 
