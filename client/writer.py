@@ -203,11 +203,11 @@ class _Sender:
     def add(self, size: int) -> None:
         self._sizes.append(size)
         if not self._core.over:
-            self._do(self._core.frame_added(size))
+            self._do(self._core.frame_added(size, time.monotonic_ns()))
 
     def finish(self, totals: FileTotals) -> None:
         if not self._core.over:
-            self._do(self._core.finished(totals))
+            self._do(self._core.finished(totals, time.monotonic_ns()))
 
     def abort(self) -> None:
         self._do(self._core.aborted())
@@ -278,7 +278,11 @@ class _Sender:
     async def _push(self, client: FrameClient, handle: int, push: Push) -> None:
         frame = self._spool.frame(push.frame)
         meta = MapPush(handle=handle, region=frame.region, flags=frame.flags, runs=frame.runs).encode()
-        future = await client.start(FrameType.MAP_PUSH, meta, *self._spool.pieces(push.frame))
+        try:
+            async with asyncio.timeout(ACK_SECONDS):
+                future = await client.start(FrameType.MAP_PUSH, meta, *self._spool.pieces(push.frame))
+        except TimeoutError:
+            raise RetryError(f"the connection took no more requests within {ACK_SECONDS:.0f} s") from None
         late = RetryError(f"no acknowledgement within {ACK_SECONDS:.0f} s")
         give_up = partial(self._failed, push.copy, push.epoch, late)
         timer = asyncio.get_running_loop().call_later(ACK_SECONDS, self.guarded, give_up)

@@ -154,14 +154,16 @@ class MapWrite:
         self._progress_ns = now_ns
         return self._open_all()
 
-    def frame_added(self, size: int) -> list[Effect]:
+    def frame_added(self, size: int, now_ns: int) -> list[Effect]:
         """The caller has one more frame, of `size` body bytes."""
         assert self._totals is None, "frames come before the end"
+        self._go_on(now_ns)
         self._sizes.append(size)
         return self._advance_all()
 
-    def finished(self, totals: FileTotals) -> list[Effect]:
+    def finished(self, totals: FileTotals, now_ns: int) -> list[Effect]:
         """No more frames: seal when all are acknowledged."""
+        self._go_on(now_ns)
         self._totals = totals
         return self._advance_all()
 
@@ -228,6 +230,11 @@ class MapWrite:
         return self._abandon_all()
 
     # Decisions.
+
+    def _go_on(self, now_ns: int) -> None:
+        """There is something to do: where there was nothing, patience begins here, however long the caller took."""
+        if self.settled == len(self._sizes):
+            self._progress_ns = now_ns
 
     def _stale(self, epoch: Epoch) -> bool:
         return self.over or epoch != self.epoch

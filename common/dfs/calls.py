@@ -103,6 +103,7 @@ class Calls:
                 call.give_up()
             for _ in range(self._lanes):
                 self._jobs.put(None)
+        self._free.release()  # who waits for a thread hears it too, and passes it on to the next one
 
     def _hand_over(self, call: _Call[object]) -> None:
         with self._guard:

@@ -182,16 +182,26 @@ class FrameClient(FrameConnection):
             raise self._why()
         request_id = self._next_id
         self._next_id += 1
+        try:
+            self.send(frame_type, request_id, meta, *body)
+        except BaseException:
+            self._make_room()  # nothing was sent, and nothing will be answered: the next one's turn
+            raise
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._answers[request_id] = future
-        self.send(frame_type, request_id, meta, *body)
         return request_id, future
 
     async def _wait_for_room(self) -> None:
         while not self.closed and (len(self._answers) >= self._inflight_max or self.crowded):
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._room.append(waiter)
-            await waiter
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter in self._room:
+                    self._room.remove(waiter)
+                self._make_room()  # the turn may have been ours already: it is the next one's
+                raise
         if self.closed:
             raise self._why()
 

@@ -181,6 +181,8 @@ class HttpTransport:
             opening = background(self._open(address, data, answered, timeout_s), partial(_broke, answered, address))
             self._opening.add(opening)
             opening.add_done_callback(self._opening.discard)
+            # A host that drops what it is sent is called again and again: each try ends with its call.
+            answered.add_done_callback(lambda _: opening.cancel())
         return answered
 
     async def close(self) -> None:

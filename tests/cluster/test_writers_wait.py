@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import Session, push_writer, settling
+from holdfast.client import MapStatus, Session, push_writer, settling
+from holdfast.client import writer as map_writer
 from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.push_credit import WorkerLink
+from holdfast.client.runtime import runtime
 from holdfast.common.checksum import crc32c
+from holdfast.common.frame import FrameType
+from holdfast.common.ids import Epoch, MapId
 from holdfast.common.limits import KIB
+from holdfast.common.net.frame_client import INFLIGHT_MAX
 from tests.cluster.shapes import Shape
 from tests.support.waiting import wait_until
 
@@ -78,6 +84,42 @@ def test_a40_a_long_wait_says_what_it_waits_for(
         told = next(one for one in caplog.records if "takes long" in one.message)
         worker = f"worker {next(iter(shuffle.routes().addresses._known))} has not answered "
         assert f"map 0 attempt 2: nothing was acknowledged for 0 s: {worker}" in str(vars(told)["why"])
+
+
+def test_a40_a_connection_that_takes_nothing_more_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker of a map file stands still, and others of the process have filled the connection with requests: the
+    writer leaves the worker as it leaves one that does not acknowledge, and writes its file on another one."""
+    monkeypatch.setattr(map_writer, "ACK_SECONDS", 1.0)
+    with (
+        local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="full") as session,
+    ):
+        shuffle = session.register_map_shuffle(1)
+        assert shuffle.assignment is not None
+        worker = shuffle.assignment.worker_for(MapId(0), Epoch(0))
+        address = shuffle.addresses[worker]
+        server = next(each for each in cluster.workers if each.address == address)
+        with shuffle.writer(0, 1) as writer:
+            writer.write_region([(0, b"the file is open")])
+            wait_until(lambda: writer._sender.settled_bytes, "the first frame is acknowledged")
+            link = runtime().open_link(address, shuffle.ticket)
+            assert link is not None
+            os.kill(server.pid or 0, signal.SIGSTOP)
+            try:
+                runtime().run(fill(link))
+                status: list[MapStatus] = []
+                closing = threading.Thread(target=lambda: status.append(writer.close()), daemon=True)
+                closing.start()
+                wait_until(lambda: status, "the map is written elsewhere")
+            finally:
+                os.kill(server.pid or 0, signal.SIGCONT)
+        assert worker not in status[0].winner.workers
+
+
+async def fill(link: WorkerLink) -> None:
+    """Ask for as much as a connection may have under way."""
+    for _ in range(INFLIGHT_MAX):
+        await link.start(FrameType.PING)
 
 
 @pytest.mark.parametrize("kind", ["map", "reduce"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import RetryError, Status
+from holdfast.common.errors import ProtocolError, RetryError, Status
 from holdfast.common.frame import FrameType, encode_frame
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, FRAME_META_BYTES_MAX, MIB
 from holdfast.common.messages import DataFlag, StreamData
@@ -32,6 +32,42 @@ def test_requests_in_flight_are_bounded() -> None:
                 await wait_until_async(in_flight, "requests in flight")
                 it.echo.release_one()
             await asyncio.gather(*tasks)
+            client.abort()
+
+    run(story)
+
+
+def test_a40_a_turn_that_is_not_taken_is_the_next_ones() -> None:
+    """Of two requests that wait for room the first is given up just as its turn comes: the second goes on."""
+
+    async def story() -> None:
+        async with world() as it:
+            it.echo.keep = True
+            client = await it.client(inflight_max=1)
+            under_way = await client.start(FrameType.MAP_PUSH, b"", b"x")
+            first, second = (asyncio.create_task(client.request(FrameType.PING, b"hello")) for _ in range(2))
+            await wait_until_async(lambda: it.echo.kept, "the request that is under way")
+            under_way.add_done_callback(lambda _: first.cancel())
+            it.echo.release_one()
+            assert (await asyncio.wait_for(second, 30)).meta == b"hello"
+            assert first.cancelled()
+            assert client.idle
+            client.abort()
+
+    run(story)
+
+
+def test_a40_a_request_that_cannot_be_sent_takes_no_room() -> None:
+    """What is too large for a frame is refused, and others are not held up by an answer that never comes."""
+
+    async def story() -> None:
+        async with world() as it:
+            client = await it.client(inflight_max=1)
+            for _ in range(2):
+                with pytest.raises(ProtocolError, match="frame too large"):
+                    await client.request(FrameType.PING, bytes(FRAME_META_BYTES_MAX + 1))
+            assert client.idle
+            assert (await asyncio.wait_for(client.request(FrameType.PING, b"hello"), 30)).meta == b"hello"
             client.abort()
 
     run(story)

@@ -29,17 +29,17 @@ def opened_with_frames(core: MapWrite, *sizes: int) -> None:
     core.started(0)
     core.opened(0, Epoch(0), 0)
     for size in sizes:
-        core.frame_added(size)
+        core.frame_added(size, 0)
 
 
 def test_a_good_day() -> None:
     """Open, push, acknowledge, seal, done: one effect follows from each event."""
     core = write(7, 8)
     assert core.started(0) == [Open(0, WorkerId(7), Epoch(0))]
-    assert core.frame_added(10) == []
+    assert core.frame_added(10, 0) == []
     assert core.opened(0, Epoch(0), 1) == [Push(0, Epoch(0), 0)]
-    assert core.frame_added(20) == [Push(0, Epoch(0), 1)]
-    assert core.finished(TOTALS) == []
+    assert core.frame_added(20, 0) == [Push(0, Epoch(0), 1)]
+    assert core.finished(TOTALS, 0) == []
     assert core.acked(0, Epoch(0), 1, 2) == []
     assert core.settled == 0, "frame 0 is still on its way"
     assert core.acked(0, Epoch(0), 0, 2) == [Seal(0, WorkerId(7), Epoch(0), TOTALS)]
@@ -52,7 +52,7 @@ def test_an_attempt_without_frames_is_sealed_too() -> None:
     """A map without output still has a file, so that the commit can name it."""
     core = write(7)
     core.started(0)
-    core.finished(FileTotals(regions=0, batches=0, size_bytes=0, crc_sum=0))
+    core.finished(FileTotals(regions=0, batches=0, size_bytes=0, crc_sum=0), 0)
     (seal,) = core.opened(0, Epoch(0), 0)
     assert isinstance(seal, Seal)
 
@@ -71,8 +71,8 @@ def test_a_frame_larger_than_the_window_goes_alone() -> None:
     core = write(7, window_bytes=100)
     core.started(0)
     core.opened(0, Epoch(0), 0)
-    assert core.frame_added(500) == [Push(0, Epoch(0), 0)]
-    assert core.frame_added(1) == []
+    assert core.frame_added(500, 0) == [Push(0, Epoch(0), 0)]
+    assert core.frame_added(1, 0) == []
 
 
 def test_a_lost_worker_costs_an_epoch() -> None:
@@ -109,7 +109,7 @@ def test_two_copies_move_together() -> None:
     assert core.started(0) == [Open(0, WorkerId(7), Epoch(0)), Open(1, WorkerId(8), Epoch(0))]
     core.opened(0, Epoch(0), 0)
     core.opened(1, Epoch(0), 0)
-    assert core.frame_added(5) == [Push(0, Epoch(0), 0), Push(1, Epoch(0), 0)]
+    assert core.frame_added(5, 0) == [Push(0, Epoch(0), 0), Push(1, Epoch(0), 0)]
     core.acked(0, Epoch(0), 0, 0)
     assert core.settled == 0, "settled is what all copies have"
     effects = core.failed(1, Epoch(0), error_for(Status.DISK_FULL, "full"), 1)
@@ -120,7 +120,7 @@ def test_both_copies_must_be_sealed() -> None:
     """Nothing is written before the second seal; the result names both workers."""
     core = write(7, 8, copies=2)
     core.started(0)
-    core.finished(TOTALS)
+    core.finished(TOTALS, 0)
     core.opened(0, Epoch(0), 0)
     core.opened(1, Epoch(0), 0)
     assert core.sealed(1, Epoch(0), TOTALS) == []
@@ -132,7 +132,7 @@ def test_a_seal_without_answer_is_asked_again() -> None:
     """The answer may be lost and the file be safe: the same worker is asked by key before all is sent again."""
     core = write(7, 8)
     opened_with_frames(core, 10)
-    core.finished(TOTALS)
+    core.finished(TOTALS, 0)
     core.acked(0, Epoch(0), 0, 0)
     (wake,) = core.failed(0, Epoch(0), LOST, 1)
     assert isinstance(wake, Wake)
@@ -145,7 +145,7 @@ def test_a_seal_that_the_worker_forgot_is_written_again() -> None:
     """UNKNOWN_FILE to a seal means that the restart dropped the file: the next epoch begins."""
     core = write(7, 8)
     opened_with_frames(core, 10)
-    core.finished(TOTALS)
+    core.finished(TOTALS, 0)
     core.acked(0, Epoch(0), 0, 0)
     effects = core.failed(0, Epoch(0), error_for(Status.UNKNOWN_FILE), 1)
     assert effects[-1] == Open(0, WorkerId(8), Epoch(1))
@@ -155,7 +155,7 @@ def test_a_seal_with_other_totals_is_an_error() -> None:
     """An answer that names other totals than were sent ends the attempt as CORRUPT."""
     core = write(7)
     opened_with_frames(core, 10)
-    core.finished(TOTALS)
+    core.finished(TOTALS, 0)
     core.acked(0, Epoch(0), 0, 0)
     *_, failed = core.sealed(0, Epoch(0), FileTotals(regions=1, batches=1, size_bytes=30, crc_sum=7))
     assert isinstance(failed, Failed)
@@ -185,6 +185,22 @@ def test_patience_ends() -> None:
     assert isinstance(failed, Failed)
     assert (type(failed.error), failed.error.status) == (RetryError, Status.UNAVAILABLE)
     assert "holdfast workers" in str(failed.error)
+
+
+def test_a40_a_slow_task_is_not_the_workers_silence() -> None:
+    """A task that computes for longer than the patience, all it wrote being acknowledged: its next frame, or its end,
+    meets a connection that was lost meanwhile, and goes to another place."""
+    for ends in (False, True):
+        core = write(7, 8, patience_ns=100)
+        opened_with_frames(core, 10)
+        core.acked(0, Epoch(0), 0, 10)
+        later = core.finished(TOTALS, 1_000) if ends else core.frame_added(10, 1_000)
+        assert isinstance(later[0], Seal if ends else Push)
+        effects = core.failed(0, Epoch(0), error_for(Status.UNKNOWN_FILE if ends else Status.UNAVAILABLE), 1_001)
+        assert effects == [Abandon(0, WorkerId(7), Epoch(0)), Open(0, WorkerId(8), Epoch(1))]
+        core.frame_added(10, 1_050) if not ends else None
+        *_, failed = core.failed(0, Epoch(1), LOST, 1_101)
+        assert isinstance(failed, Failed), "what waits since then has its patience once"
 
 
 def test_a_full_worker_that_takes_a_part_each_time_ends_with_no_room() -> None:
@@ -240,7 +256,7 @@ def test_any_order_of_events_keeps_the_books(workers: int, copies: int, events: 
         effects = []
         if kind == 0 and not core.over and frames < 20:
             frames += 1
-            effects = core.frame_added(10)
+            effects = core.frame_added(10, now)
         elif kind in (1, 2) and pushes:
             push = pushes[copy % len(pushes)]
             pending.remove(push)

@@ -269,6 +269,29 @@ def test_closing_ends_who_waits():
     gate.set()
 
 
+def test_a40_closing_ends_who_waits_for_a_thread():
+    """Every thread of a store hangs, and others wait for one: all of these go on when it is closed."""
+    gate, calls = threading.Event(), Calls(lanes_max=1)
+    with pytest.raises(StoreHangsError):
+        calls.run(gate.wait, 0.01)
+    seen: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            calls.run(gate.wait, 600)
+        except OSError as error:
+            seen.append(error)
+
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    calls.close()
+    for thread in threads:
+        thread.join(10)
+    assert [type(error) for error in seen] == [ClosedError] * 3
+    gate.set()
+
+
 class Handle:
     def __init__(self) -> None:
         self.closed = False

@@ -1,6 +1,9 @@
 """Control calls of a secured cluster: who is called, and what is shown (common/net/transports.py)."""
 
 import asyncio
+import contextlib
+import select
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +18,7 @@ from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transpo
 from holdfast.common.security.shown import Credentials
 from holdfast.master.service.grpc import serve_grpc
 from tests.support.certificates import Authority, Certificate, authority
+from tests.support.waiting import wait_until_async
 
 PATH = "/holdfast.v1.Shuffles/Discover"
 CALL_SECONDS = 10.0
@@ -141,5 +145,29 @@ def test_a_plain_port_is_told_from_one_under_tls() -> None:
         error = await refused(HttpTransport(authority().shown()), f"127.0.0.1:{port}")
         assert "is not TLS" in str(error)
         await server.stop()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_a40_calls_that_are_given_up_leave_no_connects_behind() -> None:
+    """Of a host that answers nothing at all, not even a refusal: each try ends with its call, many leave nothing."""
+
+    async def story() -> None:
+        with socket.socket() as listener, contextlib.ExitStack() as filling:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(0)
+            address = "{}:{}".format(*listener.getsockname())
+            while True:  # until the system drops what comes
+                one = filling.enter_context(socket.socket())
+                one.setblocking(False)
+                one.connect_ex(listener.getsockname())
+                if not select.select([], [one], [], 0.2)[1]:
+                    break
+            transport, before = HttpTransport(), asyncio.all_tasks()
+            for _ in range(5):
+                with pytest.raises(RetryError, match="did not answer"):
+                    await transport.call(address, PATH, b"x", 0.01)
+            await wait_until_async(lambda: asyncio.all_tasks() == before, "the end of what connects")
+            await transport.close()
 
     asyncio.run(asyncio.wait_for(story(), 60))
