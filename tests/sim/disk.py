@@ -388,6 +388,10 @@ class Store:
     def finish_jobs(self) -> None:
         """Nothing is left to take in."""
 
+    def hangs(self, shuffle: ShuffleKey) -> str:
+        """These disks always end what they began."""
+        return ""
+
     def tick(self) -> None:
         """Nothing to let go of."""
 
