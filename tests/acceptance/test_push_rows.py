@@ -15,6 +15,7 @@ from holdfast.common.errors import GiveUpError
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.reduce_layouts import EpochResult
 from holdfast.worker.storage.layout import shuffle_folder
+from tests.support.changing import files_below
 from tests.support.reduce_client import Records, contents, fill, push, read, records_of
 from tests.support.waiting import wait_until
 
@@ -24,9 +25,9 @@ PARTITIONS = 8
 def bytes_in(folders: Iterable[Path]) -> int:
     """What is on disk below these folders; files may go meanwhile."""
     sizes = []
-    for path in [path for folder in folders for path in folder.rglob("*")]:
+    for path in [path for folder in folders for path in files_below(folder)]:
         with contextlib.suppress(FileNotFoundError):
-            sizes.append(path.stat().st_size if path.is_file() else 0)
+            sizes.append(path.stat().st_size)
     return sum(sizes)
 
 

@@ -12,6 +12,7 @@ from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.direct import worker_status
 from holdfast.client.reduce_shuffle import ReduceShuffle
 from holdfast.common.limits import MIB
+from tests.support.changing import files_below
 from tests.support.reduce_client import Records, contents, push, read, records_of
 from tests.support.tiers import Tiers, watched, within
 from tests.support.waiting import wait_until
@@ -63,7 +64,9 @@ def test_more_than_memory_and_disk_hold_goes_to_the_dfs(tiers: Tiers, tmp_path: 
         assert all(most > 8 * MIB for most in watch.most.values()), "every tier was used"
         cluster.workers[0].stop()
         cluster.workers[0].start()
-        wait_until(lambda: not [path for path in tmp_path.rglob("dfs/**/*.p*") if path.is_file()], "space on the DFS")
+        wait_until(
+            lambda: not [path for path in files_below(tmp_path / "dfs") if ".p" in path.name], "space on the DFS"
+        )
 
 
 def test_a_disk_with_less_left_than_a_frame_takes_makes_room(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -349,6 +350,25 @@ def test_a14_a_name_that_is_not_looked_up_holds_up_no_other_master(
         assert len(java.call("workers")) == 1
     finally:
         program.kill()
+
+
+def test_a_long_call_says_what_it_waits_for(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only master stands still in the middle of a call: the log says after ten seconds what is waited for; the
+    call is answered when the master goes on."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dorg.apache.logging.log4j.level=WARN")
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
+        java = shell(programs, cluster, 120_000)
+        assert len(java.call("workers")) == 1
+        cluster.masters[0].kill(signal.SIGSTOP)
+        under_way = java.begin("workers")
+        told = (
+            f"waits for the masters for 10 s, and for 1.. s more at most: {cluster.masters[0].address} has not answered"
+        )
+        wait_until(lambda: re.search(told, java.program.output()), "it is in the log")
+        cluster.masters[0].kill(signal.SIGCONT)
+        assert len(java.end(under_way)) == 1
 
 
 def test_nobody_answers(programs: Programs) -> None:

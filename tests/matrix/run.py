@@ -20,9 +20,9 @@ from typing import Any
 
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.direct import worker_status
-from holdfast.client.spark import conf
 from tests.dev_tree import ROOT
 from tests.matrix.jobs import JAR_FREE, JOBS
+from tests.support.spark_conf import conf
 
 RUN_SECONDS_MAX = 1_800
 #: Attempts of one task that may fail: those that are to fail do once.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common.limits import MIB
+from tests.support.changing import files_below
 
 #: How often the size of a directory is looked at.
 LOOK_SECONDS = 0.02
@@ -44,10 +45,10 @@ def bytes_held(directory: Path) -> int:
     """What the files below data/ and log/ take, holes left out; files may go meanwhile."""
     total = 0
     for part in ("data", "log"):
-        for path in (directory / part).rglob("*"):
+        for path in files_below(directory / part):
             with contextlib.suppress(FileNotFoundError):
                 status = path.lstat()
-                total += min(status.st_blocks * 512, status.st_size) if path.is_file() else 0
+                total += min(status.st_blocks * 512, status.st_size)
     return total
 
 

@@ -28,6 +28,7 @@ from holdfast.worker.server.standing import KeptStanding, Standing
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
+from tests.support.changing import files_below
 from tests.support.reduce_data import Made, Writer, shuffle_of
 from tests.support.waiting import wait_until_async
 from tests.unit.worker.data_world import INDEX, data_world
@@ -256,7 +257,7 @@ def test_a_directory_never_holds_more_than_its_capacity(tmp_path: Path, size: in
 
 def bytes_in(root: Path) -> int:
     """Of the data files and the log, not of the index."""
-    return sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and path.suffix != ".mdb")
+    return sum(path.stat().st_size for path in files_below(root) if path.suffix != ".mdb")
 
 
 def test_a_window_outlives_what_was_never_received(tmp_path: Path) -> None:

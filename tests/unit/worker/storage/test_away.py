@@ -23,6 +23,7 @@ from holdfast.worker.storage.away_search import AwaySearch
 from holdfast.worker.storage.footers import read_data_footer
 from holdfast.worker.storage.moving import Move
 from holdfast.worker.storage.places import SealedPlace
+from tests.support.changing import files_below
 from tests.support.reduce_data import Writer
 from tests.support.waiting import wait_until
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World, fill
@@ -79,7 +80,7 @@ class DfsWorld(World):
 
     def on_dfs(self) -> list[Path]:
         """Sealed files that are there."""
-        return [path for path in self.url.rglob("*") if path.is_file() and not path.name.startswith(names.MARKER)]
+        return [path for path in files_below(self.url) if not path.name.startswith(names.MARKER)]
 
 
 class Hanging:

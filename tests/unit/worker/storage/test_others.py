@@ -15,6 +15,7 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.common.messages import Ack
 from holdfast.common.reduce_messages import SealedEpoch
 from holdfast.worker.storage.moving import Move
+from tests.support.changing import files_below
 from tests.support.map_data import file_key, make_content, shuffle_key
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.support.storage_data import append_all
@@ -246,7 +247,7 @@ def test_a36_nobody_is_sent_to_a_file_that_has_moved(tmp_path: Path) -> None:
 
     def on_read(_: object) -> None:  # between the look into the index and the answer
         gate.open.set()
-        wait_until(lambda: not list(source.root.rglob("*.part")), "the removal")
+        wait_until(lambda: not [path for path in files_below(source.root) if path.suffix == ".part"], "the removal")
         wait_until(lambda: turns.acts or move.done.done(), "what comes after it")
 
     world.store.reduce.on_read = on_read

@@ -1,13 +1,18 @@
 package org.apache.spark.shuffle.holdfast.control;
 
 import java.util.TreeSet;
+import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** The call numbers of one client id, and which of them are under way (docs/control_plane.md, "Calls are applied once"). Thread-safe. */
 final class CallNumbers {
     /** How far the numbers of calls under way may be apart; the answer table remembers twice as many calls of a client. */
     private static final int AT_ONCE_MAX = 64;
+    private static final long LOOK_MS = 5_000;
+    private static final Logger LOG = LoggerFactory.getLogger(CallNumbers.class);
 
     final byte[] client;
     /** The highest Raft index seen when the id was drawn. */
@@ -25,13 +30,18 @@ final class CallNumbers {
      * BUSY when {@code end} ({@link System#nanoTime}) comes first.
      */
     synchronized long take(long end) throws HoldfastException {
+        LongWait slow = new LongWait();
         while (!open.isEmpty() && last + 1 - open.first() >= AT_ONCE_MAX) {
-            long millis = (end - System.nanoTime()) / 1_000_000;
+            long now = System.nanoTime();
+            long millis = (end - now) / 1_000_000;
+            if (slow.due(now)) {
+                LOG.warn("A call waits until one of {} others has its answer, for {} s more at most", open.size(), millis / 1_000);
+            }
             if (millis <= 0) {
                 throw new HoldfastException(Status.BUSY, open.size() + " calls of this client wait for their answers");
             }
             try {
-                wait(millis);
+                wait(Math.min(millis, LOOK_MS));
             } catch (InterruptedException error) {
                 Thread.currentThread().interrupt();
                 throw Round.interrupted();

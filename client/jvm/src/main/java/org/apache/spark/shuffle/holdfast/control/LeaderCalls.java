@@ -10,6 +10,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 import org.slf4j.Logger;
@@ -74,6 +75,7 @@ final class LeaderCalls implements AutoCloseable {
     private static final class Tries {
         int count;
         int hints;
+        private final LongWait slow = new LongWait();
         private long pause = PAUSE_MIN_NS;
 
         /** How long to wait now; grows to half a second, with jitter. */
@@ -135,7 +137,7 @@ final class LeaderCalls implements AutoCloseable {
             tries.count++;
             HoldfastException failed;
             try {
-                return read(attempt(asked, method, request, end));
+                return read(attempt(asked, method, request, end, tries.slow));
             } catch (HoldfastException error) {
                 // A newer token may be on its way, but not to the call that would bring it.
                 boolean last = error.status() == Status.TOKEN_EXPIRED && method.equals(RENEW);
@@ -149,7 +151,14 @@ final class LeaderCalls implements AutoCloseable {
                 throw new HoldfastException(failed.status(),
                         method + ": no success in " + tries.count + " tries: " + failed.getMessage(), failed);
             }
+            say(tries.slow, method, failed.getMessage(), System.nanoTime(), end);
             sleep(pause);
+        }
+    }
+
+    private static void say(LongWait slow, String method, String why, long now, long end) {
+        if (slow.due(now)) {
+            LOG.warn("{}: waits for the masters for {} s, and for {} s more at most: {}", method, slow.lasts(now) / (1_000 * MS), (end - now) / (1_000 * MS), why);
         }
     }
 
@@ -173,7 +182,7 @@ final class LeaderCalls implements AutoCloseable {
     }
 
     /** One try at one master, given up as soon as another one is known to lead. */
-    private JsonObject attempt(String asked, String method, byte[] request, long end) throws HoldfastException {
+    private JsonObject attempt(String asked, String method, byte[] request, long end, LongWait slow) throws HoldfastException {
         try (Round round = new Round(connections)) {
             long begun = System.nanoTime();
             Exchange call = round.begin(asked, method, request);
@@ -187,6 +196,7 @@ final class LeaderCalls implements AutoCloseable {
                 if (call.done()) {
                     break;
                 }
+                say(slow, method, asked + " has not answered yet", now, end);
                 if (now >= end) {
                     throw unavailable(asked + ": did not answer within " + (now - begun) / MS + " ms");
                 }
