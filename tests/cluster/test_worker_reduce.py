@@ -3,7 +3,9 @@
 import asyncio
 import os
 import random
+import signal
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,32 @@ def test_what_was_acknowledged_survives_kill_9_mid_push(worker: WorkerProcess, a
             assert await master.seal(writer.shuffle, epochs) == answers
 
     run(story())
+
+
+def test_a47_a_disk_that_nobody_knows_to_hang_holds_up_no_end(
+    worker: WorkerProcess, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A worker is told to end while a sync hangs on its disk, which no check has found out: after 10 s its log says
+    what it waits for, and it ends soon after that, as if it were killed."""
+    worker.kill()
+
+    async def story() -> None:
+        writer = Writer(shuffle_of())
+        async with worker.client() as client:
+            meta, body = writer.push([writer.batch(0, b"a")], client.hello.incarnation, Ack.SYNCED)
+            await client.send(FrameType.PUSH, meta, body)
+            pushed = partial(wait_until, lambda: worker.status()["counters"]["push_frames"] == 1, "the push to come")
+            await asyncio.to_thread(pushed)
+            assert worker.process is not None
+            worker.process.send_signal(signal.SIGINT)
+            assert await asyncio.to_thread(worker.process.wait, 50) == 0
+
+    faults = {"HOLDFAST_FAULTS_ENABLED": "true", "HOLDFAST_FAULTS_DISK_DELAY": "1h"}
+    worker.start(**faults, HOLDFAST_DISK_CHECK_INTERVAL="1h", HOLDFAST_LOG_LEVEL="WARNING")
+    run(story())
+    said = capfd.readouterr().err
+    assert "the end of this worker waits for a disk" in said
+    assert "ending without a disk or a DFS that hangs" in said
 
 
 def test_memory_is_lost_by_name_after_kill_9(worker: WorkerProcess) -> None:

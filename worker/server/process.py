@@ -16,8 +16,10 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from holdfast.common.config import Config, advertised
 from holdfast.common.errors import ConfigError, RetryError
@@ -52,6 +54,8 @@ _log = logging.getLogger(__name__)
 
 #: Seals on their way get this long at SIGTERM.
 STOP_SECONDS_MAX = 5.0
+#: An end takes so long at most, in the log after the first of these; what hangs is left behind then.
+SAY_SECONDS, END_SECONDS_MAX = 10.0, 20.0
 #: Lost epochs that a log line names.
 _EPOCHS_NAMED = 10
 TICK_SECONDS = 1.0
@@ -69,12 +73,42 @@ def run(config: Config, pending: Pending, security: ServerSecurity | None) -> No
         _log.warning(sentence)
     pending.disk = Faults.of(config.faults).disk()
     store = pending.open()
+    worker = Worker(config, store, security)
     try:
-        asyncio.run(Worker(config, store, security).run())
+        asyncio.run(worker.run())
     finally:
+        worker.ending.begin()  # where it ends by an error
         store.close()
+        worker.ending.over()
     if store.away is not None and store.away.hanging:
         _leave("a DFS", 0)
+
+
+class Ending:
+    """The time that an orderly end has. What holds it up (a disk or a store that nobody knows to hang yet) is told of,
+    and then left behind. Any thread."""
+
+    def __init__(self) -> None:
+        #: with which the process ends if it is out of time
+        self.code = 0
+        told = partial(_log.warning, "the end of this worker waits for a disk, or for the DFS")
+        left = partial(self._leave, "a disk or a DFS")
+        self._timers = [threading.Timer(SAY_SECONDS, told), threading.Timer(END_SECONDS_MAX, left)]
+
+    def begin(self) -> None:
+        """It ends from now on; a second call does nothing."""
+        for timer in self._timers:
+            if timer.ident is None:
+                timer.daemon = True
+                timer.start()
+
+    def over(self) -> None:
+        """It has ended."""
+        for timer in self._timers:
+            timer.cancel()
+
+    def _leave(self, what: str) -> None:
+        _leave(what, self.code)
 
 
 class Worker:
@@ -89,6 +123,7 @@ class Worker:
         #: why this worker ends though nobody told it to
         self._refusal = ""
         self._notifier = Notifier()
+        self.ending = Ending()
 
     async def run(self) -> None:
         """Serve until told to stop. Raises OSError if a port is taken, ConfigError if the masters never had this worker
@@ -140,13 +175,15 @@ class Worker:
         if not stop_task.done():
             beside.result()  # raises what ended it
         self._notifier.stopping()
+        self.ending.code = 2 if self._refusal else 0
+        self.ending.begin()
         in_time = await _finish(status, keeper)
         for task in (beside, watch):
             task.cancel()
         await asyncio.gather(beside, watch, return_exceptions=True)
         self._monitor.close()
         if store.hanging or not in_time:
-            _leave("a disk", 2 if self._refusal else 0)
+            _leave("a disk", self.ending.code)
         if self._refusal:
             raise ConfigError(self._refusal)
 
