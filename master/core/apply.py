@@ -22,7 +22,7 @@ from holdfast.master.core import bounds
 from holdfast.master.core import commands as cmd
 from holdfast.master.core.epochs import move_epochs, revive
 from holdfast.master.core.moves import moved_count
-from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Answer, Application, Lease, Shuffle, Upload
+from holdfast.master.core.records import AVOID_BYTES, KIND_MAP, KIND_REDUCE, Answer, Application, Lease, Shuffle, Upload
 from holdfast.master.core.state import State
 from holdfast.master.core.workers import place_workers, register_worker, set_workers_alive, set_workers_draining
 
@@ -186,7 +186,7 @@ def _register_shuffle(state: State, body: cmd.RegisterShuffle) -> Answer:
             return _parts_missing()
         state.drop_upload(body.upload)
         assignment = whole
-    refusal = _array_room(state, len(assignment))
+    refusal = _array_room(state, len(assignment) + AVOID_BYTES * len(body.avoid))
     if refusal is not None:
         return refusal
     state.put_shuffle(
@@ -201,6 +201,7 @@ def _register_shuffle(state: State, body: cmd.RegisterShuffle) -> Answer:
             assignment=assignment,
             created_ms=state.time_ms,
             created_index=state.index,
+            avoid=body.avoid,
         )
     )
     return Answer()
@@ -246,6 +247,8 @@ def _shuffle_bounds(state: State, body: cmd.RegisterShuffle) -> Answer | None:
         return _refuse(
             Status.BAD_REQUEST, f"copies are 1 or {COPIES_MAX}, ack is 0, 1 or 2, and there is an assignment"
         )
+    if len(body.avoid) > bounds.WORKERS_MAX:
+        return _refuse(Status.BAD_REQUEST, f"at most {bounds.WORKERS_MAX} workers are avoided, not {len(body.avoid)}")
     if body.kind not in (KIND_MAP, KIND_REDUCE):
         return _refuse(Status.BAD_REQUEST, f"partitions are of kind {KIND_MAP} or {KIND_REDUCE}, not {body.kind}")
     below = state.below[body.key.instance]

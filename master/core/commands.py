@@ -135,7 +135,7 @@ class EndLeases:
 class RegisterShuffle:
     """Open a generation with its complete assignment, given or sent as the parts of `upload`.
 
-    `lost_before`: the leader found that the generation before, which may be open, has lost data.
+    `lost_before`: the leader found that the generation before, which may be open, has lost data. `avoid`: see Shuffle.
     """
 
     key: ShuffleKey
@@ -148,6 +148,7 @@ class RegisterShuffle:
     assignment: bytes
     upload: bytes = b""
     lost_before: bool = False
+    avoid: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

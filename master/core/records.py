@@ -16,6 +16,8 @@ from holdfast.common.worker_states import ALIVE, DRAINING, GONE, LOST
 #: `kind` of a shuffle whose partitions are files of one map each (PARTITION_KIND_MAP of the wire).
 KIND_MAP = 1
 KIND_REDUCE = 2
+#: What the number of a worker to avoid occupies.
+AVOID_BYTES = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ class Shuffle:
     place in the log where epoch 0 was placed. Of what was committed: how many epochs are lost, how many have fewer
     copies than wanted (of MAP partitions each map's winner has one), how many of these have a copy that is sealed when
     its worker is back (`awaited`; the others stay so), of how many copies no worker said anything (`unsealed`: they are
-    asked for again then), and how often the manifest was replaced since the commit.
+    asked for again then), and how often the manifest was replaced since the commit. `avoid` are the workers that get
+    something of it only where others are not enough: readers of the generation before could not use them.
     """
 
     key: ShuffleKey
@@ -146,11 +149,13 @@ class Shuffle:
     awaited: int = 0
     unsealed: int = 0
     manifest_version: int = 0
+    avoid: tuple[int, ...] = ()
 
     @property
     def array_bytes(self) -> int:
         """What its arrays occupy in memory and in snapshots."""
-        return len(self.assignment) + len(self.winners) + len(self.manifest) + sum(map(len, self.moves))
+        arrays = (self.assignment, self.winners, self.manifest, *self.moves)
+        return sum(map(len, arrays)) + AVOID_BYTES * len(self.avoid)
 
 
 @dataclass(frozen=True, slots=True)

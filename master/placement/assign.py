@@ -47,9 +47,10 @@ def assign(policy: Policy, candidates: Candidates, count: int, copies: int, draw
     if copies < 2 or len(set(field.domains)) < 2:
         return Assigned(assign_single(count, workers, parts, draw), 1, missing)
     places = assign_pairs(count, workers, field.domains, parts, draw)
-    if policy.constraint == "regionaware" and policy.regions.local:
-        local = {one.worker for one in field.members if region_of(one.place) == policy.regions.local}
-        places = [Place(two, one) if two in local and one not in local else Place(one, two) for one, two in places]
+    first = {one.worker for one in field.members[: field.wanted]}
+    if not first and policy.constraint == "regionaware" and policy.regions.local:
+        first = {one.worker for one in field.members if region_of(one.place) == policy.regions.local}
+    places = [Place(two, one) if two in first and one not in first else Place(one, two) for one, two in places]
     return Assigned(places, copies, missing)
 
 

@@ -7,8 +7,9 @@
                   rackaware    on different racks where there are two
                   regionaware  in different regions where there are two, else on different racks
 
-Rules: pure. What cannot be had is given up in steps: first workers that are to be spared come in, then the wish for
-racks or regions goes, unless it is enforced; two copies never share a host. Called by service/fleet.py.
+Rules: pure. What cannot be had is given up in steps: first workers that are to be spared come in, as second copies
+where others are left, then the wish for racks or regions goes, unless it is enforced; two copies never share a host.
+Called by service/fleet.py.
 Source: the slots allocation of Apache Celeborn for orders, the policies of Apache BookKeeper for constraints.
 """
 
@@ -87,6 +88,8 @@ class Field(NamedTuple):
     domains: Sequence[str]
     #: places in different domains are as wished
     adheres: bool
+    #: so many of the members, the first ones, have the first copy of each partition; 0: that is not wished of anybody
+    wanted: int = 0
 
 
 def choose_field(policy: Policy, candidates: Candidates, copies: int) -> Field:
@@ -99,7 +102,7 @@ def choose_field(policy: Policy, candidates: Candidates, copies: int) -> Field:
     for members in (first, [*first, *admitted(policy, candidates.spared, copies)]):
         found = _field(policy, members, copies, alike=candidates.alike)
         if found is not None:
-            return found
+            return _beside(found, len(first)) if members is not first else found
     problem = _broken(policy, members) if copies > 1 else ""
     if len(candidates) and not members:
         problem = problem or "all workers that take data are in regions that take nothing new"
@@ -136,6 +139,24 @@ def _field(policy: Policy, members: list[Member], copies: int, *, alike: bool) -
         if len(set(domains)) > 1 and not _broken(policy, members):
             return Field(members, domains, adheres=alike or _adheres(policy, level, members))
     return None
+
+
+#: The domain of spared workers; no host and no place is called so.
+_SPARED = "\0spared"
+
+
+def _beside(field: Field, wanted: int) -> Field:
+    """The field where no pair is of spared workers alone: those that are not, the first ones, are all in one domain,
+    and the spared ones of other domains only stand beside them."""
+    home = set(field.domains[:wanted])
+    if len(home) != 1:
+        return field
+    spared = [
+        one for one, domain in zip(field.members[wanted:], field.domains[wanted:], strict=True) if domain not in home
+    ]
+    return Field(
+        [*field.members[:wanted], *spared], [*field.domains[:wanted], *[_SPARED] * len(spared)], field.adheres, wanted
+    )
 
 
 def spreads(policy: Policy) -> bool:

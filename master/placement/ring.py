@@ -32,7 +32,8 @@ def map_ring(policy: Policy, candidates: Candidates, copies: int, seed: bytes) -
     """Return the ring for `copies` copies (1 or 2); no workers if there are no candidates.
 
     Shuffles draw different seeds, so that few maps do not all go to the same worker. Neighbours are of different racks
-    or regions if the policy wishes that and no ring of hosts would be longer. Raises NotEnoughError.
+    or regions if the policy wishes that and no ring of hosts would be longer. Spared workers are no neighbours of one
+    another where others are left. Raises NotEnoughError.
     """
     field = choose_field(policy, candidates, copies)
     order = sorted(range(len(field.members)), key=lambda at: _draw(seed, field.members[at].worker))[:RING_MAX]
@@ -40,6 +41,8 @@ def map_ring(policy: Policy, candidates: Candidates, copies: int, seed: bytes) -
     if copies == 1 or len({one.host for one in members}) < 2:
         return Ring(tuple([one.worker for one in members]), 1, field.adheres)
     wide = _apart(members, [field.domains[at] for at in order])
+    if field.wanted:
+        return Ring(wide, copies, field.adheres)
     near = _apart(members, [one.host for one in members])
     if len(wide) == len(near) or (wide and (policy.racks.enforced or policy.regions.durable)):
         return Ring(wide, copies, field.adheres)

@@ -219,7 +219,7 @@ class EndLeases(_message.Message):
     def __init__(self, leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ...) -> None: ...
 
 class RegisterShuffle(_message.Message):
-    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "assignment", "upload", "lost_before")
+    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "assignment", "upload", "lost_before", "avoid")
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +230,7 @@ class RegisterShuffle(_message.Message):
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
     LOST_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AVOID_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     kind: int
     partitions: int
@@ -240,7 +241,8 @@ class RegisterShuffle(_message.Message):
     assignment: bytes
     upload: bytes
     lost_before: bool
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., assignment: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., lost_before: _Optional[bool] = ...) -> None: ...
+    avoid: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., assignment: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., lost_before: _Optional[bool] = ..., avoid: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Revive(_message.Message):
     __slots__ = ("key", "rows")
@@ -449,7 +451,7 @@ class Application(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., created_ms: _Optional[int] = ..., serial: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., spark_id: _Optional[str] = ...) -> None: ...
 
 class Shuffle(_message.Message):
-    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "created_ms", "winners_digest", "data_bytes", "committed_ms", "created_index", "lost", "under_replicated", "unsealed", "manifest_version", "awaited")
+    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "created_ms", "winners_digest", "data_bytes", "committed_ms", "created_index", "lost", "under_replicated", "unsealed", "manifest_version", "awaited", "avoid")
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -467,6 +469,7 @@ class Shuffle(_message.Message):
     UNSEALED_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_VERSION_FIELD_NUMBER: _ClassVar[int]
     AWAITED_FIELD_NUMBER: _ClassVar[int]
+    AVOID_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     kind: int
     partitions: int
@@ -484,7 +487,8 @@ class Shuffle(_message.Message):
     unsealed: int
     manifest_version: int
     awaited: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., created_ms: _Optional[int] = ..., winners_digest: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., committed_ms: _Optional[int] = ..., created_index: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ..., manifest_version: _Optional[int] = ..., awaited: _Optional[int] = ...) -> None: ...
+    avoid: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., created_ms: _Optional[int] = ..., winners_digest: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., committed_ms: _Optional[int] = ..., created_index: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ..., manifest_version: _Optional[int] = ..., awaited: _Optional[int] = ..., avoid: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Head(_message.Message):
     __slots__ = ("instance", "shuffle", "generation", "shuffles", "state")

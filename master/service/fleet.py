@@ -2,7 +2,7 @@
 
 Rules
 * Candidates are alive, do not drain, and have a directory that takes such data. Those that flap, that are in
-  quarantine, or that were lost a moment ago are spared: used where the rest is not enough.
+  quarantine, that were lost a moment ago, or that the generation avoids are spared: used where the rest is not enough.
 * Places are resolved in a thread, cached per host, and recorded for all masters; workers of one host are at one place.
 * What the policy could not keep to is counted. Everything else here is for this leadership only.
 
@@ -16,13 +16,14 @@ import logging
 import random
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 from holdfast.common.config import Config
-from holdfast.common.errors import HoldfastError, NoRoomError
+from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
 from holdfast.common.net.tasks import background
+from holdfast.common.net.waiting import said
 from holdfast.common.placement_config import PlacementSection
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core import commands as cmd
@@ -36,10 +37,12 @@ from holdfast.master.placement.regions import Regions
 from holdfast.master.placement.replace import Moving, replace_all
 from holdfast.master.placement.ring import Ring, map_ring
 from holdfast.master.placement.stabiliser import Flapping, Quarantine, Stabiliser
+from holdfast.master.service.daemon import DaemonThread
 from holdfast.master.service.decisions import LEFT_OUT_MAX, Decisions
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.resolvers import RESOLVER_KEYS, Places, make_places
 from holdfast.master.service.room import Told, no_room, takes, why_not
+from holdfast.master.service.turns import turn
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +51,9 @@ _RACK_LOST_MS = 60_000
 _RACK_LOST_WORKERS = 2
 #: A registration waits so long for its place.
 _RESOLVE_SECONDS = 2.0
+#: A reload waits so long for the resolver.
+_RELOAD_SECONDS = 30.0
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -100,7 +106,7 @@ class Fleet:
         self._task: asyncio.Task[None] | None = None
         self._reloading = asyncio.Lock()
         #: resolvers may hang: they have a thread of their own, and ask for all that waits at once
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="holdfast-resolver")
+        self._executor = DaemonThread("holdfast-resolver")
         self._pending: set[str] = set()
         self._asking: asyncio.Task[None] | None = None
         #: set when places are to be looked at before `refresh` is over
@@ -150,8 +156,8 @@ class Fleet:
             self.places.reload()
             return section, policy_of(section), self.places
 
-        async with self._reloading:  # the file that was read last is the one that counts
-            section, policy, places = await asyncio.get_running_loop().run_in_executor(self._executor, read)
+        async with turn(self._reloading, "a reload"):  # the file that was read last is the one that counts
+            section, policy, places = await self._read(read)
             keys = [each.name for each in fields(section)]
             changed = [name for name in keys if getattr(section, name) != getattr(self._section, name)]
             self._section, self.policy, self.places = section, policy, places
@@ -161,6 +167,17 @@ class Fleet:
         self._leader.events.tell(Kind.RELOADED, "placement", f"[placement] was read again; changed: {told}")
         self._hurry.set()
         return changed
+
+    async def _read(self, read: Callable[[], T]) -> T:
+        """Return read(), in the thread of the resolver. Raises RetryError where that is not free in time."""
+        try:
+            with said("the resolver of places to be free, for a reload"):
+                async with asyncio.timeout(_RELOAD_SECONDS):
+                    return await asyncio.get_running_loop().run_in_executor(self._executor, read)
+        except TimeoutError:
+            raise RetryError(
+                f"the resolver of places has been looking up hosts for {_RELOAD_SECONDS:g} s; nothing has changed"
+            ) from None
 
     # Places.
 
@@ -256,8 +273,10 @@ class Fleet:
         if self._section.stabilise.ns and changed.dead:
             self._leader.workers_changed.set()
 
-    def candidates(self, kind: int, ack: int) -> Candidates:
-        """Return the workers that may be given data of such a shuffle."""
+    def candidates(self, shuffle: Shuffle | cmd.RegisterShuffle) -> Candidates:
+        """Return the workers that may be given data of a shuffle, now and whenever some of it has to move: those that
+        its generation avoids are spared."""
+        kind, ack = shuffle.kind, shuffle.ack
         self._look()
         now = self._leader.now_ns()
         spared = self._flapping.look(now) | self._quarantine.tick(now, fresh_draw())
@@ -269,7 +288,7 @@ class Fleet:
             workers = self._leader.peek(lambda state: [each for one in lost if (each := state.workers.get(one))])
             second += [Member(each.id, each.host, places[each.id]) for each in workers if not each.alive]
         disks = {one.worker: found for one, found in taking.items()}
-        return Candidates(first, second, disks, frozenset(places.values()))
+        return Candidates(first, second, disks, frozenset(places.values())).sparing(shuffle.avoid)
 
     def taking(self, kind: int, ack: int) -> dict[Member, Sequence[Disk]]:
         """Return the living workers that take data of such a shuffle and do not drain, with the disks that do."""
@@ -285,8 +304,8 @@ class Fleet:
                 found[member] = [Disk(each.free_bytes, each.flush_us, each.fetch_us) for each in here or ()]
         return found
 
-    def _left_out(self, kind: int, ack: int) -> Iterator[tuple[Worker, str]]:
-        """Yield the workers that are no candidates, with the reason."""
+    def _left_out(self, shuffle: Shuffle | cmd.RegisterShuffle) -> Iterator[tuple[Worker, str]]:
+        """Yield the workers that are no candidates, or spared, with the reason."""
         now = self._leader.now_ns()
         flapping, held = self._flapping.look(now), self._quarantine.tick(now, fresh_draw())
         for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if not each.alive]):
@@ -294,19 +313,21 @@ class Fleet:
         for worker, beat in self._beats():
             if worker.draining_ms:
                 yield worker, "drains"
-            elif beat is not None and not any(takes(each, kind, ack) for each in beat.directories):
+            elif beat is not None and not any(takes(each, shuffle.kind, shuffle.ack) for each in beat.directories):
                 yield worker, why_not(beat.directories)
             elif worker.id in flapping:
                 yield worker, "spared: started again and again"
             elif worker.id in held:
                 yield worker, "spared: in quarantine after many errors"
+            elif worker.id in shuffle.avoid:
+                yield worker, "spared: readers of the generation before could not use it"
 
     def chosen(
         self, what: str, shuffle: Shuffle | cmd.RegisterShuffle, candidates: Candidates, partitions: int, missing: int
     ) -> None:
         """Count and remember a choice; `missing` of the partitions are not as wished."""
         self.counts.not_adhering += missing
-        left_out = list(self._left_out(shuffle.kind, shuffle.ack))
+        left_out = list(self._left_out(shuffle))
         decision = pb.PlacementDecision(
             time_ms=self._leader.now_ms(),
             what=what,

@@ -125,7 +125,8 @@ class Mover:
 
     async def _move_all(self, workers: Mapping[int, Worker], suspects: Sequence[Shuffle]) -> bool:
         grace = self._fleet.in_grace()
-        candidates = {ack: self._fleet.candidates(KIND_REDUCE, ack) for ack in {each.ack for each in suspects}}
+        alike = {(each.ack, each.avoid): each for each in suspects}
+        candidates = {found: self._fleet.candidates(each) for found, each in alike.items()}
         done = not grace  # when it is over they move, or are back
         waiting: list[cmd.Revive] = []
         stuck: set[ShuffleKey] = set()
@@ -134,9 +135,10 @@ class Mover:
             if self._sealing.begun(shuffle.key):
                 done = False
                 continue
-            if not len(candidates[shuffle.ack]):
+            there = candidates[shuffle.ack, shuffle.avoid]
+            if not len(there):
                 continue  # nowhere to go; the next worker that registers is looked at, and clients ask
-            replacing = self._fleet.replacing(candidates[shuffle.ack], shuffle.copies_wanted)
+            replacing = self._fleet.replacing(there, shuffle.copies_wanted)
             newest = await self._locations.newest(shuffle)
             try:
                 moves = await off_loop(len(newest), lambda: _moves(newest, workers, grace, replacing))  # noqa: B023
@@ -147,7 +149,7 @@ class Mover:
                 done = False
                 continue
             if moves:
-                self._fleet.chosen("moved", shuffle, candidates[shuffle.ack], len(moves), replacing.not_adhering)
+                self._fleet.chosen("moved", shuffle, there, len(moves), replacing.not_adhering)
             for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
                 part = moves[at : at + MOVES_PER_COMMAND_MAX]
                 if rows + len(part) > MOVES_PER_COMMAND_MAX:

@@ -35,6 +35,7 @@ from holdfast.master.service.fleet import Fleet
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.locations import Locations, off_loop
 from holdfast.master.service.sealing import Sealing
+from holdfast.master.service.turns import turn
 
 #: Workers that one client may say it cannot use.
 UNUSABLE_MAX = 10_000
@@ -81,11 +82,11 @@ class Reviver:
         await self._check(shuffle, request.failed)
         newest, room = self._newest(key, request.failed), ""
         if any(each is None for each in newest):
-            turn = self._turns.get(key)
-            if turn is None:
-                turn = self._turns[key] = asyncio.Lock()
+            lock = self._turns.get(key)
+            if lock is None:
+                lock = self._turns[key] = asyncio.Lock()
             await self._sealing.ended(key, LONG_POLL_MS_MAX / 1000)
-            async with turn:
+            async with turn(lock, f"a revive of {key}"):
                 newest = self._newest(key, request.failed)
                 lacking = [each for each, there in zip(request.failed, newest, strict=True) if there is None]
                 if lacking:
@@ -167,7 +168,7 @@ class Reviver:
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
         if shuffle is None:
             raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
-        candidates = self._fleet.candidates(shuffle.kind, shuffle.ack)
+        candidates = self._fleet.candidates(shuffle)
         replacing = self._fleet.replacing(candidates, shuffle.copies_wanted)
         places = await off_loop(len(rows), lambda: replacing.run(rows))
         self._fleet.chosen("revived", shuffle, candidates, len(places), replacing.not_adhering)

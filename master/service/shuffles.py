@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 from holdfast.common.errors import ForbiddenError, GiveUpError, ProtocolError, RetryError, Status
 from holdfast.common.ids import Epoch, Generation, ShuffleKey, WorkerId
@@ -314,33 +315,36 @@ class Shuffles:
     async def _open(self, key: ShuffleKey, request: pb.RegisterShuffleRequest, known: Shuffle | None) -> None:
         """Have a generation recorded; one that is there with another shape is refused by apply."""
         copies = request.copies or 1
-        candidates, missing = Candidates(()), 0
-        if known is not None:
-            assignment, placed = known.assignment, known.copies
-        else:
-            candidates = self._fleet.candidates(request.kind, request.ack).sparing(request.unusable_workers)
-            if request.kind == KIND_MAP:
-                assignment, placed, missing = self._place_maps(candidates, copies)
-            else:
-                assignment, placed, missing = await self._place_partitions(candidates, request.partitions, copies)
-        upload = upload_name(len(assignment), repr(key).encode(), assignment)
         body = cmd.RegisterShuffle(
             key=key,
             kind=request.kind,
             partitions=request.partitions,
             maps=request.maps,
             copies_wanted=copies,
-            copies=placed,
+            copies=copies,
             ack=request.ack,
-            assignment=b"" if upload else assignment,
-            upload=upload,
+            assignment=b"",
             lost_before=request.failed_before and await self._lost_before(key),
+            avoid=self._known(request.unusable_workers),
         )
-        if known is None:
-            self._fleet.chosen("registered", body, candidates, request.partitions, missing)
+        if known is not None:
+            assignment, placed = known.assignment, known.copies
+        else:
+            candidates = self._fleet.candidates(body)
+            if body.kind == KIND_MAP:
+                assignment, placed, missing = self._place_maps(candidates, copies)
+            else:
+                assignment, placed, missing = await self._place_partitions(candidates, body.partitions, copies)
+            self._fleet.chosen("registered", body, candidates, body.partitions, missing)
+        upload = upload_name(len(assignment), repr(key).encode(), assignment)
+        body = replace(body, copies=placed, assignment=b"" if upload else assignment, upload=upload)
         command = self._leader.numbered("Shuffles/RegisterShuffle", request, body)
         self._leader.expect(await submit(self._leader, command, upload, assignment))
         self._fleet.placed()
+
+    def _known(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """Those of these workers that ever registered, in order."""
+        return self._leader.peek(lambda state: tuple(sorted(state.workers.keys() & set(numbers))))
 
     def _place_maps(self, candidates: Candidates, copies: int) -> tuple[bytes, int, int]:
         """Return the assignment of a shuffle of MAP partitions, how many copies it has, and how many neighbours of the

@@ -153,6 +153,7 @@ class ReduceDriver(Driver):
         generation: int = 0,
         failed_before: bool = False,
         to_write: bool = False,
+        unusable: Sequence[int] = (),
     ) -> tuple[ReduceLocations, pb.RegisterShuffleReply]:
         request = pb.RegisterShuffleRequest(
             key=self.key(shuffle, generation),
@@ -163,6 +164,7 @@ class ReduceDriver(Driver):
             holder=self.holder,
             failed_before=failed_before,
             to_write=to_write,
+            unusable_workers=unusable,
         )
         reply = await self.client.call("Shuffles/RegisterShuffle", request)
         return ReduceLocations.decode(reply.assignment_array), reply
@@ -173,9 +175,12 @@ class ReduceDriver(Driver):
         status: Status = Status.UNAVAILABLE,
         unusable: Sequence[int] = (),
         client: ControlClient | None = None,
+        generation: int = 0,
     ) -> list[pb.NewLocation]:
         failed = [pb.FailedEpoch(partition=partition, epoch=epoch, status=status) for partition, epoch in epochs]
-        request = pb.ReviveRequest(key=self.key(1), failed=failed, unusable_workers=unusable, holder=self.holder)
+        request = pb.ReviveRequest(
+            key=self.key(1, generation), failed=failed, unusable_workers=unusable, holder=self.holder
+        )
         return list((await (client or self.client).call("Shuffles/Revive", request)).locations)
 
     async def end(

@@ -59,6 +59,40 @@ def test_partitions_are_spread_and_revived_once(own: LocalCluster):
     run(story())
 
 
+def test_a09_a_generation_avoids_a_worker_that_readers_cannot_use_for_as_long_as_it_lives(own: LocalCluster):
+    """A generation that was registered without one worker stays away from it: when writers ask for new places, when a
+    worker drains, and when another master leads. Where nobody else takes data it is used, and nothing fails."""
+
+    async def story():
+        async with world(own, 4) as (driver, peers):
+            *others, blamed = (peer.number for peer in peers)
+            await driver.open(partitions=24)
+            await driver.end(24)
+            placed, _ = await driver.open(partitions=24, generation=1, unusable=[blamed])
+            assert {each.primary for each in placed.partitions} == set(others)
+
+            async def revived(epoch: int) -> set[int]:
+                failed = [(partition, epoch) for partition in range(24)]
+                return {each.primary for each in await driver.revive(failed, Status.HARD_SPLIT, generation=1)}
+
+            assert blamed not in await revived(0)
+            over = await driver.client.call("Admin/HandOver", pb.HandOverRequest())
+            assert over.leader != over.before
+            assert blamed not in await revived(1)
+
+            left = {peer.number for peer in peers}
+            for peer in peers[:-1]:
+                await driver.client.call("Admin/DrainWorkers", pb.DrainWorkersRequest(workers=[peer.name]))
+                left.remove(peer.number)
+                while peer.number in (
+                    now := {each.primary for each in (await driver.open(partitions=24, generation=1))[0].partitions}
+                ):
+                    await wait_until_async(lambda: True, "the next look")
+                assert now <= (left - {blamed} or left)
+
+    run(story())
+
+
 def test_commit_seals_every_epoch_and_is_final(own: LocalCluster):
     """The commit names every epoch, wakes readers, is OK again with the same winners and CONFLICT with others; a revive
     afterwards is COMMITTED."""

@@ -15,6 +15,7 @@ from holdfast.master.placement.members import Member, NotEnoughError
 from holdfast.master.placement.policy import Candidates, Constraint, Disk, Policy, gradient_shares, shares
 from holdfast.master.placement.racks import Racks
 from holdfast.master.placement.regions import Regions
+from holdfast.master.placement.ring import map_ring
 
 #: regions of racks of hosts of workers: how many workers each host has
 clusters = st.lists(
@@ -97,6 +98,20 @@ def test_workers_that_readers_cannot_use_are_spared() -> None:
     found = assign(Policy(), Candidates(members[:2]).sparing({1}), 10, 2, Random(1))
     assert (found.copies, {one for place in found.places for one in place}) == (2, {1, 2})
     assert len(assign(Policy(), Candidates(members[:1]).sparing({1}), 4, 1, Random(1)).places) == 4
+
+
+def test_a09_no_pair_is_of_workers_alone_that_readers_cannot_use() -> None:
+    """One host is left beside those that readers cannot use: it has the first copy of every partition, and they share
+    the second ones; in the ring of a shuffle of MAP partitions it is a neighbour of each of them."""
+    candidates = Candidates([Member(n, f"h{n}", f"/x/r{n % 2}") for n in range(1, 6)]).sparing({2, 3, 4, 5})
+    for constraint, beside in (("random", {2, 3, 4, 5}), ("rackaware", {2, 4})):
+        policy = Policy(constraint)  # type: ignore[arg-type]
+        found = assign(policy, candidates, 40, 2, Random(1))
+        assert {place.primary for place in found.places} == {1}
+        assert {place.replica for place in found.places} == beside
+        assert (found.copies, found.not_adhering) == (2, 0)
+        ring = map_ring(policy, candidates, 2, b"seed")
+        assert (ring.copies, len(ring.workers), 1 in ring.workers) == (2, 2, True)
 
 
 def test_regions_that_take_nothing_are_left_out() -> None:

@@ -1,0 +1,30 @@
+"""A turn at what one caller does at a time: who does not get it soon is told to come again.
+
+Rules: who is before may wait for the log, or work on something large, so the line is not waited in for longer than
+TURN_SECONDS: clients ask again, and nobody is kept who has gone. Runs in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from holdfast.common.errors import RetryError, Status
+
+#: How long a call waits for those before it.
+TURN_SECONDS = 10.0
+
+
+@asynccontextmanager
+async def turn(lock: asyncio.Lock | asyncio.Semaphore, what: str) -> AsyncIterator[None]:
+    """Hold `lock`. Raises RetryError (BUSY), which names `what` the others do, where that takes too long."""
+    try:
+        async with asyncio.timeout(TURN_SECONDS):
+            await lock.acquire()
+    except TimeoutError:
+        raise RetryError(f"others have been at {what} for {TURN_SECONDS:g} s; try again", status=Status.BUSY) from None
+    try:
+        yield
+    finally:
+        lock.release()
