@@ -2,7 +2,7 @@
 
 Rules: an answer is that of the start of the worker that was asked. A wait for it ends with the shuffle, that start of
 the worker, and the leadership (scopes.py). What nobody waits for at this moment runs in the lane of its worker
-(lanes.py), and what a worker does not answer there for long is left to the next time. Runs in the event loop. Used by
+(lanes.py), and what a worker does not answer there in time is left to the next time. Runs in the event loop. Used by
 sealing.py, early.py and late.py.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from holdfast.common.errors import GiveUpError, HoldfastError, RetryError, Status
 from holdfast.common.ids import RaftIndex, ShuffleKey
+from holdfast.common.net.waiting import said
 from holdfast.common.reduce_messages import Seal, SealAnswer
 from holdfast.master.core.records import Worker
 from holdfast.master.service.lanes import Lanes
@@ -22,8 +23,8 @@ from holdfast.master.service.scopes import Scope
 
 #: A worker that was lost before it was asked must answer within this.
 _LOST_S = 3.0
-#: A seal in the background that is not answered for so long is left: others of its worker wait behind it.
-BACKGROUND_S = 60.0
+#: A living worker that takes longer is asked again by a commit, and left for now by what others wait behind.
+ANSWER_SECONDS = 60.0
 
 
 class Asker:
@@ -53,22 +54,16 @@ class Asker:
         """Have this start of a worker seal epochs, and return what it says of them.
 
         Raises RetryError if it cannot be asked, was lost or has started again; GiveUpError if the shuffle is dropped;
-        and what the worker refuses it with.
+        RetryError (BUSY) if it lives and does not answer: it may have the data; and what the worker refuses it with.
         """
         index = RaftIndex(self._leader.index())
         seal = Seal(shuffle=key, flags=flags, raft_index=index, epochs=list(epochs))
         try:
-            async with asyncio.timeout(None if worker.alive else _LOST_S):
-                return await Scope(key, worker).wait(self._leader, self._links.seal(worker, seal))
+            with said(f'the seal of worker "{worker.name}", which holds {key}'):
+                async with asyncio.timeout(ANSWER_SECONDS if worker.alive else _LOST_S):
+                    return await Scope(key, worker).wait(self._leader, self._links.seal(worker, seal))
         except TimeoutError:
-            raise RetryError(f'worker "{worker.name}" is lost, and does not answer') from None
-
-    async def ask_in_background(
-        self, worker: Worker, key: ShuffleKey, epochs: Sequence[tuple[int, int]], flags: int
-    ) -> SealAnswer:
-        """As `ask`, for at most BACKGROUND_S; RetryError beyond that."""
-        try:
-            async with asyncio.timeout(BACKGROUND_S):
-                return await self.ask(worker, key, epochs, flags)
-        except TimeoutError:
-            raise RetryError(f'worker "{worker.name}" did not answer a seal within {BACKGROUND_S:.0f} s') from None
+            if not worker.alive:
+                raise RetryError(f'worker "{worker.name}" is lost, and does not answer') from None
+            text = f'worker "{worker.name}" did not answer a seal within {ANSWER_SECONDS:g} s'
+            raise RetryError(text, status=Status.BUSY) from None

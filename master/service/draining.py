@@ -23,6 +23,7 @@ from holdfast.master.core.drains import Kept, Verdict, judge, named, ref_of
 from holdfast.master.core.records import Worker
 from holdfast.master.placement.members import Member
 from holdfast.master.service.leader import Leader
+from holdfast.master.service.turns import turn
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class Draining:
         """
         if not 1 <= len(texts) <= WORKERS_MAX:
             raise ProtocolError(f"name 1 to {WORKERS_MAX} workers", status=Status.BAD_REQUEST)
-        async with self._turn:
+        async with turn(self._turn, "a drain"):
             meant = named(await self._leader.confirmed(lambda state: list(state.workers.values())), texts)
             if not cancel:
                 self._check(meant)
@@ -62,7 +63,7 @@ class Draining:
 
     async def leaving(self, worker: Worker) -> Worker:
         """A worker was asked to end: have it drain, unless nobody else takes data; return its record."""
-        async with self._turn:
+        async with turn(self._turn, "a drain"):
             now = self._leader.peek(lambda state: state.workers[worker.id])
             if not now.draining_ms and any(each.worker != worker.id for each in self._takers()):
                 await self._propose([now], True)

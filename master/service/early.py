@@ -98,7 +98,7 @@ class EarlySeals:
             shuffle, worker = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))
             if shuffle is None or shuffle.committed_ms or self._committing(key) or worker is None or not worker.alive:
                 return False
-            await self._asker.ask_in_background(worker, key, epochs, 0)
+            await self._asker.ask(worker, key, epochs, 0)
         except HoldfastError as error:
             log.info("not sealed early", extra={"shuffle": str(key), "worker": number, "why": str(error)})
             return False

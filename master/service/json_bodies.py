@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.limits import KIB, REVIVE_EPOCHS_MAX
 from holdfast.common.net.methods import Method
+from holdfast.master.service.turns import turn
 
 #: What opens or parts values, or is escaped, in one body. The longest Revive has four for each partition.
 MARKS_MAX = 6 * REVIVE_EPOCHS_MAX
@@ -35,7 +36,7 @@ class JsonBodies:
         """Return the request of a method that is in the body. Raises ProtocolError."""
         if len(body) <= _AT_ONCE_BYTES_MAX:
             return _read(method, body)
-        async with self._reading:
+        async with turn(self._reading, "other long bodies"):
             return await asyncio.to_thread(_read, method, body)
 
 

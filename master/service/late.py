@@ -140,7 +140,7 @@ class LateCopies:
                 if (keys := self._of.get(worker.id)) is not None and key in keys:
                     del keys[key]
                     keys[key] = None
-                if isinstance(error, RetryError) and error.status == Status.UNAVAILABLE:
+                if isinstance(error, RetryError) and error.status in (Status.UNAVAILABLE, Status.BUSY):
                     break  # it cannot be reached, or hangs: others of its lane wait
         self._asked.discard(worker.id)
         if failed:
@@ -169,7 +169,7 @@ class LateCopies:
         late = await self._locations.with_epochs(shuffle, placed)
         while missing := late.missing(number, SEAL_EPOCHS_MAX):
             worker = self._asker.worker(key, number)
-            answer = await self._asker.ask_in_background(worker, key, missing, SealFlag.FINAL)
+            answer = await self._asker.ask(worker, key, missing, SealFlag.FINAL)
             late.answered(number, worker, shuffle.ack, answer.epochs)
             if late.missing(number, len(missing)) == missing:
                 raise ProtocolError(f'worker "{worker.name}" answered a seal with other epochs')

@@ -46,7 +46,7 @@ from holdfast.master.core.usage import Usage
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import RaftNode
 from holdfast.master.service.events import Events
-from holdfast.master.service.proposer import Proposer, translate
+from holdfast.master.service.proposer import Proposer, of_the_log, translate
 from holdfast.master.service.waiters import Waiters
 
 log = logging.getLogger(__name__)
@@ -251,7 +251,7 @@ class Leader:
     async def confirmed(self, read: Callable[[State], T]) -> T:
         """Return read(state) after this master proved that it leads. Raises NotLeaderError."""
         try:
-            return await asyncio.wrap_future(self.node.read(lambda machine: read(machine.state)))
+            return await of_the_log(asyncio.wrap_future(self.node.read(lambda machine: read(machine.state))))
         except Exception as error:
             raise translate(error, self.http_of) from error
 

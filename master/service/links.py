@@ -1,6 +1,6 @@
 """The leader's data connections to workers, for seals.
 
-Rules: one connection a worker, opened when it is first needed, closed when this master stops leading; the least used
+Rules: one connection a worker, opened once for all who need it, closed when this master stops leading; the least used
 ones are closed beyond a bound. A connection on which many answers came for nobody any more is closed, too: it has room
 for so many. Who answers must be the start of the worker that the state names: at the same address another worker may
 listen, or a later start that has not registered yet, which counts as busy. Runs in the event loop. Called by asking.py.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from functools import partial
 
 from holdfast.common.errors import ProtocolError, RetryError, Status
 from holdfast.common.frame import FrameType
@@ -18,6 +19,7 @@ from holdfast.common.limits import FRAME_BODY_BYTES_MAX
 from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.tasks import awaited
 from holdfast.common.reduce_messages import Seal, SealAnswer
 from holdfast.common.security.shown import Shown
 from holdfast.master.core.records import Worker
@@ -26,6 +28,9 @@ LINKS_MAX = 1_024
 #: Seals without an answer on one connection, and how many of them nobody may wait for any more.
 INFLIGHT_MAX = 1_024
 ABANDONED_MAX = 256
+
+#: Number, incarnation and address of a worker.
+_Start = tuple[int, int, str]
 
 
 class Links:
@@ -39,7 +44,8 @@ class Links:
         self._links: OrderedDict[int, FrameClient] = OrderedDict()
         #: by worker, seals on its connection that nobody waits for any more
         self._abandoned: dict[int, int] = {}
-        self._turns: dict[int, asyncio.Lock] = {}
+        #: connections that are being opened
+        self._opening: dict[_Start, asyncio.Task[FrameClient]] = {}
 
     async def seal(self, worker: Worker, seal: Seal) -> SealAnswer:
         """Return the answer of this start of the worker. Raises RetryError if it cannot be asked."""
@@ -56,6 +62,7 @@ class Links:
         for link in self._links.values():
             link.abort()
         self._links.clear()
+        self._opening.clear()
         self._abandoned.clear()
 
     def _abandon(self, worker: int, link: FrameClient) -> None:
@@ -67,20 +74,37 @@ class Links:
             link.abort()
 
     async def _link(self, worker: Worker, index: RaftIndex) -> FrameClient:
-        async with self._turns.setdefault(worker.id, asyncio.Lock()):
-            link = self._links.get(worker.id)
-            if link is None or link.closed or not _is(link, worker):
-                if link is not None:
-                    del self._links[worker.id]
-                    link.abort()
-                link = self._links[worker.id] = await self._connect(worker, index)
-                self._abandoned.pop(worker.id, None)
+        link = self._links.get(worker.id)
+        if link is not None and not link.closed and _is(link, worker):
             self._links.move_to_end(worker.id)
-            if len(self._links) > LINKS_MAX:
-                oldest, link_of_oldest = self._links.popitem(last=False)
-                self._abandoned.pop(oldest, None)
-                link_of_oldest.abort()
             return link
+        start = (worker.id, worker.incarnation, worker.data_address)
+        opening = self._opening.get(start)
+        if opening is None:
+            opening = self._opening[start] = awaited(self._connect(worker, index))
+            opening.add_done_callback(partial(self._opened, start))
+        # All who need it wait for this one: one after the other they would wait for as many time-outs.
+        return await asyncio.shield(opening)
+
+    def _opened(self, start: _Start, opening: asyncio.Task[FrameClient]) -> None:
+        wanted = self._opening.get(start) is opening
+        if wanted:
+            del self._opening[start]
+        if opening.cancelled() or opening.exception() is not None:
+            return
+        link, worker = opening.result(), start[0]
+        if not wanted:  # this master leads no more
+            link.abort()
+            return
+        older = self._links.pop(worker, None)
+        if older is not None:
+            older.abort()
+        self._links[worker] = link
+        self._abandoned.pop(worker, None)
+        if len(self._links) > LINKS_MAX:
+            oldest, link_of_oldest = self._links.popitem(last=False)
+            self._abandoned.pop(oldest, None)
+            link_of_oldest.abort()
 
     async def _connect(self, worker: Worker, index: RaftIndex) -> FrameClient:
         host, _, port = worker.data_address.rpartition(":")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from holdfast.common.ids import NO_WORKER, Epoch, ShuffleKey, WorkerId
+from holdfast.common.net.waiting import said
 from holdfast.common.reduce_layouts import Location, ReduceLocations, ReduceManifest
 from holdfast.master.core.moves import moved_count, unpack_moved
 from holdfast.master.core.records import Shuffle
@@ -111,7 +112,8 @@ async def off_loop(size: int, work: Callable[[], T]) -> T:
     """Return what `work` returns; it runs in a thread if it is about more than a few thousand things."""
     if size <= INLINE_MAX:
         return work()
-    return await asyncio.get_running_loop().run_in_executor(None, work)
+    with said("a thread that works on many epochs"):
+        return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 def epochs_of(shuffle: Shuffle) -> int:

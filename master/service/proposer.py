@@ -17,9 +17,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from holdfast.common.errors import HoldfastError, NotLeaderError, OutcomeUnknownError, RetryError, Status
 from holdfast.common.limits import COMMAND_PART_BYTES, KIB
+from holdfast.common.net.waiting import said
 from holdfast.master.core.commands import Command
 from holdfast.master.core.records import Answer
 from holdfast.master.machine.codec import encode_command, join_entry
@@ -34,6 +36,8 @@ from holdfast.master.raft import (
     RaftNode,
 )
 
+T = TypeVar("T")
+
 #: Commands that wait to be proposed.
 QUEUE_MAX = 4_096
 #: Entries under way at once: while one is being synced the next is on its way.
@@ -41,6 +45,12 @@ _ENTRIES_MAX = 2
 _ENTRY_COMMANDS_MAX = 128
 #: A gathered entry ends here, unless its first command alone is larger.
 _ENTRY_BYTES = 256 * KIB
+
+
+#: What a majority of the masters has not taken by then: they hear one another, or this one would lead no more, but none
+#: of the others has the log before it, or a disk is very slow.
+ANSWER_SECONDS = 60.0
+_LOG = "the masters' log: a majority has to write it down"
 
 
 @dataclass(slots=True)
@@ -83,7 +93,13 @@ class Proposer:
         if not self._scheduled and self._under_way < _ENTRIES_MAX:
             self._scheduled = True
             loop.call_soon(self._propose)  # after what this turn of the loop still has to hand in
-        return await waiting.answered
+        try:
+            return await of_the_log(waiting.answered)
+        except TimeoutError:
+            raise OutcomeUnknownError(
+                f"no majority of the masters wrote this down within {ANSWER_SECONDS:g} s, and it may be applied yet; "
+                "repeat it with the same call number"
+            ) from None
 
     def _propose(self) -> None:
         self._scheduled = False
@@ -125,9 +141,18 @@ class Proposer:
         return translate(error, self._http_of)
 
 
+async def of_the_log(answer: asyncio.Future[T]) -> T:
+    """Return what the log answers. Raises TimeoutError after ANSWER_SECONDS, and what the answer raises."""
+    with said(_LOG):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await answer
+
+
 def translate(error: BaseException, http_of: Callable[[str | None], str]) -> HoldfastError:
     """Return Holdfast's error for one of Raft's."""
     match error:
+        case TimeoutError():
+            return RetryError(f"no majority of the masters answered this one within {ANSWER_SECONDS:g} s; try again")
         case NotLeader():
             return NotLeaderError(leader=http_of(error.leader))
         case Overloaded():

@@ -25,6 +25,7 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast.common.errors import (
     ConflictError,
@@ -39,6 +40,7 @@ from holdfast.common.errors import (
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.common.net.tasks import awaited
+from holdfast.common.net.waiting import said
 from holdfast.common.reduce_layouts import ReduceManifest
 from holdfast.common.reduce_messages import SealFlag
 from holdfast.master.core import commands as cmd
@@ -65,6 +67,8 @@ COMMITS_AT_WORKER_MAX = 512
 WAITING_MAX = 1_024
 WAITING_EACH_MAX = 256
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 1.0
+#: Workers that a line of the log names.
+_NAMED_MAX = 10
 #: What a worker says that has the data and cannot seal it now.
 _BUSY = frozenset({Status.DISK_FULL, Status.BUSY})
 
@@ -264,21 +268,28 @@ class Sealing:
                 raise RetryError(text, status=Status.BUSY)
         tasks = [self._begin_asking(asked, number) for number in workers]
         try:
-            while True:
-                left, seconds = self._left(asked)
-                if asked.seals.enough(left):
-                    return
-                asked.changed.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(seconds):
-                        await asked.changed.wait()
-                for task in tasks:
-                    if task.done():
-                        task.result()
+            with said(partial(self._missing, asked)):
+                while True:
+                    left, seconds = self._left(asked)
+                    if asked.seals.enough(left):
+                        return
+                    asked.changed.clear()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(seconds):
+                            await asked.changed.wait()
+                    for task in tasks:
+                        if task.done():
+                            task.result()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _missing(self, asked: _Round) -> str:
+        """Whom a commit waits for."""
+        numbers = list(asked.seals.unanswered)[:_NAMED_MAX]
+        names = self._leader.node.local(lambda machine: [machine.state.workers[each].name for each in numbers])
+        return f"{', '.join(names)} to seal their epochs of {asked.shuffle.key}"
 
     def _begin_asking(self, asked: _Round, number: int) -> asyncio.Task[None]:
         self._at_worker.take(number)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from holdfast.common.errors import HoldfastError, ProtocolError, Status
+from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
 from holdfast.common.layouts import MapWinners, bitmap_bytes
 from holdfast.common.limits import KIB
 from holdfast.common.reduce_layouts import ReduceWinners
 from holdfast.master.core.records import KIND_MAP
+from holdfast.master.service.turns import turn
 
 #: Winners larger than this are checked in a thread, so that other calls go on.
 _INLINE_BYTES = 64 * KIB
@@ -48,8 +49,10 @@ class WinnersCheck:
         try:
             if len(data) <= _INLINE_BYTES:
                 return look(data)
-            async with self._turns:
+            async with turn(self._turns, "other long winners"):
                 return await asyncio.get_running_loop().run_in_executor(None, look, data)
+        except RetryError:
+            raise
         except HoldfastError as error:
             status = error.status if error.status is Status.TOO_LARGE else Status.BAD_REQUEST
             raise ProtocolError(f"winners_array: {error}", status=status) from error

@@ -29,6 +29,7 @@ from holdfast.master.service.leader import Leader, Report
 from holdfast.master.service.masters import Masters
 from holdfast.master.service.registry import Registry
 from holdfast.master.service.sealing import Sealing
+from holdfast.master.service.turns import turn
 from holdfast.master.web.pace import PaceKeeper
 from holdfast.master.web.page import write
 from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
@@ -97,7 +98,7 @@ class Pages:
             raise RetryError(f"{WAITING_MAX} others wait for this page; come again", status=Status.BUSY)
         self._waiting += 1
         try:
-            async with self._turn:
+            async with turn(self._turn, "this page"):
                 view = View.of(query)
                 look = await self._look(view)
                 status = self._leader.node.status()

@@ -14,7 +14,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.reduce_layouts import ReduceWinners
 from tests.cluster.masters import HASTY, leader_of, run
 from tests.cluster.reduce_peers import ReduceDriver, metric, world
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import wait_until, wait_until_async
 
 #: Nobody is called lost in these tests: the worker that hangs goes on being waited for.
 NOBODY_LOST = {"lease": {"worker": "10m"}}
@@ -129,3 +129,16 @@ def test_a36_a_worker_that_answers_no_early_seal_delays_no_other(own: LocalClust
             assert second.sealed >= mine
 
     run(story())
+
+
+def test_a_master_ends_though_its_resolver_hangs(tmp_path: Path):
+    """A script that says where hosts are hangs for a worker's host: the worker registers all the same, and a master
+    that is asked to end does so, with 0."""
+    script, asked = tmp_path / "places", tmp_path / "asked"
+    script.write_text(f"#!/bin/sh\n[ $# -eq 0 ] && exit 0\ntouch {asked}\nexec sleep 600\n")
+    script.chmod(0o755)
+    placement = {"resolver": "script", "resolver_path": str(script), "script_timeout": "10m"}
+    settings = {"placement": placement}
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", settings=settings) as cluster:
+        wait_until(asked.exists, "the script to be asked")
+        assert cluster.masters[0].stop() == 0

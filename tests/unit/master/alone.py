@@ -42,13 +42,14 @@ class Node:
         return future
 
 
-def leader_of(node: Node) -> Leader:
+def leader_of(node: Node, **tables: Any) -> Leader:
     peers = [{"name": "m1", "raft": "localhost:1", "http": "localhost:2"}]
     config = from_tables(
         {
             "cluster": {"id": "c"},
             "master": {"name": "m1", "directory": "/nowhere", "peers": peers},
             "placement": {"quarantine_errors": 1},
+            **tables,
         }
     )
 
