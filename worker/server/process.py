@@ -31,6 +31,7 @@ from holdfast.common.net.frame_server import serve
 from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.notify import Notifier
 from holdfast.common.net.tasks import awaited, background
+from holdfast.common.net.waiting import SAY_SECONDS
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.version import VERSION
 from holdfast.worker.core.reduce import Limits
@@ -54,8 +55,8 @@ _log = logging.getLogger(__name__)
 
 #: Seals on their way get this long at SIGTERM.
 STOP_SECONDS_MAX = 5.0
-#: An end takes so long at most, in the log after the first of these; what hangs is left behind then.
-SAY_SECONDS, END_SECONDS_MAX = 10.0, 20.0
+#: An end takes so long at most; what hangs is left behind then.
+END_SECONDS_MAX = 20.0
 #: Lost epochs that a log line names.
 _EPOCHS_NAMED = 10
 TICK_SECONDS = 1.0

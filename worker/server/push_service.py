@@ -25,6 +25,7 @@ from holdfast.common.messages import Ack, Role
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.net.tasks import awaited
+from holdfast.common.net.waiting import SAY_AGAIN_SECONDS, SAY_SECONDS
 from holdfast.common.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCredit
 from holdfast.worker.core.credits import Credits
 from holdfast.worker.core.reduce import EPOCHS_MAX, LEGAL, Decision, EpochState, Life, Limits, Reduce
@@ -61,8 +62,6 @@ ROOM_BYTES_MIN = 1 * MIB
 #: A push that its disk has not synced by then is answered that it must go elsewhere: before its client gives up the
 #: connection, and with it the pushes to all other disks here.
 SYNC_SECONDS = 20.0
-#: A push that waits for a disk for so long is told of, and again each so often while one does.
-SAY_SECONDS, SAY_AGAIN_SECONDS = 10.0, 60.0
 #: Where a disk counts as full: this much is left, or this share of its capacity if that is less.
 DISK_RESERVE_SHARE = 0.1
 
@@ -109,8 +108,8 @@ class PushService:
         self._disk_reserve = disk_reserve
         #: pushes that wait for their answers, as they came
         self._entries: dict[Decision, _Push] = {}
-        #: when people were last told that one waits for long
-        self._said_ns = 0
+        #: when people were last told that a push waits for long, and why a replica failed
+        self._said_ns = self._replica_said_ns = -int(SAY_AGAIN_SECONDS * 1e9)
         windows = int(memory * BUFFER_SHARE)
         reserve = max(windows // REPLICA_SHARE, FRAME_BODY_BYTES_MAX)
         budget = max(windows - reserve, FRAME_BODY_BYTES_MAX)
@@ -435,10 +434,16 @@ class PushService:
         task.add_done_callback(lambda done: self._guarded(push, lambda: self._forwarded(push, chosen, done)))
 
     def _forwarded(self, push: _Push, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
-        refused = chosen if done.cancelled() or done.exception() is not None else done.result()
+        error = None if done.cancelled() else done.exception()
+        refused = chosen if done.cancelled() or error is not None else done.result()
         for index in refused:
             push.failures.setdefault(index, Status.REPLICA_FAILED)
         self._counters.forwards_failed += bool(refused)
+        now_ns = time.monotonic_ns()
+        if error is not None and now_ns - self._replica_said_ns >= SAY_SECONDS * 1e9:
+            self._replica_said_ns = now_ns
+            told = {"why": str(error) or repr(error), "failed": self._counters.forwards_failed}
+            _log.warning("pushes could not be repeated to a replica", extra=told)
         self._one_less(push)
 
     def _wait_for(self, push: _Push, index: int, first: Decision) -> None:

@@ -19,6 +19,7 @@ from holdfast.common.ids import Epoch, PartitionId, RaftIndex, ShuffleKey
 from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.common.net.frame_server import ServerConnection
 from holdfast.common.net.tasks import background
+from holdfast.common.net.waiting import said
 from holdfast.common.reduce_messages import Seal, SealAnswer, SealedEpoch, SealFlag
 from holdfast.worker.core.reduce import EpochState, Reduce
 from holdfast.worker.server.counters import Counters
@@ -29,8 +30,6 @@ _log = logging.getLogger(__name__)
 
 #: How often a seal that waits for a disk looks whether that hangs.
 LOOK_SECONDS = 1.0
-#: A seal that waits for so long is told of, and again each so often while one does.
-SAY_SECONDS, SAY_AGAIN_SECONDS = 10.0, 60.0
 
 
 Answers = dict[EpochKey, SealedEpoch]
@@ -44,8 +43,6 @@ class SealService:
         self._counters = counters
         self._reduce = reduce
         self._tasks: set[asyncio.Task[None]] = set()
-        #: when people were last told that one waits for long
-        self._said_ns = 0
 
     @property
     def running(self) -> int:
@@ -115,29 +112,25 @@ class SealService:
                 if state is not None:
                     self._reduce.not_sealed(state)
 
-    async def _ended(self, request: Seal, futures: Collection[asyncio.Future[Answers]], began: int) -> None:
+    async def _ended(self, request: Seal, outcomes: Collection[asyncio.Future[Answers]]) -> None:
         """Return when these seals have ended. Raises RetryError BUSY if that may take for ever, as one of them needs a
         disk that hangs: it goes on without us, and whoever asks again hears how it ended."""
-        waiting = set(futures)
-        while waiting:
-            _, waiting = await asyncio.wait(waiting, timeout=LOOK_SECONDS)
-            self._store.reduce.finish_jobs()
-            now = time.monotonic_ns()
-            if waiting and now - began >= SAY_SECONDS * 1e9 and now - self._said_ns >= SAY_AGAIN_SECONDS * 1e9:
-                self._said_ns = now
-                told = {"shuffle": str(request.shuffle), "seconds": (now - began) // 10**9, "seals": self.running}
-                _log.warning("a seal waits for a disk", extra=told)
-            why = self._store.reduce.hangs(request.shuffle) if waiting else ""
-            if why:
-                raise RetryError(f"{request.shuffle}: {why}", status=Status.BUSY)
+        waiting = set(outcomes)
+        with said(f"a disk to seal {request.shuffle}"):
+            while waiting:
+                _, waiting = await asyncio.wait(waiting, timeout=LOOK_SECONDS)
+                self._store.reduce.finish_jobs()
+                why = self._store.reduce.hangs(request.shuffle) if waiting else ""
+                if why:
+                    raise RetryError(f"{request.shuffle}: {why}", status=Status.BUSY)
 
     async def _seal_states(
         self, request: Seal, final: bool, states: Sequence[EpochState | None], began: int
     ) -> list[SealedEpoch]:
         promised = self._store.reduce.seal(request.shuffle, final, request.epochs)
         jobs = {id(one): one for _, one in promised if not isinstance(one, SealedEpoch)}
-        futures = {number: asyncio.wrap_future(one) for number, one in jobs.items()}
-        await self._ended(request, futures.values(), began)
+        outcomes = {number: asyncio.wrap_future(one) for number, one in jobs.items()}
+        await self._ended(request, outcomes.values())
         answers = []
         errors: list[BaseException] = []
         for (key, one), state in zip(promised, states, strict=True):
@@ -146,11 +139,11 @@ class SealService:
                 if state is not None:
                     self._reduce.sealed(state)  # by a seal whose asker did not wait for the end
                 continue
-            error = futures[id(one)].exception()
+            error = outcomes[id(one)].exception()
             if error is not None:
                 errors.append(error)
                 continue
-            answers.append(futures[id(one)].result()[key])
+            answers.append(outcomes[id(one)].result()[key])
             if state is not None:
                 self._reduce.sealed(state)
         if errors:

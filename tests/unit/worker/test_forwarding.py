@@ -147,6 +147,23 @@ def test_a47_room_that_was_given_to_who_has_gone_goes_to_the_next(tmp_path: Path
     run(story())
 
 
+def test_a47_why_a_replica_failed_is_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Pushes name a replica that is not there: each is answered REPLICA_FAILED, and the log says why, once."""
+
+    async def story() -> None:
+        async with data_world(tmp_path) as world, world.client() as client:
+            await client.request(FrameType.PUSH_CREDIT, PushCredit(MIB).encode())
+            writer, nobody = Writer(shuffle_of()), replace(world.place, address="127.0.0.1:1", worker=WorkerId(9))
+            for _ in range(3):
+                frame = writer.push([writer.batch(0, b"a")], world.standing.incarnation, replica=nobody)
+                reply = await client.request(FrameType.PUSH, *frame)
+                assert dict(PushAnswer.decode(reply.meta).statuses) == {0: Status.REPLICA_FAILED}
+        (said,) = [one for one in caplog.records if "could not be repeated to a replica" in one.getMessage()]
+        assert "cannot connect to 127.0.0.1:1" in vars(said)["why"]
+
+    run(story())
+
+
 class Catcher(Echo):
     """A host of the attacker: it has a certificate of the CA, and keeps what is shown to it."""
 

@@ -17,6 +17,7 @@ from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import Incarnation, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.messages import Ack, Role
+from holdfast.common.net import waiting
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.reduce_messages import PushAnswer, PushCredit, Seal, SealAnswer, SealedEpoch, SealFlag
 from holdfast.worker.server import seal_service
@@ -373,7 +374,7 @@ def test_a47_a_seal_on_a_disk_that_hangs_is_answered(
     """A disk hangs while a master has an epoch sealed there. It hears BUSY, as soon as that is known of the disk, so
     that its commit ends one day with the reason, and the log says that a seal waits. When the disk goes on, who asks
     again hears that the epoch is sealed, and nothing counts as being written any more."""
-    monkeypatch.setattr(seal_service, "SAY_SECONDS", 0.0)
+    monkeypatch.setattr(waiting, "SAY_SECONDS", 0.0)
 
     async def story() -> None:
         disk = LateDisk(fails=False)
@@ -395,7 +396,7 @@ def test_a47_a_seal_on_a_disk_that_hangs_is_answered(
                 with pytest.raises(RetryError, match="hangs: a check of its device") as busy:
                     await asyncio.wait_for(answer, 20)
                 assert busy.value.status is Status.BUSY
-            assert "a seal waits for a disk" in caplog.text
+            assert f"for a disk to seal {SHUFFLE}" in caplog.text
             assert world.server.writing == 1
             condition.hanging, condition.problem = False, ""
             disk.go_on.set()
