@@ -37,12 +37,16 @@ class _Data(NamedTuple):
     stream: int
     file: int
     chunk: int
-    complete: bool
+    #: of the whole chunk, with its last piece
+    chunk_bytes: int | None
     batches: list[bytes | memoryview]
     size: int
 
 
 class _Stream(Sink):
+    #: of the chunk that is coming
+    _chunk_bytes = 0
+
     def data(self, data: ChunksData, body: Body | None) -> None:
         """Take the next frame."""
         ends = bool(data.flags & ChunkFlag.END_OF_CHUNK)
@@ -50,10 +54,12 @@ class _Stream(Sink):
 
     def _cut(self, data: ChunksData, view: memoryview) -> _Data:
         whole = self.assembler.feed((data.file, data.chunk, 0), view)
-        complete = bool(data.flags & ChunkFlag.END_OF_CHUNK)
-        if complete:
+        self._chunk_bytes += len(view)
+        chunk_bytes = None
+        if data.flags & ChunkFlag.END_OF_CHUNK:
             self.assembler.end()
-        return _Data(self.number, data.file, data.chunk, complete, whole, len(view))
+            chunk_bytes, self._chunk_bytes = self._chunk_bytes, 0
+        return _Data(self.number, data.file, data.chunk, chunk_bytes, whole, len(view))
 
 
 class PartitionReader(StreamReader[EpochKey, _Data]):
@@ -129,9 +135,9 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         key = reading.files[piece.file]
         partition = key[0]
         seed = partition_seed(self._shuffle.key, partition)
-        more = piece.complete
+        more = piece.chunk_bytes is not None
         try:
-            self._chunks.chunk_came(key, reading.worker, piece.chunk, complete=False)
+            self._chunks.chunk_came(key, reading.worker, piece.chunk)
             for data in piece.batches:
                 for batch in parse_batches(memoryview(data), seed):
                     if not self._chunks.admit(partition, batch):
@@ -141,7 +147,7 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
                         raise ProtocolError(_MORE.format(self._shuffle.key, partition), status=Status.BAD_VERSION)
                     if len(batch.payload):
                         yield Record(partition, batch.map, decompress(batch.codec, batch.payload))
-            self._chunks.chunk_came(key, reading.worker, piece.chunk, complete=piece.complete)
+            self._chunks.chunk_came(key, reading.worker, piece.chunk, size=piece.chunk_bytes)
         except (CorruptError, IncompleteError) as error:
             raise kind_of(error)(f"chunk {piece.chunk} from worker {reading.worker}: {error}") from error
         if more:

@@ -6,8 +6,9 @@ complete. Another copy has other chunk boundaries and begins with its first one;
 An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
 whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter than
 the other (recovery cut a damaged end); of two that an Order takes for equal the longer is read first, so that this is
-rarely needed. Copies that were sealed after the manifest was read are learned from a newer one. Called by
-push_reader.py.
+rarely needed. A copy that is read in full has the bytes that the manifest names, whatever its worker says of it: where
+nobody knows which maps wrote, nothing else tells that a map is missing. Copies that were sealed after the manifest was
+read are learned from a newer one. Called by push_reader.py.
 """
 
 from __future__ import annotations
@@ -61,6 +62,9 @@ class ChunkFetch:
         self._other_errors: dict[PartitionId, list[HoldfastError]] = {}
         #: the chunk that comes next, by file and copy
         self._next: dict[tuple[EpochKey, WorkerId], int] = {}
+        #: bytes of the complete chunks that came, and bytes that were sealed, by file and copy
+        self._bytes: dict[tuple[EpochKey, WorkerId], int] = {}
+        self._sealed: dict[tuple[EpochKey, WorkerId], int] = {}
         #: workers that were away at the commit, by the epoch of which they may seal a copy yet
         self._away: dict[EpochKey, list[WorkerId]] = _away(manifest)
         sources: dict[EpochKey, Source] = {}
@@ -75,6 +79,7 @@ class ChunkFetch:
             longest = sorted(result.copies, key=lambda copy: -copy.size_bytes)
             sources[key] = Source(tuple(copy.worker for copy in longest), _name(key))
             self._unread[key] = {copy.worker for copy in longest}
+            self._sealed |= {(key, copy.worker): copy.size_bytes for copy in longest}
             self._left[result.partition].add(result.epoch)
         elif result.lost:
             copies = ", ".join(_said(copy) for copy in (result.primary, result.replica))
@@ -91,9 +96,11 @@ class ChunkFetch:
         self._away = {key: left for key in before if (left := [one for one in before[key] if one in now.get(key, ())])}
         for result in newer.epochs:
             key = (result.partition, result.epoch)
-            found = [copy.worker for copy in result.copies if copy.worker in before.get(key, ())]
-            if found and key in self._unread:
+            copies = [copy for copy in result.copies if copy.worker in before.get(key, ())]
+            if copies and key in self._unread:
+                found = [copy.worker for copy in copies]
                 self._unread[key].update(found)
+                self._sealed |= {(key, copy.worker): copy.size_bytes for copy in copies}
                 self.fetch.copies_found(key, found)
 
     def away(self) -> frozenset[WorkerId]:
@@ -106,18 +113,24 @@ class ChunkFetch:
         """Return from which chunk to ask this copy for."""
         return self._next.get((key, worker), 0)
 
-    def chunk_came(self, key: EpochKey, worker: WorkerId, chunk: int, *, complete: bool) -> None:
-        """Bytes of a chunk came from this copy; `complete` with its last ones. Raises IncompleteError out of turn."""
+    def chunk_came(self, key: EpochKey, worker: WorkerId, chunk: int, *, size: int | None = None) -> None:
+        """Bytes of a chunk came from this copy; with its last ones `size` is what they are in all. Raises
+        IncompleteError out of turn."""
         due = self.first_chunk(key, worker)
         if chunk < due or (chunk > due and not self._partly):
             raise IncompleteError(key[0], f"chunk {chunk} came where {due} was due")
-        self._next[key, worker] = chunk + complete
+        self._next[key, worker] = chunk + (size is not None)
+        self._bytes[key, worker] = self._bytes.get((key, worker), 0) + (size or 0)
 
     def file_sent(self, key: EpochKey, worker: WorkerId, chunks: int) -> None:
         """The worker says that all `chunks` of this copy were sent. Raises IncompleteError if they were not."""
         due = self.first_chunk(key, worker)
         if due < chunks:
             raise IncompleteError(key[0], f"chunk {due} of {chunks} did not come")
+        came, sealed = self._bytes.get((key, worker), 0), self._sealed[key, worker]
+        if came != sealed and not self._partly:
+            self._next[key, worker] = self._bytes[key, worker] = 0  # whatever it is: all of it again
+            raise IncompleteError(key[0], f"{came} bytes of {_name(key)} came, and {sealed} were sealed")
 
     def admit(self, partition: PartitionId, batch: Batch) -> bool:
         """Take note of a batch; return whether its payload counts. Raises IncompleteError."""

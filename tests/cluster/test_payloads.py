@@ -2,8 +2,11 @@
 
 import pytest
 
-from holdfast.client import Codec, Session, compress
+from holdfast.client import Codec, Session, compress, reduce_shuffle
+from holdfast.client.reduce_shuffle import PushManifest
 from holdfast.common.errors import ConfigError, CorruptError, GiveUpError
+from holdfast.common.ids import NO_WORKER, AttemptId
+from holdfast.common.reduce_layouts import ReduceManifest, ReduceWinners
 from tests.cluster.shapes import Shape
 from tests.support.reduce_client import contents, push, read
 
@@ -109,3 +112,31 @@ def test_a01_a_wrong_argument_ends_nothing(session: Session) -> None:
         status = writer.close()
     shuffle.commit([status])
     assert read(shuffle, [0]) == contents({0: [(0, TEXT)]})
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a46_a_map_of_which_nothing_comes_is_missed(session: Session, copies: int) -> None:
+    """A shuffle so wide that the commit does not say which map wrote for which partition, and a worker whose copy is
+    shorter than what it sealed: without the second map that read would look whole. The masters know the size."""
+    shuffle = session.register_reduce_shuffle(1, copies=copies)
+    wrote = [push(shuffle, map_id, map_id + 1, [(0, TEXT)]) for map_id in range(2)]
+    shuffle._commit(ReduceWinners(1, (wrote[0].attempt, wrote[1].attempt)).encode())
+    assert read(shuffle, [0]) == contents({0: [(0, TEXT)], 1: [(0, TEXT)]})
+
+    short = session.register_reduce_shuffle(1, copies=copies)
+    first = push(short, 0, 1, [(0, TEXT)])
+    short._commit(ReduceWinners(1, (first.attempt, AttemptId(2))).encode())
+    told, whole = short.manifest(), shuffle.manifest().epochs.epochs[0]
+    (epoch,) = told.epochs.epochs
+    sealed = [
+        copy._replace(size_bytes=whole.primary.size_bytes) if copy.worker != NO_WORKER else copy
+        for copy in (epoch.primary, epoch.replica)
+    ]
+    assert whole.primary.size_bytes > epoch.primary.size_bytes > 0
+    array = ReduceManifest(1, (epoch._replace(primary=sealed[0], replica=sealed[1]),)).encode()
+    short._manifest = PushManifest(told.winners_array, array, told.addresses, told.sights)
+    reduce_shuffle._manifests.pop(short.key)
+    with pytest.raises(
+        CorruptError, match=rf"partition 0 .* bytes .* came, and {whole.primary.size_bytes} were sealed"
+    ):
+        read(short, [0])

@@ -182,11 +182,11 @@ class Joining(PartitionReader):
     def _records(self, reading: Reading[EpochKey], piece: Any) -> Iterator[Record]:
         key = reading.files[piece.file]
         seed = partition_seed(self._shuffle.key, key[0])
-        self._chunks.chunk_came(key, reading.worker, piece.chunk, complete=False)
+        self._chunks.chunk_came(key, reading.worker, piece.chunk)
         for batch in itertools.chain(*(parse_batches(memoryview(data), seed) for data in piece.batches)):
             if self._chunks.admit(key[0], batch):
                 self.pieces[key[0], batch.map].append((batch.number, batch.flags, bytes(batch.payload)))
-        self._chunks.chunk_came(key, reading.worker, piece.chunk, complete=piece.complete)
+        self._chunks.chunk_came(key, reading.worker, piece.chunk, size=piece.chunk_bytes)
         yield from ()
 
     def joined(self) -> Iterator[Record]:

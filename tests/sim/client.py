@@ -350,13 +350,13 @@ class Reader:
         if not self._finish(effect, file, counts):
             return
         try:
-            core.chunk_came(key, effect.worker, chunk, complete=False)
+            core.chunk_came(key, effect.worker, chunk)
             if self._maps:  # of a range of maps the worker leaves out chunks that have nothing of them
                 self._whole[key, effect.worker] = chunk
             for batch in parse_batches(memoryview(data), partition_seed(self._shuffle.key, partition)):
                 if core.admit(partition, batch) and len(batch.payload):
                     self.records[partition][bytes(batch.payload)] += 1
-            core.chunk_came(key, effect.worker, chunk, complete=True)
+            core.chunk_came(key, effect.worker, chunk, size=len(data))
             self._whole[key, effect.worker] = chunk + 1
             self._do(core.fetch.progressed(effect.stream))
         except (CorruptError, IncompleteError) as error:

@@ -144,8 +144,8 @@ def test_a_stream_goes_on_where_it_broke() -> None:
     core = read(epoch(0, sealed(1), sealed(2)))
     core.fetch.started()
     for chunk in range(3):
-        core.chunk_came(FIRST, WorkerId(1), chunk, complete=True)
-    core.chunk_came(FIRST, WorkerId(1), 3, complete=False)
+        core.chunk_came(FIRST, WorkerId(1), chunk, size=10)
+    core.chunk_came(FIRST, WorkerId(1), 3)
     assert core.first_chunk(FIRST, WorkerId(1)) == 3
     assert core.first_chunk(FIRST, WorkerId(2)) == 0
     close, again = core.fetch.file_bad(0, FIRST, "checksum")
@@ -155,23 +155,49 @@ def test_a_stream_goes_on_where_it_broke() -> None:
 def test_chunks_come_in_turn() -> None:
     """A chunk left out, repeated or missing at the end is noticed."""
     core = read(epoch(0, sealed(1)))
-    core.chunk_came(FIRST, WorkerId(1), 0, complete=True)
+    core.chunk_came(FIRST, WorkerId(1), 0, size=100)
     for wrong in (0, 2):
         with pytest.raises(IncompleteError, match="1 was due"):
-            core.chunk_came(FIRST, WorkerId(1), wrong, complete=True)
+            core.chunk_came(FIRST, WorkerId(1), wrong, size=100)
     with pytest.raises(IncompleteError, match="chunk 1 of 2"):
         core.file_sent(FIRST, WorkerId(1), 2)
     core.file_sent(FIRST, WorkerId(1), 1)
+
+
+def test_a46_a_copy_without_all_that_was_sealed_is_noticed() -> None:
+    """A worker says that it sent all of its copy, and nobody knows which maps wrote: the masters know how many bytes it
+    sealed. It is asked again, for all of it, and given up in the end."""
+    core = read(epoch(0, sealed(1, 100)), found=winners(9, 9))
+    core.started()
+    effects: list[Any] = []
+    for stream in range(TRIES_MAX):
+        assert core.first_chunk(FIRST, WorkerId(1)) == 0
+        core.chunk_came(FIRST, WorkerId(1), 0, size=60)
+        with pytest.raises(IncompleteError, match="60 bytes of partition 0 epoch 0 came, and 100 were sealed"):
+            core.file_sent(FIRST, WorkerId(1), 1)
+        effects = core.fetch.file_bad(stream, FIRST, "60 bytes came")
+    error = failure(effects)
+    assert "may have written something that is not there" in str(error)
+
+
+def test_a46_a_copy_that_was_sealed_late_has_its_size_too() -> None:
+    """The size of a copy that a newer manifest names is compared as well."""
+    core = read(epoch(0, sealed(1), away(2)), found=winners(9))
+    core.started()
+    core.learn(ReduceManifest(2, (epoch(0, sealed(1), sealed(2, 70)),)))
+    core.chunk_came(FIRST, WorkerId(2), 0, size=60)
+    with pytest.raises(IncompleteError, match=r"60 bytes .* 70 were sealed"):
+        core.file_sent(FIRST, WorkerId(2), 1)
 
 
 def test_a46_a_range_that_ends_early_is_noticed() -> None:
     """With a range of maps chunks that have nothing do not come, but the last one always does: a stream that ended
     before it was cut short, also where nobody said which maps wrote."""
     partly = read(epoch(0, sealed(1)), found=winners(9, 9), maps=range(1))
-    partly.chunk_came(FIRST, WorkerId(1), 4, complete=True)
+    partly.chunk_came(FIRST, WorkerId(1), 4, size=100)
     with pytest.raises(IncompleteError, match="chunk 5 of 9"):
         partly.file_sent(FIRST, WorkerId(1), 9)
-    partly.chunk_came(FIRST, WorkerId(1), 8, complete=True)
+    partly.chunk_came(FIRST, WorkerId(1), 8, size=100)
     partly.file_sent(FIRST, WorkerId(1), 9)
 
 
@@ -243,7 +269,7 @@ def test_what_a_short_copy_lacks_is_read_from_the_other(short: str) -> None:
     core.started()
     data = [*batches(0, 3), *batches(1, 3)]
     gone = {"nothing of a map": {3, 4, 5}, "no LAST": {5}, "a hole": {1}}[short]
-    core.chunk_came(FIRST, WorkerId(1), 0, complete=True)
+    core.chunk_came(FIRST, WorkerId(1), 0, size=100)
     first = [batch for index, batch in enumerate(data) if index not in gone and core.admit(FIRST[0], batch)]
     assert core.epoch_complete(0, FIRST, WorkerId(1)) == [OpenStream(1, WorkerId(2), (FIRST,))]
     core.check()
@@ -313,9 +339,10 @@ class World:
             workers = rng.sample(range(1, 4), copies)
             for worker in workers:
                 self.chunks[(PartitionId(0), Epoch(number)), WorkerId(worker)] = self._cut(mine)
-            if copies > 1 and rng.random() < 0.3:  # recovery cut the end of one, and nobody's size tells
+            if copies > 1 and rng.random() < 0.3:  # recovery cut the end of one, and its size does not tell
                 del self.chunks[(PartitionId(0), Epoch(number)), WorkerId(rng.choice(workers))][-1:]
-            epochs.append(epoch(number, *(sealed(worker) for worker in workers)))
+            there = {worker: self.chunks[(PartitionId(0), Epoch(number)), WorkerId(worker)] for worker in workers}
+            epochs.append(epoch(number, *(sealed(worker, 100 if there[worker] else 0) for worker in workers)))
         self.core = read(*epochs, found=self.found)
         self.streams: dict[int, OpenStream[EpochKey]] = {}
         self.delivered: list[Batch] = []
@@ -354,9 +381,9 @@ class World:
                 if self.rng.random() < damage:
                     self.fail(number, key)
                     return
-                self.core.chunk_came(key, stream.worker, chunk, complete=False)
+                self.core.chunk_came(key, stream.worker, chunk)
                 self.delivered += [batch for batch in chunks[chunk] if self.core.admit(key[0], batch)]
-                self.core.chunk_came(key, stream.worker, chunk, complete=True)
+                self.core.chunk_came(key, stream.worker, chunk, size=100 if chunk == len(chunks) - 1 else 0)
                 self.do(self.core.fetch.progressed(number))
                 self.core.check()
             self.core.file_sent(key, stream.worker, len(chunks))
@@ -458,7 +485,7 @@ def test_a06_a_late_copy_completes_what_the_other_one_lacks() -> None:
     core = read(epoch(0, sealed(1), away(2)), found=winners(9, bits="1"))
     core.started()
     core.learn(ReduceManifest(2, (epoch(0, sealed(1), sealed(2)),)))
-    core.chunk_came(FIRST, WorkerId(1), 0, complete=True)
+    core.chunk_came(FIRST, WorkerId(1), 0, size=100)
     (again,) = core.epoch_complete(0, FIRST, WorkerId(1))
     assert again == OpenStream(1, WorkerId(2), (FIRST,))
 
@@ -473,10 +500,10 @@ def test_a06_manifests_that_come_out_of_order_add_a_copy_once() -> None:
         core.learn(ReduceManifest(2, (manifest,)))
         core.check()
     core.fetch.stream_failed(0, RetryError("gone"), 1)
-    core.chunk_came(FIRST, WorkerId(2), 0, complete=True)
+    core.chunk_came(FIRST, WorkerId(2), 0, size=100)
     assert core.epoch_complete(1, FIRST, WorkerId(2)) == []
     states = {WorkerId(1): WorkerState.ALIVE, WorkerId(2): WorkerState.ALIVE}
     assert core.fetch.workers_known(states, 2) == [OpenStream(2, WorkerId(1), (FIRST,))]
-    core.chunk_came(FIRST, WorkerId(1), 0, complete=True)
+    core.chunk_came(FIRST, WorkerId(1), 0, size=100)
     error = failure(core.epoch_complete(2, FIRST, WorkerId(1)))
     assert "read to the end: epoch 0 of worker 2 and 1)" in str(error)
