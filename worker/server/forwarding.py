@@ -58,6 +58,11 @@ class _Peer:
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._asking: asyncio.Task[None] | None = None
 
+    @property
+    def idle(self) -> bool:
+        """Nobody waits for it."""
+        return not self.unanswered and not self._line
+
     async def room(self, size: int) -> None:
         """Return when `size` bytes may be sent, in order; they count as unanswered from then on."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -133,6 +138,7 @@ class Forwarder:
     def __init__(self, standing: Standing) -> None:
         self._standing = standing
         self._pool = BufferPool(FRAME_BODY_BYTES_MAX)
+        #: those used last at the end
         self._peers: dict[str, _Peer] = {}
         self._connecting: dict[str, asyncio.Task[_Peer]] = {}
         #: address → when it may be asked again (monotonic seconds)
@@ -192,6 +198,8 @@ class Forwarder:
                 task = self._connecting[place.address] = awaited(self._connect(place))
                 task.add_done_callback(lambda _: self._connecting.pop(place.address, None))
             peer = await asyncio.shield(task)
+        if self._peers.get(place.address) is peer:
+            self._peers[place.address] = self._peers.pop(place.address)  # the one used last
         if peer.client.hello.worker != place.worker:
             raise RetryError(f"{place.address} is worker {peer.client.hello.worker}, not {place.worker}")
         return peer
@@ -210,10 +218,12 @@ class Forwarder:
         except HoldfastError:
             self._drop(place.address)
             raise
+        if len(self._peers) >= PEERS_MAX:
+            # Not one that is waited for, if there is another.
+            address = next((one for one, peer in self._peers.items() if peer.idle), next(iter(self._peers)))
+            self._peers.pop(address).client.close()
         peer = self._peers[place.address] = _Peer(place, client)
         self._unreachable.pop(place.address, None)
-        if len(self._peers) > PEERS_MAX:
-            self._peers.pop(next(iter(self._peers))).client.close()
         return peer
 
     def _drop(self, address: str) -> None:

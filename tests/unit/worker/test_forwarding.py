@@ -18,6 +18,7 @@ from holdfast.common.net.frame_server import ServerConnection, serve
 from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.shown import Credentials
+from holdfast.worker.server import forwarding
 from holdfast.worker.server.forwarding import Forwarder, _Peer
 from holdfast.worker.server.standing import Standing
 from tests.support.frame_world import Echo
@@ -97,7 +98,7 @@ class Garbler(Echo):
     garbles = True
 
     def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
-        if body is None:
+        if body is None or self.keep:
             super().frame(connection, header, meta, body)
             return
         body.release()
@@ -121,6 +122,38 @@ def test_a47_a_replica_whose_answer_cannot_be_read_costs_that_push_alone(tmp_pat
             assert primary.forwarder.unreachable == 0
             primary.forwarder.close()
             await replica.close()
+
+    run(story())
+
+
+def test_a47_a_replica_that_is_waited_for_keeps_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker has more replicas than connections to them: the one that goes is one of which nobody waits for an
+    answer, and of those the one used least recently."""
+    monkeypatch.setattr(forwarding, "PEERS_MAX", 3)
+
+    async def story() -> None:
+        async with data_world(tmp_path) as world:
+            primary, garblers = Primary(world), [Garbler() for _ in range(5)]
+            replicas = [await serve("127.0.0.1", 0, one, BufferPool(64 * MIB)) for one in garblers]
+            named: list[dict[str, Any]] = [
+                {"address": f"127.0.0.1:{one.address[1]}", "worker": WorkerId(3)} for one in replicas
+            ]
+            for one in garblers:
+                one.garbles = False
+            garblers[0].keep = True
+            waited_for = asyncio.create_task(primary.forward(**named[0]))
+            await wait_until_async(lambda: garblers[0].kept, "the push to come")
+            for number in (1, 2, 1, 3, 4):
+                assert await primary.forward(**named[number]) == []
+            connection, header, body = garblers[0].kept.pop()
+            body.release()
+            connection.reply(header, PushAnswer(MIB, []).encode())
+            assert await waited_for == []
+            await wait_until_async(lambda: not replicas[2].connections, "the connection used least recently to go")
+            assert primary.forwarder.unreachable == 0
+            primary.forwarder.close()
+            for replica in replicas:
+                await replica.close()
 
     run(story())
 
