@@ -8,6 +8,7 @@ runtime.py and session.py.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,7 @@ from holdfast.common.ids import NO_WORKER
 from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.tasks import awaited
+from holdfast.common.net.waiting import said
 from holdfast.common.proto import holdfast_pb2 as pb
 
 if TYPE_CHECKING:
@@ -102,7 +104,9 @@ class Peers:
             raise ConfigError(f"not an address of a worker: {address!r}")
         hello = Hello(role=Role.CLIENT, cluster_id=self._ticket.cluster_id)
         if self.shown is not None and self.shown.half_over(time.time()):
-            await self._renew(self.shown)
+            with contextlib.suppress(TimeoutError):  # the old one is good still
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await self._renew(self.shown)
         link = await WorkerLink.connect(
             host.strip("[]"), int(port), hello, self._buffers(), timeout_seconds=CONNECT_SECONDS, shown=self.shown
         )
@@ -125,16 +129,18 @@ class Peers:
             _log.warning("a token could not be renewed; the old one is used", extra={"error": str(error)})
 
     async def show_anew(self, refused: str, seconds: float) -> bool:
-        """Have a session get another token than the one that was refused; return whether there is one."""
-        async with self._turn:
-            if self.shown is None:
-                return False
-            for renewer in list(self.sessions.values()) if self.shown.token == refused else ():
-                try:
-                    self.shown.renew(await renewer(seconds))
-                except HoldfastError as error:
-                    _log.warning("no other token for this application", extra={"error": str(error)})
-            return self.shown.token != refused
+        """Have a session get another token than the one that was refused, within so many seconds for all of them;
+        return whether there is one."""
+        if self.shown is None:
+            return False
+        with contextlib.suppress(TimeoutError), said("another token for this application"):
+            async with asyncio.timeout(seconds), self._turn:
+                for renewer in list(self.sessions.values()) if self.shown.token == refused else ():
+                    try:
+                        self.shown.renew(await renewer(seconds))
+                    except HoldfastError as error:
+                        _log.warning("no other token for this application", extra={"error": str(error)})
+        return self.shown.token != refused
 
     async def close_idle(self) -> None:
         """Close what nobody uses at the moment."""

@@ -228,7 +228,7 @@ class ReduceShuffle(Shuffle):
         return push_winners_of(statuses, self.key, self.partitions, self.maps).encode()
 
     def _commit(self, winners: bytes) -> None:
-        waiting = f"the commit of shuffle {self.key} is still waiting for the workers to seal"
+        waiting = f"the workers to seal what was pushed, for the commit of shuffle {self.key}"
         self._say_winners(winners, COMMIT_SECONDS, waiting)
 
     def _fetch_manifest(self) -> PushManifest:

@@ -143,19 +143,20 @@ class Runtime:
 
     # The rest runs on the loop.
 
-    async def call(self, ticket: Ticket, method: str, request: Message, deadline_s: float) -> Any:
+    async def call(self, ticket: Ticket, method: str, request: Message, deadline_s: float, waiting: str = "") -> Any:
         """Call the leader as the ticket's application; raises as ControlClient.call.
 
         A token that ended, since this process slept, is no reason to fail where a session here can get another one.
         """
         peers = self.peers(ticket)
         shown = peers.shown.token if peers.shown is not None else ""
+        end = self.loop.time() + deadline_s
         try:
-            return await peers.control().call(method, request, deadline_s=deadline_s)
+            return await peers.control().call(method, request, deadline_s, waiting)
         except (TokenExpiredError, UnauthenticatedError):
-            if not await peers.show_anew(shown, deadline_s):
+            if not await peers.show_anew(shown, end - self.loop.time()):
                 raise
-        return await peers.control().call(method, request, deadline_s=deadline_s)
+        return await peers.control().call(method, request, end - self.loop.time(), waiting)
 
     async def link(self, address: str, ticket: Ticket) -> WorkerLink:
         """Return a connection to the worker at "host:port", made or shared; raises RetryError if there is none."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -42,7 +42,7 @@ from holdfast.common.layouts import MapAssignment, MapWinners
 from holdfast.common.limits import KIB, LONG_POLL_MS_MAX
 from holdfast.common.messages import Ack
 from holdfast.common.net.keys import key_message
-from holdfast.common.net.tasks import awaited
+from holdfast.common.net.waiting import said
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Credentials
 from holdfast.common.sizes import fewer_copies
@@ -59,8 +59,6 @@ RETURN_GRACE_SECONDS = 30.0
 #: How long reader() waits for the commit.
 COMMIT_WAIT_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
-#: A call that takes longer says what it waits for.
-TELL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +135,18 @@ class Shuffle:
             key=self.key_message(), wait_ms=wait_ms, holder=self.ticket.holder, offers_winners=offers_winners
         )
         end = asyncio.get_running_loop().time() + COMMIT_WAIT_SECONDS
-        while True:
-            try:
-                deadline_s = wait_ms / 1e3 + _ANSWER_SECONDS
-                reply: pb.GetManifestReply = await runtime().call(
-                    self.ticket, "Shuffles/GetManifest", request, deadline_s
-                )
-            except RetryError as error:
-                if error.status is not Status.NOT_COMMITTED or asyncio.get_running_loop().time() > end:
-                    raise
-                continue
-            if reply.partitions != self.partitions:
-                raise GiveUpError(f"shuffle {self.key} has {reply.partitions} partitions, not {self.partitions}")
-            return reply
+        deadline_s = wait_ms / 1e3 + _ANSWER_SECONDS
+        reply: pb.GetManifestReply | None = None
+        with said(f"the commit of shuffle {self.key}"):
+            while reply is None:
+                try:
+                    reply = await runtime().call(self.ticket, "Shuffles/GetManifest", request, deadline_s)
+                except RetryError as error:
+                    if error.status is not Status.NOT_COMMITTED or asyncio.get_running_loop().time() > end:
+                        raise
+        if reply.partitions != self.partitions:
+            raise GiveUpError(f"shuffle {self.key} has {reply.partitions} partitions, not {self.partitions}")
+        return reply
 
     def _say_winners(self, winners: bytes, deadline_s: float = 30.0, waiting: str = "") -> None:
         """Commit these winners, and tell of copies that are missing."""
@@ -162,10 +159,9 @@ class Shuffle:
             _log.warning("shuffle %s was committed; %s%s", self.key, told, away)
 
     def _call(self, method: str, request: Any, deadline_s: float = 30.0, waiting: str = "") -> Any:
-        """`waiting` is logged now and then while there is no answer."""
+        """`waiting` is what the log says that a long call waits for."""
         try:
-            call = runtime().call(self.ticket, method, request, deadline_s)
-            return runtime().run(_telling(call, waiting) if waiting else call)
+            return runtime().run(runtime().call(self.ticket, method, request, deadline_s, waiting))
         except HoldfastError as error:
             raise error.reworded(explain(error, self.ticket.endpoints)) from error
 
@@ -242,20 +238,6 @@ class MapShuffle(Shuffle):
 
 
 _manifests: OrderedDict[ShuffleKey, Manifest] = OrderedDict()
-
-
-async def _telling(call: Coroutine[Any, Any, Any], waiting: str) -> Any:
-    """Await the call and log what is waited for, more and more seldom."""
-    task = awaited(call)
-    pause = TELL_SECONDS
-    began = asyncio.get_running_loop().time()
-    try:
-        while not (await asyncio.wait([task], timeout=pause))[0]:
-            _log.warning("%s, for %.0f s now", waiting, asyncio.get_running_loop().time() - began)
-            pause *= 2
-        return task.result()
-    finally:
-        task.cancel()
 
 
 def explain(error: HoldfastError, endpoints: str) -> str:

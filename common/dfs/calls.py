@@ -8,11 +8,16 @@ the store is torn down under the interpreter's lock. Used by store.py and upload
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
+
+from holdfast.common.net.waiting import SAY_SECONDS
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -58,7 +63,9 @@ class _Call(Generic[T]):
 class Calls:
     """The threads of one store."""
 
-    def __init__(self, lanes_max: int = LANES_MAX) -> None:
+    def __init__(self, store: str = "a DFS store", lanes_max: int = LANES_MAX) -> None:
+        """`store` is how logs call it."""
+        self._store = store
         self._free = threading.Semaphore(lanes_max)
         self._jobs: queue.SimpleQueue[_Call[object] | None] = queue.SimpleQueue()
         self._guard = threading.Lock()
@@ -70,13 +77,13 @@ class Calls:
     def run(self, act: Callable[[], T], seconds: float) -> T:
         """Return act(), or raise what it raises; StoreHangsError after `seconds`."""
         deadline = time.monotonic() + seconds
-        if not self._free.acquire(timeout=seconds):
+        if not self._waited(lambda left: self._free.acquire(timeout=left), seconds, "a free thread"):
             raise StoreHangsError(f"all {self._lanes} calls that may be under way hang")
         call = _Call(act)
         del act  # the call's thread alone keeps what is called
         self._hand_over(cast("_Call[object]", call))
         try:
-            if not call.wait(max(deadline - time.monotonic(), 0.0)):
+            if not self._waited(call.wait, max(deadline - time.monotonic(), 0.0), "an answer"):
                 raise StoreHangsError(f"no answer within {seconds:g} s")
         finally:
             with self._guard:
@@ -86,6 +93,15 @@ class Calls:
         if not isinstance(call.error, Exception):
             raise RuntimeError(f"the client of the store broke: {call.error}") from call.error
         raise call.error
+
+    def _waited(self, done: Callable[[float], bool], seconds: float, what: str) -> bool:
+        """Return whether it is done within that time; say so in the log if that lasts."""
+        if seconds <= SAY_SECONDS:
+            return done(seconds)
+        if done(SAY_SECONDS):
+            return True
+        _log.warning("DFS store %s: has waited for %.0f s for %s", self._store, SAY_SECONDS, what)
+        return done(seconds - SAY_SECONDS)
 
     @property
     def running(self) -> int:

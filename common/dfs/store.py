@@ -89,7 +89,7 @@ class DfsStore:
         self._section = section
         self._url, self._filesystem = open_filesystem(section)
         self._cluster = names.cluster_folder(cluster)
-        self._calls = Calls()
+        self._calls = Calls(str(self._url))
         self._handles = Handles()
         self._draw = draw
         #: which store this has to be: its id, "" for one whose marker has none; None takes the first that is seen

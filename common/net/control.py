@@ -49,6 +49,7 @@ from holdfast.common.net.answers import not_master
 from holdfast.common.net.methods import METHODS, Method
 from holdfast.common.net.tasks import awaited, background
 from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport, UnknownHostError
+from holdfast.common.net.waiting import said
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.shown import Shown
 
@@ -155,8 +156,9 @@ class ControlClient:
         """Whether no call is under way."""
         return self._under_way == 0
 
-    async def call(self, method: str, request: Message, deadline_s: float = 30.0) -> Any:
-        """Call "Service/Method" on the leader; return its reply message.
+    async def call(self, method: str, request: Message, deadline_s: float = 30.0, waiting: str = "") -> Any:
+        """Call "Service/Method" on the leader; return its reply message. `waiting` is what the log says that a long
+        call waits for; by default that is the answer.
 
         Retries what may succeed later until `deadline_s`, then raises RetryError naming the last cause. A refusal is
         raised at once as the exception of common/errors.py; NOT_COMMITTED is one, though a RetryError.
@@ -172,9 +174,10 @@ class ControlClient:
         end = asyncio.get_running_loop().time() + min(deadline_s, DEADLINE_S_MAX)
         self._under_way += 1
         try:
-            if not known.is_command:
-                return await self._until(end, known, request.SerializeToString())
-            return await self._command(end, known, request)
+            with said(waiting or f"the masters' answer to {method}"):
+                if not known.is_command:
+                    return await self._until(end, known, request.SerializeToString())
+                return await self._command(end, known, request)
         finally:
             self._under_way -= 1
 

@@ -114,6 +114,9 @@ class ServerConnection(FrameConnection):
         """Begin (called by asyncio)."""
         super().connection_made(transport)
         self._server.connections.add(self)
+        if self._server.ended:
+            self.abort()  # the system had taken it before the port was closed
+            return
         if len(self._server.connections) > CONNECTIONS_MAX:
             self.close_because(RetryError(f"{CONNECTIONS_MAX} connections are open; try later", status=Status.BUSY))
             return
@@ -175,6 +178,8 @@ class FrameServer:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._empty: asyncio.Future[None] | None = None
+        #: it closes, or has closed, every connection
+        self.ended = False
         self._numbers = 0
         #: (host, port) it listens on
         self.address: tuple[str, int] = ("", 0)
@@ -228,6 +233,7 @@ class FrameServer:
 
     async def close(self, why: HoldfastError | None = None) -> None:
         """Close the port and every connection: at once, or after telling each why."""
+        self.ended = True
         self.stop_accepting()
         if self._sweeper is not None:
             self._sweeper.cancel()

@@ -1,8 +1,10 @@
 """Framed connections over real sockets: memory, order of waiting, files, and what is bounded."""
 
 import asyncio
+import gc
 import os
 import random
+import socket
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,31 @@ def test_a40_a_request_that_cannot_be_sent_takes_no_room() -> None:
             assert client.idle
             assert (await asyncio.wait_for(client.request(FrameType.PING, b"hello"), 30)).meta == b"hello"
             client.abort()
+
+    run(story)
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_a40_who_connects_as_the_server_ends_is_not_kept(monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
+    """A connection that the system took while the server ended is ended with it, however far it had come: it could
+    greet, and would be served by a server that is gone."""
+    monkeypatch.setattr(frame_server, "HELLO_SECONDS", 3_600)
+
+    async def story() -> None:
+        async with world() as it:
+            late = socket.create_connection(it.server.address)
+            late.setblocking(False)
+            loop = asyncio.get_running_loop()
+            for _ in range(turns):
+                turn = loop.create_future()
+                loop.call_soon(turn.set_result, None)
+                await turn
+            await it.server.close()
+            ended = asyncio.create_task(loop.sock_recv(late, 1))
+            # asyncio itself lets go of some of them, and leaves the rest to the collector.
+            await wait_until_async(lambda: ended.done() or (gc.collect() and False), "the end of the late connection")
+            assert isinstance(ended.exception(), ConnectionResetError) or ended.result() == b""
+            late.close()
 
     run(story)
 

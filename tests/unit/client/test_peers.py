@@ -12,6 +12,8 @@ from holdfast.common.limits import MIB
 from holdfast.common.messages import Hello, HelloOk
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import ServerConnection, serve
+from holdfast.common.security.shown import Credentials
+from tests.support.certificates import authority
 from tests.support.frame_world import Echo
 
 
@@ -46,4 +48,26 @@ def test_a11_a_connection_whose_hello_named_no_worker_is_not_kept() -> None:
             await peers.close(masters=True)
             await server.close()
 
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_a40_another_token_is_not_waited_for_without_end() -> None:
+    """A session that gets no answer as it asks for another token holds up a call no longer than the call may last, and
+    neither does a call that waits for the same."""
+
+    async def story() -> None:
+        async def never(seconds: float) -> str:
+            await asyncio.Event().wait()
+            return ""
+
+        shown = Credentials(authority().pem, "old")
+        peers = Peers(Ticket("127.0.0.1:1", "mine", Instance(bytes(16)), b"", credentials=shown), lambda: pool)
+        peers.sessions = {b"one": never, b"other": never}
+        asked = [asyncio.create_task(peers.show_anew("old", seconds)) for seconds in (30.0, 0.01)]
+        assert await asyncio.wait_for(asked[1], 20) is False
+        asked[0].cancel()
+        await asyncio.wait(asked)
+        assert await asyncio.wait_for(peers.show_anew("old", 0.01), 20) is False
+
+    pool = BufferPool(64 * MIB)
     asyncio.run(asyncio.wait_for(story(), 60))

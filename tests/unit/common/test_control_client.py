@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from holdfast.common.errors import ApplicationGoneError, ConfigError, GiveUpError, HoldfastError, RetryError, Status
+from holdfast.common.net import waiting
 from holdfast.common.net.control import COMMANDS_AT_ONCE_MAX, ControlClient
 from holdfast.common.net.ports import free_ports
 from holdfast.common.proto import holdfast_pb2 as pb
+from tests.support.waiting import wait_until_async
 
 RENEW = "Shuffles/RenewLease"
 ATTACH = "Shuffles/Attach"
@@ -209,6 +211,24 @@ def test_deadline_is_kept(leader):
         assert loop.time() - before >= 0.3
 
     run(story, leader=leader)
+
+
+@pytest.mark.parametrize("method", [RENEW, ATTACH])
+def test_a40_a_call_that_lasts_says_what_it_waits_for(monkeypatch, caplog, method):
+    """While a master does not answer the log says what is waited for; the caller may say it in words of its own."""
+    monkeypatch.setattr(waiting, "SAY_SECONDS", 0.01)
+
+    async def story(three, client):
+        three[0].answers = [None]
+        request = pb.RenewLeaseRequest() if method == RENEW else pb.AttachRequest()
+        words = "" if method == RENEW else "the end of the night"
+        call = asyncio.create_task(client.call(method, request, 600.0, words))
+        told = words or f"the masters' answer to {method}"
+        await wait_until_async(lambda: f"has waited for 0 s for {told}" in caplog.text, "the line in the log")
+        call.cancel()
+        await asyncio.wait([call])
+
+    run(story)
 
 
 def test_all_masters_dead():

@@ -269,6 +269,18 @@ def test_closing_ends_who_waits():
     gate.set()
 
 
+def test_a40_a_call_that_lasts_is_in_the_log(monkeypatch, caplog):
+    """While a store hangs the log names it and what is waited for: an answer, or a thread."""
+    monkeypatch.setattr("holdfast.common.dfs.calls.SAY_SECONDS", 0.001)
+    gate, calls = threading.Event(), Calls("s3://bucket", lanes_max=1)
+    for what in ("an answer", "a free thread"):
+        with pytest.raises(StoreHangsError):
+            calls.run(gate.wait, 0.01)
+        assert f"DFS store s3://bucket: has waited for 0 s for {what}" in caplog.text
+    gate.set()
+    calls.close()
+
+
 def test_a40_closing_ends_who_waits_for_a_thread():
     """Every thread of a store hangs, and others wait for one: all of these go on when it is closed."""
     gate, calls = threading.Event(), Calls(lanes_max=1)
