@@ -225,11 +225,11 @@ class Sealing:
     def _done(self, key: ShuffleKey, word: _Word, took: float) -> None:
         self.counts.commits += 1
         self.counts.commit_seconds += took
-        said = word.tally
-        self.counts.lost_epochs += said.lost
-        self.counts.under_replicated += said.under_replicated
-        told = {"shuffle": str(key), "epochs": said.epochs, "lost": said.lost, "seconds": round(took, 4)}
-        log.info("committed", extra=told | {"under_replicated": said.under_replicated})
+        counted = word.tally
+        self.counts.lost_epochs += counted.lost
+        self.counts.under_replicated += counted.under_replicated
+        told = {"shuffle": str(key), "epochs": counted.epochs, "lost": counted.lost, "seconds": round(took, 4)}
+        log.info("committed", extra=told | {"under_replicated": counted.under_replicated})
 
     async def _say(self, key: ShuffleKey, winners: bytes, seen: Seen, word: _Word) -> int:
         """Propose the final word; return OK or BUSY. Raises any other refusal."""
