@@ -175,7 +175,11 @@ def _register_shuffle(state: State, body: cmd.RegisterShuffle) -> Answer:
     known = state.shuffle(key)
     if known is not None:
         state.drop_upload(body.upload)
-        return _same_shape(known, body)
+        answer = _same_shape(known, body)
+        avoid = tuple(sorted({*known.avoid, *body.avoid}))
+        if answer.ok and not known.committed_ms and len(known.avoid) < len(avoid) <= bounds.WORKERS_MAX:
+            state.put_shuffle(replace(known, avoid=avoid))  # other readers of the generation before blame others
+        return answer
     refusal = _generation_problem(state, body) or _shuffle_bounds(state, body)
     if refusal is not None:
         return refusal

@@ -145,7 +145,7 @@ class Shuffles:
         if request.to_write:
             key, request = await self._that_takes_data(key, request)
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
-        if shuffle is None or not _same_shape(shuffle, request):
+        if shuffle is None or not _same_shape(shuffle, request) or self._blames_more(shuffle, request.unusable_workers):
             self._registry.quotas.check(key)
             await self._open(key, request, shuffle)
             shuffle = self._leader.peek(lambda state: state.shuffle(key)) or await self._shuffle(key)
@@ -345,6 +345,10 @@ class Shuffles:
     def _known(self, numbers: Iterable[int]) -> tuple[int, ...]:
         """Those of these workers that ever registered, in order."""
         return self._leader.peek(lambda state: tuple(sorted(state.workers.keys() & set(numbers))))
+
+    def _blames_more(self, shuffle: Shuffle, numbers: Iterable[int]) -> bool:
+        """Whether an open generation is to avoid workers that it does not avoid yet."""
+        return not shuffle.committed_ms and not set(self._known(numbers)).issubset(shuffle.avoid)
 
     def _place_maps(self, candidates: Candidates, copies: int) -> tuple[bytes, int, int]:
         """Return the assignment of a shuffle of MAP partitions, how many copies it has, and how many neighbours of the

@@ -80,6 +80,9 @@ def test_a09_a_generation_avoids_a_worker_that_readers_cannot_use_for_as_long_as
             assert over.leader != over.before
             assert blamed not in await revived(1)
 
+            await driver.open(partitions=24, generation=1, unusable=[others[0]])
+            assert await revived(2) == set(others[1:]), "what other readers blame later counts, too"
+
             left = {peer.number for peer in peers}
             for peer in peers[:-1]:
                 await driver.client.call("Admin/DrainWorkers", pb.DrainWorkersRequest(workers=[peer.name]))
