@@ -6,8 +6,10 @@ that a job without trouble of other kinds has one answer.
 
 from __future__ import annotations
 
+import os
+import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,23 @@ def failing_maps(spark: SparkSession, scale: int) -> Any:
     """Maps whose first attempt fails behind what it has pushed already."""
     pairs = spark.sparkContext.parallelize(range(40_000 * scale), 20).map(lambda each: (each % 300, each))
     return sorted(pairs.mapPartitions(first_attempt_fails(2)).groupByKey(12).mapValues(sum).collect())
+
+
+@job
+def failing_large_maps(spark: SparkSession, scale: int) -> Any:
+    """Maps whose first attempt fails with megabytes on their way, each at another row."""
+
+    def broken(records: Iterable[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        assert context is not None
+        last = random.Random(context.partitionId()).randrange(200, 1_500) if context.attemptNumber() == 0 else None
+        for number, record in enumerate(records):
+            if number == last:
+                raise RuntimeError("this attempt was to fail")
+            yield record
+
+    pairs = spark.sparkContext.parallelize(range(32_000 * scale), 20).map(lambda each: (each % 300, os.urandom(4_000)))
+    return pairs.mapPartitions(broken).partitionBy(12).mapValues(len).values().sum()
 
 
 @job

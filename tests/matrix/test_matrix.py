@@ -6,8 +6,9 @@ import pytest
 
 from holdfast.client.cluster import local_cluster
 from tests.matrix.jobs import JAR_FREE, JOBS
-from tests.matrix.run import drive, holds
+from tests.matrix.run import drive, holds, pushed
 from tests.matrix.trouble import WAIT_SECONDS_MAX
+from tests.support.spark_conf import conf
 
 #: What each run tries; `tox -e matrix` tries all, larger, several times.
 SHORT = ("failing_maps", "failing_readers", "coalesced", "left_early", "nested")
@@ -24,3 +25,14 @@ def test_jobs_whose_tasks_fail_and_are_killed_end_as_with_spark(tmp_path: Path, 
         told = holds(cluster, jobs, seed=1, share=0.5, scale=1, own=own)
     assert told.kills, "nothing was killed"
     assert told.waited <= WAIT_SECONDS_MAX
+
+
+def test_a40_tasks_that_fail_leave_no_other_one_waiting(tmp_path: Path) -> None:
+    """Twenty maps whose first attempts fail with megabytes on their way to the only worker: the job ends as with
+    Spark's own shuffle, and none of its tasks waits for a minute without progress."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
+        settings = conf(cluster.endpoints, fallback="never") | {"spark.holdfast.codec": "none"}
+        told = drive(["failing_large_maps"], settings)
+        assert told.answers == {"failing_large_maps": 32_000 * 4_000}
+        assert told.waited <= WAIT_SECONDS_MAX
+        assert pushed(cluster) > 32_000 * 4_000
