@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status, error_for
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.messages import DataFlag, Hello, HelloOk, StreamCredit, StreamData, StreamOpen, StreamOpened
-from holdfast.common.net import detour
 from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.frame_reader import Frame
 from holdfast.common.net.frames import Buffer, FrameConnection
+from holdfast.common.net.lookups import connect
 from holdfast.common.net.tls import TlsPipe
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
 from holdfast.common.security.shown import Shown
@@ -102,7 +102,6 @@ class FrameClient(FrameConnection):
         Raises RetryError if nobody answers in time, or one whose certificate is not that of `host`; ProtocolError or
         what its status stands for if we are refused.
         """
-        loop = asyncio.get_running_loop()
         client: Self | None = None
         pipe: TlsPipe | None = None
         if shown is not None:
@@ -110,8 +109,7 @@ class FrameClient(FrameConnection):
             hello = replace(hello, token=shown.token.encode())
         try:
             async with asyncio.timeout(timeout_seconds):
-                place = detour.through(host, port)
-                _, client = await loop.create_connection(lambda: cls(pool, inflight_max, pipe), place, port)
+                client = await connect(lambda: cls(pool, inflight_max, pipe), host, port)
                 reply = await client.request(FrameType.HELLO, hello.encode())
                 client.hello = HelloOk.decode(reply.meta)
         except TimeoutError:

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from holdfast.common.errors import HoldfastError, NotMasterError, ProtocolError, RetryError, Status
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB
-from holdfast.common.net import detour
 from holdfast.common.net.answers import check_cluster, not_master, read_http, refusal
+from holdfast.common.net.lookups import connect
 from holdfast.common.net.tasks import background
 from holdfast.common.net.tls import words_of
 from holdfast.common.security.shown import Shown
@@ -196,7 +196,6 @@ class HttpTransport:
 
     async def _open(self, address: str, data: bytes, answered: asyncio.Future[bytes], timeout_s: float) -> None:
         host, _, port = address.rpartition(":")
-        loop = asyncio.get_running_loop()
         secure: dict[str, Any] = {}
         hung_up = _HUNG_UP_PLAIN if self._shown is None else _HUNG_UP
         if self._shown is not None:
@@ -207,12 +206,8 @@ class HttpTransport:
                 "ssl_shutdown_timeout": _SHUTDOWN_SECONDS,
             }
         try:
-            _, connection = await loop.create_connection(
-                lambda: _Connection(self, address, hung_up),
-                detour.through(host.strip("[]"), int(port)),
-                int(port),
-                **secure,
-            )
+            make = partial(_Connection, self, address, hung_up)
+            connection = await connect(make, host.strip("[]"), int(port), **secure)
         except (OSError, UnicodeError) as error:
             _fail(answered, _unreachable(address, error))
             return

@@ -7,7 +7,10 @@ are in tests/cluster/test_masters.py; here stand scripts, since a real master ca
 import asyncio
 import contextlib
 import os
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -29,6 +32,8 @@ class Scripted:
         self.name = name
         self.address = ""
         self.asked: list[bytes] = []
+        #: how often it was asked who leads
+        self.looks = 0
         self.leader: Scripted | None = None
         #: what to say to the next calls: (status, leader hint), or None for silence; then OK
         self.answers: list[tuple[Status, str] | None] = []
@@ -56,6 +61,7 @@ class Scripted:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 body = await reader.readexactly(int(head.split("Content-Length: ")[1].split("\r\n")[0]))
                 if "/Discover " in head:
+                    self.looks += 1
                     writer.write(_http(200, {}, self._discover()))
                     continue
                 self.asked.append(body)
@@ -240,6 +246,39 @@ def test_all_masters_dead():
             assert set((await client.masters()).values()) == {None}
             with pytest.raises(RetryError, match=endpoints.split(",")[2] + ": connection refused"):
                 await client.call(RENEW, pb.RenewLeaseRequest(), deadline_s=0.3)
+
+    asyncio.run(body())
+
+
+def test_a14_a_name_that_is_not_looked_up_holds_up_no_other_master(monkeypatch):
+    """The name server says nothing of the first endpoint, round after round, while no master leads yet: once one does,
+    whose name has to be looked up anew, it is found."""
+    gate, system = threading.Event(), socket.getaddrinfo
+
+    def look_up(host, *how, **more):
+        if host == "silent.example":
+            gate.wait()
+        return system(host, *how, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    async def body():
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+        master = Scripted("m1")
+        await master.start()
+        port = master.address.rpartition(":")[2]
+        master.address = f"localhost:{port}"
+        try:
+            async with ControlClient([f"silent.example:{port}", master.address]) as client:
+                call = asyncio.create_task(client.call(RENEW, pb.RenewLeaseRequest(), 600.0))
+                await wait_until_async(lambda: master.looks >= 4, "some rounds of the search")
+                for writer in list(master._open):
+                    writer.transport.abort()
+                master.leader = master
+                await wait_until_async(call.done, "the call to be answered")
+        finally:
+            gate.set()
+            await master.stop()
 
     asyncio.run(body())
 

@@ -1,0 +1,60 @@
+"""Connects to a host by its name, where a name server may be silent for long.
+
+Rules: lookups are the system's, in threads of the loop, of which there are few, and none can be given up: so each name
+is looked up once at a time, whoever wants it, and one that is not answered holds up no other. Called by frame_client.py
+and transports.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast.common.net import detour
+from holdfast.common.net.tasks import awaited
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+#: Lookups under way, by loop and name.
+_running: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Task[list[str]]] = {}
+
+
+async def connect(make: Callable[[], P], host: str, port: int, **secure: Any) -> P:
+    """Connect to the first address of the host that answers, as loop.create_connection does. Raises OSError and
+    UnicodeError as that does; has no bound of its own."""
+    error = OSError(f"{host} has no address")
+    for address in await _addresses(detour.through(host, port)):
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(make, address, port, **secure)
+        except OSError as failed:
+            error = failed
+        else:
+            return connection
+    raise error
+
+
+async def _addresses(host: str) -> list[str]:
+    try:
+        return [str(ipaddress.ip_address(host))]
+    except ValueError:
+        pass  # a name
+    key = (asyncio.get_running_loop(), host)
+    running = _running.get(key)
+    if running is None:
+        running = _running[key] = awaited(_look_up(host))
+        running.add_done_callback(lambda done: _over(key, done))
+    return await asyncio.shield(running)
+
+
+def _over(key: tuple[asyncio.AbstractEventLoop, str], done: asyncio.Task[list[str]]) -> None:
+    del _running[key]
+    if not done.cancelled():
+        done.exception()  # whoever wanted it may have gone away: no reason for a warning
+
+
+async def _look_up(host: str) -> list[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))
