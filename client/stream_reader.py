@@ -145,9 +145,10 @@ class Sink:
 
     def take(self, file: int, flags: int, body: Body | None, piece: Any, *, empty: bool = False) -> None:
         """Copy the batches out, by `piece(view)`, give the memory back, pass them on. `empty`: it means something also
-        without a body."""
+        without a body. One that means nothing says that the worker lives, and waits for the DFS."""
         self.seen_ns = time.monotonic_ns()
-        self.first_ns = self.first_ns or self.seen_ns
+        if body is not None or empty or flags:
+            self.first_ns = self.first_ns or self.seen_ns
         try:
             if not self.over and (body is not None or empty):
                 self._put(piece(memoryview(b"") if body is None else body.view))

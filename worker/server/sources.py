@@ -8,6 +8,7 @@ and those that are cut out of a chunk for a range of maps, through memory. Calle
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +41,8 @@ SCAN_BYTES = 512 * KIB
 #: How long a stream lets others go first that waits for the DFS, and one that waits for room to fetch.
 DISTANT_SECONDS = 0.005
 SEAT_SECONDS = 0.02
+#: A stream that waits for either sends an empty frame so often: after 30 s of silence its reader takes it for lost.
+ALIVE_SECONDS = 10.0
 #: Pieces of a chunk in one frame: each is a read of its own.
 RANGES_MAX = 4_096
 
@@ -382,6 +385,8 @@ class ChunkSource:
         self._next: _Chunk | None = None
         #: the last look or take waited for the DFS, or for room to fetch
         self._waits = False
+        #: when the last frame was taken
+        self._taken_ns = time.monotonic_ns()
         # Not held by what it holds, which would keep all of it until the next collection of cycles.
         me = weakref.WeakMethod(self.let_go)
         search.revoke = lambda: (it := me()) and it()
@@ -433,6 +438,16 @@ class ChunkSource:
 
     def take(self, stream: int, allowance: int) -> Sending | None:
         self._waits = False
+        sending, now_ns = self._take(stream, allowance), time.monotonic_ns()
+        if sending is None and self._waits and now_ns - self._taken_ns >= ALIVE_SECONDS * 1e9:
+            data = ChunksData(stream=stream, sequence=self._sequence, file=0, chunk=0, flags=0)
+            self._sequence += 1
+            sending = Sending(data.encode(), -1, None, False, [], 0, None)
+        if sending is not None:
+            self._taken_ns = now_ns
+        return sending
+
+    def _take(self, stream: int, allowance: int) -> Sending | None:
         if not self.look() or self._chunk is None:
             return None
         chunk = self._chunk

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import os
+import threading
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +20,7 @@ from holdfast.common.messages import StreamCredit
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
 from holdfast.common.settings import Duration
 from holdfast.common.steady import Steady
+from holdfast.worker.core.seats import Seat
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.sources import ChunkSearch, ChunkSource
@@ -152,6 +154,52 @@ def test_a46_a_range_says_the_end_of_its_last_chunk(
             assert frames == sorted({*range(first, chunks), *([CHUNKS - 1] if first < CHUNKS else [])})
             sent = sum(len(body) for _, _, body in connection.frames)
             assert sent < connection.opened[0].total_bytes or not frames or maps == (0, 9)
+        world.store.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("maps", [(0, 9), (2, 3)], ids=["whole", "a range"])
+@pytest.mark.parametrize("waits_for", ["room", "the DFS"])
+def test_a47_a_stream_that_waits_says_that_its_worker_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maps: tuple[int, int], waits_for: str
+) -> None:
+    """A stream waits for the DFS, or for its turn to read there, for longer than its reader takes silence for a lost
+    worker: it hears empty frames in between, and then all that it wanted."""
+
+    async def story() -> None:
+        world = World(tmp_path, monkeypatch)
+        world.move_away()
+        away, go_on = world.store.away, threading.Event()
+        assert away is not None
+        read = away.store.read
+
+        def late(name: str, offset: int, length: int) -> bytes:
+            assert go_on.wait(30)
+            return read(name, offset, length)
+
+        monkeypatch.setattr(away.store, "read", late)
+        other = Seat(away.seats, lambda: None, away.seats.bytes_max)
+
+        def wait() -> bool:
+            """Another stream goes on with the room that there is."""
+            if waits_for == "room":
+                assert other.take()
+                other.renew()
+            return len(connection.frames) > 1
+
+        monkeypatch.setattr("holdfast.worker.server.sources.ALIVE_SECONDS", 0.05, raising=False)
+        assert waits_for != "room" or other.take()
+        connection = world.open(maps)
+        await wait_until_async(wait, "a sign of life", 10)
+        for _, meta, body in connection.frames:
+            assert (ChunksData.decode(meta).flags, body) == (0, b"")
+        go_on.set()
+        other.leave()
+        await wait_until_async(lambda: connection.ended, "the end of the stream")
+        wanted = world.data[2] if maps == (2, 3) else None
+        assert wanted is None or connection.contents() == {0: wanted}
+        assert sum(len(body) for _, _, body in connection.frames) == len(wanted or b"".join(world.data.values()))
         world.store.close()
 
     run(story())

@@ -220,6 +220,9 @@ public final class FetchReader implements BatchSource {
     }
 
     private void onData(ChunkStream stream, ChunksData data, Frame frame) {
+        if (!frame.body().hasRemaining() && !data.endOfChunk() && !data.end()) {
+            return; // the worker lives, and waits for the DFS
+        }
         if (stream.lateNs != 0) { // speculative, and nothing came before
             book.took(stream.inTime());
             effects.addAll(chunks.fetch.dataCame(stream.number));
