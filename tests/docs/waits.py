@@ -86,6 +86,8 @@ def _blocks(call: ast.Call) -> bool:
         return bool(_JOINED.search(owner))
     if method == "result":
         return bool(_RESULT.search(owner))
+    if method == "select":
+        return "selector" in owner
     return owner not in ("asyncio", "locks")
 
 
