@@ -53,6 +53,7 @@ def ask(story: Story, cluster: LocalCluster, spark: "SparkSession", data: Path) 
     with story.part(PART):
         for query in QUERIES:
             began = time.monotonic()
+            story.say(f"TPC-H {query} begins")
             text = (data / "queries" / f"{query}.sql").read_text(encoding="utf-8")
             with ExitStack() as meanwhile:
                 if query in KILLED:

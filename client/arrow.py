@@ -191,9 +191,8 @@ def _numbered(rows: pa.RecordBatch, schema: pa.Schema, index: int, by: str, part
     numbers = rows.column(index)
     least, most = pc.min_max(numbers).as_py().values()
     if numbers.null_count or (least is not None and not 0 <= least <= most < partitions):
-        raise ConfigError(
-            f"column {by} says the partition: 0 to {partitions - 1} and never null, not {least} to {most}"
-        )
+        wrong = "null" if numbers.null_count else least if least < 0 else most
+        raise ConfigError(f"column {by} says the partition: 0 to {partitions - 1} and never null, and has {wrong}")
     fields = [pa.field("partition", pa.int64()), *schema]
     return pa.RecordBatch.from_arrays([numbers.cast(pa.int64()), *rows.columns], schema=pa.schema(fields))
 

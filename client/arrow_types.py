@@ -42,6 +42,11 @@ def spark_schema(schema: pa.Schema) -> str:
         return ""
 
 
+def not_in_spark(schema: pa.Schema) -> list[str]:
+    """The columns of types that Spark does not have, each with its type."""
+    return [f"{field.name} ({field.type})" for field in schema if not spark_schema(pa.schema([field]))]
+
+
 def _field(field: pa.Field) -> dict[str, Any]:
     return {"name": field.name, "type": _spark(field.type), "nullable": field.nullable, "metadata": {}}
 

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
 _INSTANCE = re.compile(rf"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
 #: How an instance begins; fewer digits could be a name that somebody misspelled.
-_BEGINNING = re.compile(r"[0-9a-f]{6,}")
+_BEGINNING = re.compile(r"[0-9a-f]{4,}")
 _SHUFFLE = re.compile(r"(?P<application>.+?)/(?P<shuffle>[0-9]+)(/(?P<generation>[0-9]+))?")
 #: Applications that an error lists.
 _LISTED_MAX = 20
+#: Shuffles of one application among which one is looked for.
+_LOOKED_AT_MAX = 10_000
 
 
 async def find_application(client: ControlClient, named: str) -> pb.ApplicationInfo:
@@ -57,6 +59,18 @@ async def _list(client: ControlClient) -> pb.ListApplicationsReply:
         "Admin/ListApplications", request, deadline_s=ANSWER_SECONDS_MAX
     )
     return reply
+
+
+async def _has(client: ControlClient, known: pb.ApplicationInfo, shuffle: int) -> bool:
+    """Whether the application has the shuffle, or has too many to look through."""
+    request = pb.ListShufflesRequest(instance=known.instance, limit=_LOOKED_AT_MAX)
+    reply: pb.ListShufflesReply = await client.call("Admin/ListShuffles", request, deadline_s=ANSWER_SECONDS_MAX)
+    return reply.total > len(reply.shuffles) or any(each.key.shuffle == shuffle for each in reply.shuffles)
+
+
+def _nothing(why: str) -> int:
+    click.echo(f"holdfast: {why}", err=True)
+    return 1
 
 
 def _only(named: str, found: Sequence[pb.ApplicationInfo], now_ms: int) -> pb.ApplicationInfo:
@@ -128,15 +142,21 @@ def applications(masters: str, as_json: bool) -> None:
 def forget(application: str, shuffle: int | None, yes: bool, dry_run: bool, masters: str, as_json: bool) -> int:
     """Drop APPLICATION at once, whoever holds a lease on it; asks first.
 
-    APPLICATION is a name, an instance (32 hex digits, or how they begin) or an id in Spark; a name that several have is
-    refused with the list of them. With a user's token: only that user's. An instance in full that the masters never
-    heard of is remembered as gone: workers that still have data of it (their status names it) delete that. Exit 1 if
-    there was nothing to drop.
+    APPLICATION is a name, an instance (32 hex digits, or at least the first 4) or an id in Spark; a name that several
+    have is refused with the list of them. With a user's token: only that user's. An instance in full that the masters
+    never heard of is remembered as gone: workers that still have data of it (their status names it) delete that. Exit 1
+    if there was nothing to drop: no such application, or no such shuffle of it.
     """
     found, now_ms = with_masters(masters, lambda client: _called(client, application))
     known = _only(application, found, now_ms) if found else None
     if known is None and not _INSTANCE.fullmatch(application):
-        raise ConfigError(f'no application is called "{application}": `holdfast applications` lists those that live')
+        return _nothing(f'no application is called "{application}": `holdfast applications` lists those that live')
+    if (
+        known is not None
+        and shuffle is not None
+        and not with_masters(masters, lambda client: _has(client, known, shuffle))
+    ):
+        return _nothing(f"there is no shuffle {shuffle} of {_sentence(known, now_ms)}")
     if known is not None:
         what = _sentence(known, now_ms)
     else:

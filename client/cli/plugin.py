@@ -26,7 +26,7 @@ def spark_jar(spark_home: Path | None, as_json: bool) -> int:
     spark = installed_spark(spark_home)
     path = str(jar(spark))
     document = {"jar": path, "spark": spark.version, "scala": spark.scala}
-    show(document, as_json, lambda _: click.echo(path))
+    show(document, as_json, lambda screen: screen.print(path, markup=False, highlight=False, soft_wrap=True))
     return 0
 
 

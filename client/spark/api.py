@@ -116,8 +116,14 @@ def _run_maps(df: DataFrame, cols: Iterable[str | Column], plan: WritePlan) -> l
 def _result(spark: SparkSession, found: MapShuffle, header: Header) -> DataFrame:
     """The DataFrame that reads the shuffle, with the names and metadata of the original."""
     if not header.spark_schema:
+        import pyarrow as pa
+
+        from holdfast.client.arrow_types import not_in_spark
+
+        inner = pa.ipc.read_schema(pa.py_buffer(header.arrow_schema))
+        columns = not_in_spark(pa.schema(list(map(pa.Field.with_name, inner, header.names))))
         raise ConflictError(
-            f"shuffle {found.key} has columns of types that Spark does not have: read it with "
+            f"shuffle {found.key} has columns of types that Spark does not have, {', '.join(columns)}: read it with "
             "holdfast.client.arrow.shuffle_table, or write it again with other types"
         )
     schema = StructType.fromJson(json.loads(header.spark_schema))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -21,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.common.errors import ConfigError
+
+_log = logging.getLogger(__name__)
 
 #: Where the sources are in the installed package, and jars that were built before it was packed.
 _JVM = Path(__file__).resolve().parent.parent / "jvm"
@@ -110,7 +113,9 @@ def check_jar(path: str, spark: Spark) -> None:
             names, manifest = archive.namelist(), archive.read("META-INF/MANIFEST.MF").decode("utf-8", "replace")
     except FileNotFoundError:
         raise ConfigError(f"there is no jar {place}: {find}") from None
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
+    except KeyError:
+        raise ConfigError(f"{place} is not Holdfast's jar: it has no manifest; {find}") from None
+    except (OSError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{place} is no jar: {error}; {find}") from error
     if _MANAGER_CLASS not in names:
         raise ConfigError(f"{place} is not Holdfast's jar: it has no {_MANAGER_CLASS}; {find}")
@@ -134,6 +139,7 @@ def prebuild(spark: Spark, directory: Path) -> Path:
 def build(spark: Spark, files: Iterable[Path], place: Path, more_classpath: str = "") -> None:
     """Compile `files` against a Spark and leave the classes as the jar `place`, whole or not at all."""
     javac = _javac()
+    _log.warning("the plug-in for Spark %s is compiled, once, in about ten seconds: %s", spark.version, place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".building-", dir=place.parent) as directory:

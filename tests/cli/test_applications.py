@@ -62,7 +62,7 @@ def test_a10_a_name_that_several_have_drops_nobody(cluster: LocalCluster):
     assert alive(cluster) == {mine, theirs, other}
     assert document(run("forget", "app-2", "--yes", "--json", masters=cluster.endpoints))["applications"] == 1
     assert alive(cluster) == {mine, other}
-    assert document(run("forget", other[:8], "--yes", "--json", masters=cluster.endpoints))["applications"] == 1
+    assert document(run("forget", other[:4], "--yes", "--json", masters=cluster.endpoints))["applications"] == 1
     assert alive(cluster) == {mine}
 
 
@@ -77,6 +77,11 @@ def test_a10_nothing_is_dropped_without_a_yes(cluster: LocalCluster):
     would = document(run("forget", "nightly", "--dry-run", "--json", masters=cluster.endpoints))
     assert would["would_drop"]["instance"] == instance
     assert "would drop" in run("forget", instance, "--shuffle", 1, "--dry-run", masters=cluster.endpoints).stdout
+    for nothing in (("nightly", "--shuffle", 7), ("weekly",)):
+        for how in ("--dry-run", "--yes"):
+            said = run("forget", *nothing, how, masters=cluster.endpoints)
+            assert (said.returncode, said.stdout) == (1, "")
+            assert ("there is no shuffle 7 of" if len(nothing) > 1 else "no application is called") in said.stderr
     assert alive(cluster) == {instance}
     for answer, left in (("n", {instance}), ("y", set())):
         main, terminal = pty.openpty()

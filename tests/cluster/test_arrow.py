@@ -16,7 +16,7 @@ from pyarrow import csv
 
 from holdfast.client import Session, local_cluster
 from holdfast.client.arrow import shuffle_stream, shuffle_table, write_table
-from holdfast.client.arrow_types import arrow_schema, spark_schema
+from holdfast.client.arrow_types import arrow_schema, not_in_spark, spark_schema
 from holdfast.client.cluster import LocalCluster
 from holdfast.client.spark.header import Header, write_header
 from holdfast.common.errors import ConfigError, ConflictError, DataLostError, RetryError
@@ -135,6 +135,12 @@ def test_spark_and_arrow_agree_on_types():
     assert arrow_schema(spark_schema(schema)).names == schema.names
     assert spark_schema(arrow_schema(spark_schema(schema))) == spark_schema(schema)
     assert spark_schema(pa.schema([("u", pa.uint64())])) == ""
+
+
+def test_what_spark_lacks_is_named():
+    """The columns that keep a table from Spark are told by name and type."""
+    schema = pa.schema([("a", pa.int64()), ("b", pa.uint8()), ("c", pa.list_(pa.timestamp("ns")))])
+    assert not_in_spark(schema) == ["b (uint8)", "c (list<item: timestamp[ns]>)"]
 
 
 def test_types_that_spark_lacks_are_read_all_the_same(session: Session):

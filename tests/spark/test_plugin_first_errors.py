@@ -13,6 +13,7 @@ from holdfast.client.spark.jar import jar as build_jar
 from holdfast.common.errors import ConfigError
 from tests.spark.test_plugin import job
 from tests.support.spark_conf import conf
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 #: Longer than any test here waits.
@@ -100,3 +101,18 @@ def test_a14_masters_that_went_cost_a_shuffle_the_time_to_register_and_no_more(t
             log = running.log()
     assert "falls back to Spark's own" in log
     assert 0 < log.index("no master leads") < log.index("falls back to Spark's own")
+
+
+def test_masters_that_start_again_are_waited_for_where_nothing_falls_back(tmp_path: Path) -> None:
+    """With fallback never, masters that are gone for longer than `register.timeout` in the middle of an application
+    cost its next shuffle the time until they are back, and no job."""
+    with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
+        settings = conf(cluster.endpoints, fallback="never") | {"spark.holdfast.register.timeout": "1s"}
+        with job("twice", settings, tmp_path) as running:
+            assert running.step() == 100
+            cluster.masters[0].kill()
+            running.go()
+            wait_until(lambda: "they are asked again for" in running.log(), "the shuffle to wait for the masters")
+            cluster.masters[0].start()
+            assert running.step() == 100
+            assert "could not be registered" not in running.log()

@@ -84,8 +84,10 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
 
     private <K, V, C> ShuffleHandle fallBack(int shuffle, ShuffleDependency<K, V, C> dependency, HoldfastException error) {
         if (!conf.mayFallBack()) {
+            String patience = error.status() != Status.UNAVAILABLE ? "" : " (how long masters are waited for: " + HoldfastConf.PREFIX
+                    + "register.timeout for the first shuffle, and " + HoldfastConf.PREFIX + "no_room.grace for those after it)";
             throw new IllegalStateException("shuffle " + shuffle + " could not be registered with Holdfast, and "
-                    + HoldfastConf.PREFIX + "fallback is never: " + error.getMessage(), error);
+                    + HoldfastConf.PREFIX + "fallback is never: " + error.getMessage() + patience, error);
         }
         int count = fallbacks.incrementAndGet();
         fellBack.add(shuffle);

@@ -29,9 +29,12 @@ record Registrations(int callMs, boolean strict, int copies, int waitMs, String 
     private static final Logger LOG = LoggerFactory.getLogger(Registrations.class);
     private static final int POLL_MS = 250;
 
-    /** On the driver: where the masters cannot be reached, a job hears of it, or falls back, after {@code register.timeout}. */
+    /**
+     * On the driver, for an application that is registered: where the masters cannot be reached a job that may fall back does so after
+     * {@code register.timeout}. One that may not waits for masters that restart as it does for workers.
+     */
     static Registrations ofDriver(HoldfastConf conf) {
-        return of(conf, conf.registerMs());
+        return of(conf, conf.mayFallBack() ? conf.registerMs() : (int) Math.max(conf.registerMs(), conf.push().noRoomMs()));
     }
 
     /** In a task, whose shuffle is registered: the masters are waited for as in its other calls. */

@@ -175,7 +175,7 @@ public final class ApplicationLease implements AutoCloseable {
                 LOG.error("Application {} is gone: {}", instance, error.getMessage());
             } else if (error instanceof HoldfastException && !closed) {
                 LOG.warn("The lease of application {} could not be renewed; trying again: {}", instance, error.getMessage());
-            } else if (!closed) {
+            } else if (!closed && gone == null) {
                 LOG.error("The lease of application {} could not be renewed; trying again", instance, error);
             }
         } catch (RuntimeException | Error unsaid) {
