@@ -214,6 +214,8 @@ def _stored(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.Reco
     reached, since what the dictionaries of a batch make of it shows only when its rows are put together."""
     count = 1
     for batch in reader:
+        if batch.num_rows and not batch.num_columns:
+            raise ConfigError(f"`data` has {batch.num_rows} rows and no columns: there is nothing to write")
         start = 0
         while start < batch.num_rows:
             try:

@@ -14,7 +14,7 @@ class Fate(Enum):
     KEPT = "the worker has it"
     MOVE = "another place will take it: revive"
     AGAIN = "not now: send it again to the same place, later and less at a time"
-    DAMAGED = "it did not arrive as it was sent: send it again to the same place"
+    DAMAGED = "it did not arrive as it was sent: send it again to the same place, then elsewhere"
     UNKNOWN = "nobody knows whether the worker has it: send it again to the same place, then elsewhere"
     STOP = "nobody will take it; the task has to decide"
 

@@ -39,7 +39,7 @@ PRESS_BYTES = 32 * MIB
 LOSSES_MAX = 2
 #: Refusals for the moment, in a row: with the pauses that is about a minute, then the batches go elsewhere.
 BUSY_MAX = 32
-#: Frames in a row that may arrive damaged.
+#: Frames in a row that may arrive damaged before the batches of their worker go elsewhere.
 DAMAGES_MAX = 3
 
 
@@ -260,7 +260,8 @@ class PushSession:
         elif fate is Fate.DAMAGED:
             state.damages += 1
             if state.damages >= DAMAGES_MAX:
-                return self._stop(error)
+                state.damages = 0
+                self._leave(state, f"worker {worker}: {error}")
         else:
             effects = self._lost(worker, error)
         return effects + self._advance()

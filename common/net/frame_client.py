@@ -215,6 +215,9 @@ class FrameClient(FrameConnection):
     def _why(self) -> HoldfastError:
         """A fresh exception of the same kind, so that tracebacks of several waiters do not mix."""
         error = self.error or RetryError("the connection is closed")
+        if self._reader.greeted and isinstance(error, ProtocolError):
+            # Both sides spoke frames before: what is none was damaged on its way, and costs the connection alone.
+            return RetryError(f"connection to {self.peer} was lost: {error}")
         return error.reworded(str(error))
 
     async def wait_closed(self) -> None:

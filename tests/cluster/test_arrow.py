@@ -170,6 +170,7 @@ def test_what_cannot_be_read_says_why(session: Session, cluster: LocalCluster):
         (EVERYTHING, "name", "integer column"),
         (EVERYTHING, "id", "0 to 6 and never null"),
         ({"a": [1]}, None, "not dict"),
+        (EVERYTHING.select([]), None, "rows and no columns"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             write_table(session, data, 7, by=by)

@@ -41,6 +41,8 @@ class Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="soak-proxy", daemon=True)
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        #: so many of the next answers, HELLO's apart, get a flipped bit in what says what they are
+        self.damages = 0
         #: answers that passed, and what became of the others
         self.counts: Counter[str] = Counter()
 
@@ -105,6 +107,10 @@ class Proxy:
             raw = await reader.readexactly(HEADER_BYTES)
             header = decode_header(raw)
             frame = raw + await reader.readexactly(header.meta_bytes + header.body_bytes)
+            if self.damages and header.type is not FrameType.HELLO:
+                self.damages -= 1
+                self.counts[f"damaged {header.type.name}"] += 1
+                frame = self._damaged(frame, HEADER_BYTES + header.meta_bytes)
             if header.type is FrameType.CLOSING or self._chance.random() >= self._rate:
                 self.counts["passed"] += 1
                 writer.write(frame)
@@ -117,6 +123,10 @@ class Proxy:
             else:
                 self.counts[f"cut {header.type.name}"] += 1
                 return
+
+    def _damaged(self, frame: bytes, head: int) -> bytes:
+        at = self._chance.randrange(head)
+        return frame[:at] + bytes([frame[at] ^ 1 << self._chance.randrange(8)]) + frame[at + 1 :]
 
     async def _delay(self, writer: asyncio.StreamWriter, kind: FrameType, frame: bytes) -> None:
         def deliver() -> None:

@@ -27,7 +27,6 @@ from holdfast.client.core.window import WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, WI
 from holdfast.common.errors import (
     AbortedError,
     ApplicationGoneError,
-    CorruptError,
     NoRoomError,
     RetryError,
     Status,
@@ -282,14 +281,16 @@ def test_a_worker_that_stays_busy_is_left() -> None:
 
 
 def test_damage_on_the_way_is_sent_again() -> None:
-    """A body that arrived with a wrong checksum is sent again; a worker that always says so ends the attempt."""
+    """A body that arrived with a wrong checksum is sent again; from a worker that always says so it goes elsewhere."""
     core = session(at(1))
     (frame,) = pushed(core, [(0, 0, 10)])
     error = error_for(Status.CORRUPT, "body checksum")
     for _ in range(DAMAGES_MAX - 1):
         (frame,) = sent(core, core.failed(frame.frame, error))
-    (end,) = of(Failed, core.failed(frame.frame, error))
-    assert isinstance(end.error, CorruptError)
+    (revive,) = of(Revive, core.failed(frame.frame, error))
+    assert revive.unusable == (WorkerId(1),)
+    (again,) = sent(core, core.revived([(PartitionId(0), at(2, 1))], {}))
+    assert of(Done, core.answered(again.frame, []))
 
 
 @pytest.mark.parametrize("whole", [True, False])

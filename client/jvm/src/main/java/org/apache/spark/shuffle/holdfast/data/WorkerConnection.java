@@ -47,6 +47,8 @@ public final class WorkerConnection implements AutoCloseable {
     /** What is sent and received goes through it; null without security. */
     private TlsChannel tls;
     private final Frame frame = new Frame(this);
+    /** HELLO was answered. */
+    private boolean greeted;
     private int incarnation;
     private long lastRequest;
     private Waiter own;
@@ -232,7 +234,7 @@ public final class WorkerConnection implements AutoCloseable {
             if (parse()) {
                 ahead = true;
                 if (frame.type == FrameType.CLOSING) {
-                    int status = frame.status == Status.OK ? Status.UNAVAILABLE : frame.status;
+                    int status = frame.status == Status.OK ? Status.UNAVAILABLE : unlessGreeted(frame.status);
                     throw broken(status, "closes the connection: " + frame.text(), null);
                 }
             } else if (fill() == 0) {
@@ -334,8 +336,14 @@ public final class WorkerConnection implements AutoCloseable {
             header.checkMeta(in, inStart, meta);
             return handOut(header, meta);
         } catch (HoldfastException error) {
-            throw broken(error.status(), "sent something else than frames", error);
+            throw broken(unlessGreeted(error.status()), "sent something else than frames", error);
         }
+    }
+
+    /** Where both sides spoke frames before, what is none was damaged on its way, and costs the connection alone. */
+    private int unlessGreeted(int status) {
+        boolean damaged = status == Status.BAD_FRAME || status == Status.BAD_VERSION || status == Status.TOO_LARGE;
+        return greeted && damaged ? Status.UNAVAILABLE : status;
     }
 
     /** Fills `frame`; a body that does not fit the input is left to be filled, and false is returned. */
@@ -553,6 +561,7 @@ public final class WorkerConnection implements AutoCloseable {
             throw broken("is not there any more: worker " + ok.worker() + " answers", null);
         }
         incarnation = ok.incarnation();
+        greeted = true;
     }
 
     private static HoldfastException unreachable(int worker, String address, Exception error) {

@@ -16,7 +16,7 @@ final class Lane {
     static final int LOSSES_MAX = 2;
     /** Refusals for the moment, in a row: with the pauses that is about a minute, then the batches go elsewhere. */
     static final int BUSY_MAX = 32;
-    /** Frames in a row that may arrive damaged. */
+    /** Frames in a row that may arrive damaged before what waits for the worker goes elsewhere. */
     static final int DAMAGES_MAX = 3;
 
     final int worker;

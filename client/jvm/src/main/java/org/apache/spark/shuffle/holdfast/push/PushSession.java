@@ -263,7 +263,8 @@ final class PushSession {
             }
             case DAMAGED -> {
                 if (++lane.damages >= Lane.DAMAGES_MAX) {
-                    stop(error);
+                    lane.damages = 0;
+                    leave(lane, "worker " + lane.worker + ": " + error.getMessage());
                 }
             }
             case UNKNOWN -> lost(lane, error);

@@ -174,7 +174,7 @@ public final class DataMain {
         byte[] broken = frame(FrameType.CHUNKS_DATA, 1, ByteBuffer.wrap(new byte[40]), new byte[9], Status.OK);
         broken[50] ^= 1;
         try (FakeWorker wrong = new FakeWorker(WORKER, (in, out) -> out.write(broken))) {
-            fails(Status.BAD_FRAME, "checksum", () -> open(wrong, buffers).receive(5_000));
+            fails(Status.UNAVAILABLE, "checksum", () -> open(wrong, buffers).receive(5_000));
         }
         try (FakeWorker silent = new FakeWorker(WORKER, (in, out) -> {})) {
             WorkerConnection connection = open(silent, buffers);

@@ -337,9 +337,12 @@ public final class PushCoreMain {
         }
         world.core.failed(frame, error(Status.CORRUPT));
         world.sent();
-        same(world.only(Failed.class).error().status(), Status.CORRUPT);
-        world.core.end();
-        that(world.heap.out.isEmpty(), "everything is released");
+        same(world.only(Revive.class).unusable(), new TreeSet<>(List.of(1)));
+        world.revive(0, at(2, 1));
+        world.core.revived("");
+        world.answer(world.one());
+        world.sent();
+        world.only(Done.class);
     }
 
     private static void aSiblingWon() {
