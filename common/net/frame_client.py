@@ -17,7 +17,7 @@ from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.messages import DataFlag, Hello, HelloOk, StreamCredit, StreamData, StreamOpen, StreamOpened
 from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.frame_reader import Frame
-from holdfast.common.net.frames import Buffer, FrameConnection
+from holdfast.common.net.frames import SWEEP_SECONDS, Buffer, FrameConnection
 from holdfast.common.net.lookups import connect
 from holdfast.common.net.tls import TlsPipe
 from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
@@ -80,6 +80,7 @@ class FrameClient(FrameConnection):
         self._room: deque[asyncio.Future[None]] = deque()
         self._next_id = 1
         self._lost: asyncio.Future[None] = self._loop.create_future()
+        self._look: asyncio.TimerHandle | None = None
         #: sinks of open streams by the request id of their STREAM_OPEN
         self.sinks: dict[int, StreamSink[Any]] = {}
         #: who answered
@@ -226,6 +227,22 @@ class FrameClient(FrameConnection):
 
     # What comes.
 
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the next bytes (called by asyncio); a frame that they leave unfinished is looked at again."""
+        super().buffer_updated(nbytes)
+        if self._look is None and self._reader.inside_frame:
+            self._look = self._loop.call_later(SWEEP_SECONDS, self._look_at_frame)
+
+    def _look_at_frame(self) -> None:
+        self._look = None
+        if self.closed:
+            return
+        why = self.why_too_slow(hurried=False)
+        if why is not None:
+            self.abort(RetryError(f"{self.peer}: {why}"))
+        elif self._reader.inside_frame:
+            self._look = self._loop.call_later(SWEEP_SECONDS, self._look_at_frame)
+
     def _on_frame(self, frame: Frame) -> None:
         header = frame.header
         if header.type == FrameType.CLOSING:
@@ -293,6 +310,8 @@ class FrameClient(FrameConnection):
         self._make_room()
 
     def _on_lost(self, error: HoldfastError) -> None:
+        if self._look is not None:
+            self._look.cancel()
         answers, self._answers = self._answers, {}
         sinks, self.sinks = self.sinks, {}
         for future in answers.values():

@@ -89,6 +89,11 @@ class FrameReader:
         """Some of a frame is here, and not all of it."""
         return self._header is not None or self._filled > self._start or self._unwanted > 0
 
+    @property
+    def inside_head(self) -> bool:
+        """The header or the meta section of a frame is not complete."""
+        return self.inside_frame and self._meta is None and not self._unwanted
+
     def discard(self) -> None:
         """Give memory of the pool back: of a meta that is copied, or of what will never be finished."""
         if self._body is not None:

@@ -13,23 +13,19 @@ import asyncio
 import socket
 import ssl
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
 from holdfast.common.frame import FrameHeader, FrameType
-from holdfast.common.limits import FRAME_META_BYTES_MAX, KIB
+from holdfast.common.limits import FRAME_META_BYTES_MAX
 from holdfast.common.messages import Hello, HelloOk
 from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.frame_reader import Frame
-from holdfast.common.net.frames import SOCKET_BUFFER_BYTES, Buffer, FrameConnection
+from holdfast.common.net.frames import SOCKET_BUFFER_BYTES, SWEEP_SECONDS, Buffer, FrameConnection
 from holdfast.common.net.tls import TlsPipe
 
 #: A connection that has not said HELLO after this is closed.
 HELLO_SECONDS = 5.0
-#: A connection that stopped in the middle of a frame is closed after two of these.
-SWEEP_SECONDS = 10.0
-#: While others wait, a frame that takes longer than that has to come at least this fast.
-FRAME_BYTES_PER_SECOND_MIN = 256 * KIB
 #: Connections at a time; an executor has a handful.
 CONNECTIONS_MAX = 4_096
 
@@ -56,14 +52,6 @@ class Handler(Protocol):
         """The connection is gone. Called once for each that said HELLO."""
 
 
-class _Mark(NamedTuple):
-    """How far a connection has come."""
-
-    frames: int
-    pauses: int
-    bytes_in: int
-
-
 class ServerConnection(FrameConnection):
     """One accepted connection."""
 
@@ -75,29 +63,11 @@ class ServerConnection(FrameConnection):
         self._greeting: asyncio.TimerHandle | None = None
         #: counts connections, for who wants a small name of this one
         self.number = server.next_number()
-        #: at the last sweep, if a frame was unfinished then
-        self._mark: _Mark | None = None
 
     @property
     def greeted(self) -> bool:
         """HELLO was said and accepted."""
         return self._reader.greeted
-
-    def why_too_slow(self, hurried: bool) -> str | None:
-        """What is wrong with how its frame comes, by what came since the last time this was asked."""
-        mark, self._mark = self._mark, None
-        if not self.receiving:
-            return None
-        self._mark = now = _Mark(self._reader.begun, self.pauses, self.bytes_in)
-        if mark is None:
-            return None
-        if now.bytes_in == mark.bytes_in:
-            return "the connection stopped in the middle of a frame"
-        slow = now.bytes_in - mark.bytes_in < FRAME_BYTES_PER_SECOND_MIN * SWEEP_SECONDS
-        if hurried and slow and now[:2] == mark[:2]:
-            rate = f"{FRAME_BYTES_PER_SECOND_MIN // KIB} KiB/s"
-            return f"a frame comes more slowly than {rate} while others wait; send smaller ones"
-        return None
 
     def reply(self, header: FrameHeader, meta: bytes = b"", *body: Buffer) -> None:
         """Answer a request with OK."""

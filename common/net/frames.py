@@ -16,7 +16,7 @@ import socket
 from collections import deque
 from collections.abc import Iterator
 from time import perf_counter_ns
-from typing import cast
+from typing import NamedTuple, cast
 
 from holdfast.common.errors import HoldfastError, RetryError, Status
 from holdfast.common.frame import MAGIC_BYTES, FrameType, encode_frame
@@ -59,6 +59,21 @@ CROWDED = 2  #: the peer does not read our answers
 HELD = 4  #: the owner of the connection asked for it
 
 
+#: A connection whose frame does not go on is looked at so often, and is given up at the second look.
+SWEEP_SECONDS = 10.0
+#: While others wait, a frame that takes longer than that has to come at least this fast.
+FRAME_BYTES_PER_SECOND_MIN = 256 * KIB
+
+
+class _Mark(NamedTuple):
+    """How far a connection has come."""
+
+    frames: int
+    pauses: int
+    in_head: bool
+    bytes_in: int
+
+
 class FrameConnection(asyncio.BufferedProtocol):
     """Base of both sides. Subclasses implement `_on_frame`, `_on_writable` and `_on_lost`; all on the loop thread."""
 
@@ -80,6 +95,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._paused = 0
         self._waiter: Waiter | None = None
         self._linger: asyncio.TimerHandle | None = None
+        #: at the last look, if a frame was unfinished then
+        self._mark: _Mark | None = None
         #: set when this side decided to close: what comes is thrown away
         self._closing = False
         self._end_said = False
@@ -428,6 +445,29 @@ class FrameConnection(asyncio.BufferedProtocol):
     def receiving(self) -> bool:
         """A frame was begun and is not complete, and it is the peer who lets us wait."""
         return not self._paused and self._reader.inside_frame
+
+    def why_too_slow(self, hurried: bool) -> str | None:
+        """What is wrong with how its frame comes, by what came since this was last asked, SWEEP_SECONDS ago.
+
+        A header and its meta section are small and have to be here in that time, whatever trickles in: a damaged length
+        would otherwise swallow one answer after the other. `hurried`: somebody waits for the memory of its body.
+        """
+        mark, self._mark = self._mark, None
+        if not self.receiving:
+            return None
+        self._mark = now = _Mark(self._reader.begun, self.pauses, self._reader.inside_head, self.bytes_in)
+        if mark is None:
+            return None
+        if now.bytes_in == mark.bytes_in:
+            return "the connection stopped in the middle of a frame"
+        if now[:3] != mark[:3]:
+            return None
+        if now.in_head:
+            return f"the head of a frame is not here after {SWEEP_SECONDS:.0f} s"
+        if hurried and now.bytes_in - mark.bytes_in < FRAME_BYTES_PER_SECOND_MIN * SWEEP_SECONDS:
+            rate = f"{FRAME_BYTES_PER_SECOND_MIN // KIB} KiB/s"
+            return f"a frame comes more slowly than {rate} while others wait; send smaller ones"
+        return None
 
     # The end.
 

@@ -187,7 +187,7 @@ def test_shuffles_and_forget(cluster: LocalCluster):
     assert (dropped["applications"], dropped["shuffles"]) == (0, 1)
     assert document(run("forget", "to-be-forgotten", "--yes", "--json", masters=cluster.endpoints))["applications"] == 1
     again = run("forget", "to-be-forgotten", masters=cluster.endpoints)
-    assert again.returncode == 2
+    assert again.returncode == 1
     assert 'no application is called "to-be-forgotten"' in again.stderr
 
 

@@ -4,17 +4,21 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from holdfast.client import Session
 from holdfast.client.cluster import local_cluster
+from holdfast.common.net import frame_client
 from tests.soak.proxy import SHOWN, Proxy
 from tests.support.reduce_client import contents, push, read, records_of
 
 ROUNDS = 12
 
 
-def test_a47_a_flipped_bit_on_the_way_costs_a_connection_alone(tmp_path: Path) -> None:
+def test_a47_a_flipped_bit_on_the_way_costs_a_connection_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The only worker is behind a network that flips one bit of an answer, again and again: every attempt of both kinds
     of writers ends well, and every read is exact."""
+    monkeypatch.setattr(frame_client, "SWEEP_SECONDS", 0.5)  # a length that grew is found after it
     own = {"w1": {"worker": {"address": SHOWN}}}
     with (
         local_cluster(masters=1, workers=1, dir=tmp_path / "cluster", own=own) as cluster,

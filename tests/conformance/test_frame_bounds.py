@@ -15,7 +15,7 @@ from holdfast.common.errors import ProtocolError, RetryError, Status
 from holdfast.common.frame import FrameType, encode_frame
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, FRAME_META_BYTES_MAX, MIB
 from holdfast.common.messages import DataFlag, StreamData
-from holdfast.common.net import frame_server, frames
+from holdfast.common.net import frame_client, frame_server, frames
 from holdfast.common.net.wire import FileRange
 from tests.support.frame_world import GREETING, OPENING, Recorder, next_frame, run, world
 from tests.support.waiting import wait_until_async
@@ -287,6 +287,36 @@ def test_a28_who_stops_in_the_middle_of_a_body_is_told_to_try_again() -> None:
             idle.abort()
 
     run(story)
+
+
+def test_a47_a_damaged_length_costs_the_client_its_connection_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer says that more of it comes than was sent. The client waited for it with every later request; now it
+    gives the connection up, also where other answers trickle into the hole."""
+    monkeypatch.setattr(frame_client, "SWEEP_SECONDS", 0.05)
+
+    async def story(trickles: bool) -> None:
+        async with world() as it:
+            it.echo.keep = True
+            client = await it.client()
+            waiting = [await client.start(FrameType.MAP_PUSH, b"", b"x") for _ in range(2)]
+            await wait_until_async(lambda: len(it.echo.kept) == 2, "both requests")
+            answer = bytearray(encode_frame(FrameType.MAP_PUSH, 2, b"", response=True))
+            answer[17] ^= 0x40  # 16 KiB of meta
+            server = it.echo.connection
+            server._put(memoryview(answer))
+            server._flush()
+            while trickles and not client.closed:
+                before = client.bytes_in
+                server._put(memoryview(b"x"))
+                server._flush()
+                came = partial(lambda before: client.closed or client.bytes_in > before, before)
+                await wait_until_async(came, "a byte of what never ends")
+            for future in waiting:
+                with pytest.raises(RetryError, match="the head of a frame" if trickles else "stopped in the middle"):
+                    await future
+
+    run(partial(story, False))
+    run(partial(story, True))
 
 
 def test_ranges_of_files_arrive_between_frames_in_order(tmp_path: Path) -> None:
