@@ -1,0 +1,104 @@
+"""What an attacker has: a secured cluster's addresses, its CA, and the tokens of a tenant and of a viewer."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from holdfast.client import Credentials, LocalCluster
+from holdfast.client.server import Server
+from holdfast.common.ids import Instance
+from holdfast.common.limits import MIB
+from holdfast.common.messages import Hello
+from holdfast.common.net.buffers import BufferPool
+from holdfast.common.net.control import ControlClient
+from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.tokens import Keeper, Kind
+
+#: Shape of an attack; see the package.
+Attack = Callable[["Target", Callable[[], bool]], Coroutine[Any, Any, Counter[str]]]
+_LIFE_S = 3_600
+
+
+@dataclass(frozen=True)
+class Target:
+    """A cluster with security on, and what its attacker may show. Make one with `target_of`."""
+
+    cluster: LocalCluster
+    cluster_id: str
+    #: the attacker's own application, which is registered
+    instance: Instance
+    #: who the attacker is: as its application, as the user that owns it, and as somebody who may only look
+    application: Credentials
+    user: Credentials
+    viewer: Credentials
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For bare TLS connections."""
+        return self.application.context
+
+    @property
+    def raft(self) -> list[tuple[str, int]]:
+        """Host and port of every master's Raft port."""
+        return [("127.0.0.1", master.ports[2]) for master in self.cluster.masters]
+
+    @property
+    def grpc(self) -> list[str]:
+        """Addresses of every master's gRPC port."""
+        return [f"127.0.0.1:{master.ports[1]}" for master in self.cluster.masters]
+
+    async def worker(self, server: Server) -> FrameClient:
+        """A connection to a worker that shows the application's token."""
+        host, _, port = server.address.rpartition(":")
+        hello = Hello(cluster_id=self.cluster_id)
+        pool = BufferPool(64 * MIB)
+        return await FrameClient.connect(host, int(port), hello, pool, shown=self.application)
+
+    async def register(self, shuffle: int, *, kind: pb.PartitionKind, partitions: int, maps: int) -> pb.ShuffleKey:
+        """Register a shuffle of the attacker's own."""
+        key = pb.ShuffleKey(instance=self.instance, shuffle=shuffle, generation=0)
+        async with ControlClient(self.cluster.endpoints, self.application) as control:
+            request = pb.RegisterShuffleRequest(
+                key=key, kind=kind, partitions=partitions, maps=maps, ack=1, holder=self.instance
+            )
+            await control.call("Shuffles/RegisterShuffle", request)
+        return key
+
+
+async def target_of(cluster: LocalCluster, name: str = "mallory") -> Target:
+    """Register an application of the user `name`, and return what that user can attack the cluster with."""
+    assert cluster.credentials is not None, "attacks are tried where security is on"
+    cluster_id = (cluster.directory / "cluster").read_text()
+    keeper = Keeper((cluster.directory / "secret").read_bytes().strip(), cluster_id)
+    instance = Instance(os.urandom(16))
+
+    def shown(kind: Kind, subject: bytes) -> Credentials:
+        assert cluster.credentials is not None
+        return cluster.credentials.with_token(keeper.mint(kind, subject, int(time.time()), _LIFE_S))
+
+    user = shown(Kind.USER, name.encode())
+    async with ControlClient(cluster.endpoints, user) as control:
+        request = pb.RegisterApplicationRequest(instance=instance, name=name, user=name, holder=instance)
+        await control.call("Shuffles/RegisterApplication", request)
+    application, viewer = shown(Kind.APPLICATION, instance), shown(Kind.VIEWER, b"onlooker")
+    return Target(cluster, cluster_id, instance, application, user, viewer)
+
+
+def used(server: Server) -> tuple[int, int]:
+    """Bytes of memory of a server's process that are its own, and descriptors that it has open."""
+    process = psutil.Process(server.pid)
+    return process.memory_full_info().uss, process.num_fds()
+
+
+def log_of(server: Server) -> str:
+    """All that a server has written."""
+    return server.log.read_text("utf-8", "replace")
