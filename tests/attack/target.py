@@ -7,7 +7,9 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -74,22 +76,56 @@ class Target:
         return key
 
 
+def facts_of(cluster: LocalCluster) -> dict[str, Any]:
+    """What another process needs to attack this cluster, as JSON takes it; see `cluster_of`."""
+    assert cluster.credentials is not None, "attacks are tried where security is on"
+    servers = [
+        {"role": each.role, "name": each.name, "address": each.address, "http": each.http, "ports": each.ports}
+        for each in cluster.servers
+    ]
+    shown = {"ca": cluster.credentials.ca_pem, "token": cluster.credentials.token}
+    return {"directory": str(cluster.directory), "servers": servers, **shown}
+
+
+def cluster_of(facts: dict[str, Any]) -> LocalCluster:
+    """Handles on a cluster that another process has started; good for addresses alone."""
+    directory = Path(facts["directory"])
+    credentials = Credentials(facts["ca"], facts["token"])
+    launcher = ThreadPoolExecutor(1)  # starts nothing
+    servers = [
+        Server(
+            role=each["role"],
+            name=each["name"],
+            address=each["address"],
+            http=each["http"],
+            config=directory,
+            log=directory / "logs" / f"{each['name']}.log",
+            launcher=launcher,
+            ports=tuple(each["ports"]),
+        )
+        for each in facts["servers"]
+    ]
+    masters, workers = ([each for each in servers if each.role == role] for role in ("master", "worker"))
+    return LocalCluster(directory, masters, workers, credentials)
+
+
+def shown_by(cluster: LocalCluster, kind: Kind, subject: bytes) -> Credentials:
+    """What somebody of this kind shows to the cluster."""
+    assert cluster.credentials is not None, "attacks are tried where security is on"
+    keeper = Keeper((cluster.directory / "secret").read_bytes().strip(), (cluster.directory / "cluster").read_text())
+    return cluster.credentials.with_token(keeper.mint(kind, subject, int(time.time()), _LIFE_S))
+
+
 async def target_of(cluster: LocalCluster, name: str = "mallory") -> Target:
     """Register an application of the user `name`, and return what that user can attack the cluster with."""
-    assert cluster.credentials is not None, "attacks are tried where security is on"
-    cluster_id = (cluster.directory / "cluster").read_text()
-    keeper = Keeper((cluster.directory / "secret").read_bytes().strip(), cluster_id)
     instance = Instance(os.urandom(16))
-
-    def shown(kind: Kind, subject: bytes) -> Credentials:
-        assert cluster.credentials is not None
-        return cluster.credentials.with_token(keeper.mint(kind, subject, int(time.time()), _LIFE_S))
-
-    user = shown(Kind.USER, name.encode())
+    user = shown_by(cluster, Kind.USER, name.encode())
     async with ControlClient(cluster.endpoints, user) as control:
         request = pb.RegisterApplicationRequest(instance=instance, name=name, user=name, holder=instance)
         await control.call("Shuffles/RegisterApplication", request)
-    application, viewer = shown(Kind.APPLICATION, instance), shown(Kind.VIEWER, b"onlooker")
+    application = shown_by(cluster, Kind.APPLICATION, instance)
+    viewer = shown_by(cluster, Kind.VIEWER, b"onlooker")
+    cluster_id = (cluster.directory / "cluster").read_text()
     return Target(cluster, cluster_id, instance, application, user, viewer)
 
 

@@ -1,14 +1,15 @@
-"""Mutated frames and calls against a worker and a master in real processes.
+"""Mutated frames and calls, and well-formed ones with hostile values, against a worker and a master in real processes.
 
-    python -m tests.fuzz.run --frames 100000 [--seed 1]
+    python -m tests.fuzz.run [--frames 100000] [--hostile 1000000] [--calls 100000] [--seed 1] [--keep DIR]
 
 Promise: whatever comes, each connection ends in well-formed answers with known statuses and is then closed; no process
 ends, memory stays flat, and what was sealed before reads back equal after. Exit status 1 if not, with the seed.
+A conversation that breaks the promise is kept as a file (`--keep`); those in tests/fuzz/corpus are told again by the
+default run.
 """
 
 import argparse
 import asyncio
-import os
 import sys
 import tempfile
 import time
@@ -21,23 +22,30 @@ import psutil
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.common.checksum import crc32c
 from holdfast.common.errors import Status
-from holdfast.common.frame import HEADER_BYTES, FrameType, decode_header
+from holdfast.common.frame import HEADER_BYTES, FrameType, decode_header, encode_frame
+from holdfast.common.ids import ShuffleKey, StateId
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Hello
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.control import ControlClient
 from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
-from tests.fuzz.masters import fuzz_master
+from tests.fuzz.corpus import CORPUS, keep, told_again
+from tests.fuzz.hostile import Hostile
 from tests.fuzz.mutate import Mutator
+from tests.fuzz.ports import fuzz_ports
 from tests.support.map_data import MapContent, file_key, make_content, read_files, shuffle_key, write_file
 
 #: An end of a connection that does not come within this is a hang.
 ANSWER_SECONDS_MAX = 30.0
+#: The application of a run: always the same one, so that what was kept means the same in the next.
+INSTANCE = b"application fuzz"
 #: Growth of a process over a run that counts as flat: buffers and caches that are filled once.
 GROWTH_BYTES_MAX = 64 * MIB
 CONNECTIONS_AT_ONCE = 16
 FRAMES_PER_CONNECTION = 12
+#: The same for well-formed frames, of which each is answered.
+HOSTILE_PER_CONNECTION = 250
 
 
 @dataclass
@@ -45,6 +53,7 @@ class Report:
     """What came of a run."""
 
     frames: int = 0
+    hostile: int = 0
     connections: int = 0
     answers: int = 0
     closings: int = 0
@@ -54,29 +63,44 @@ class Report:
     memory_after: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    #: where conversations go that broke the promise, and the ids of the masters' state that are in them
+    keep: Path | None = None
+    states: tuple[StateId, StateId] = (StateId(0), StateId(0))
+
+    def problem(self, text: str, sent: bytes) -> None:
+        """Note it, and keep what was sent."""
+        if self.keep is not None:
+            text += f" ({keep(self.keep, sent, self.states)})"
+        self.problems.append(text)
 
     def __str__(self) -> str:
         grown = {name: (self.memory_after[name] - before) // 1024 for name, before in self.memory_before.items()}
         return (
-            f"{self.frames} frames on {self.connections} connections in {self.seconds:.0f} s: {self.answers} answers, "
+            f"{self.frames} mutated and {self.hostile} hostile frames on {self.connections} connections in "
+            f"{self.seconds:.0f} s: {self.answers} answers, "
             f"{self.closings} closings, statuses {dict(sorted(self.statuses.items()))}; {self.master_calls} calls and "
-            f"connections to the master; memory grew by {grown} KiB; {len(self.problems)} problems"
+            f"connections to other ports; memory grew by {grown} KiB; {len(self.problems)} problems"
         )
 
 
-async def fuzz(frames: int, seed: int, directory: Path) -> Report:
+async def fuzz(frames: int, hostile: int, calls: int, seed: int, directory: Path, keep: Path | None = None) -> Report:
     """Start a cluster, fuzz it, and say what happened."""
-    report = Report()
+    report = Report(keep=keep)
     with local_cluster(masters=1, workers=1, dir=directory) as cluster:
         pids = {server.name: server.pid for server in cluster.servers}
-        sealed = await _prepare(cluster)
+        sealed, pushed = await _prepare(cluster)
+        report.states = sealed.key.shuffle.state, pushed.state
+        sender = Hostile(seed, [sealed.key], [pushed])
         mutator = Mutator(seed, _cluster_id(cluster), sealed.key.shuffle, sealed)
         await _fuzz_worker(mutator, cluster, max(frames // 20, 50), Report())  # fills caches and pools once
-        await fuzz_master(mutator.chance, cluster, max(frames // 200, 20), report.problems)
+        await _fuzz_hostile(sender, cluster, max(hostile // 20, 250), Report())
+        await _replay(cluster, report)
+        await fuzz_ports(mutator.chance, cluster, max(calls // 20, 4), report.problems)
         report.memory_before = _memory(pids)
         began = time.monotonic()
         await _fuzz_worker(mutator, cluster, frames, report)
-        report.master_calls = await fuzz_master(mutator.chance, cluster, frames // 10, report.problems)
+        await _fuzz_hostile(sender, cluster, hostile, report)
+        report.master_calls = await fuzz_ports(mutator.chance, cluster, calls, report.problems)
         report.seconds = time.monotonic() - began
         await _check_unharmed(cluster, sealed, pids, report)
     return report
@@ -91,20 +115,21 @@ def _memory(pids: dict[str, int]) -> dict[str, int]:
     return {name: psutil.Process(pid).memory_full_info().uss for name, pid in pids.items()}
 
 
-async def _prepare(cluster: LocalCluster) -> MapContent:
-    """A shuffle that the masters know, with one sealed file."""
-    instance = os.urandom(16)
+async def _prepare(cluster: LocalCluster) -> tuple[MapContent, ShuffleKey]:
+    """A shuffle that the masters know, with one sealed file, and one that is pushed to."""
     async with ControlClient(cluster.endpoints) as control:
-        application = pb.RegisterApplicationRequest(instance=instance, name="fuzz", holder=bytes(16))
+        application = pb.RegisterApplicationRequest(instance=INSTANCE, name="fuzz", holder=bytes(16))
         await control.call("Shuffles/RegisterApplication", application)
-        key = pb.ShuffleKey(instance=instance, shuffle=1, generation=0)
-        shuffle = pb.RegisterShuffleRequest(key=key, kind=pb.PARTITION_KIND_MAP, partitions=8, holder=bytes(16))
-        await control.call("Shuffles/RegisterShuffle", shuffle)
-    content = make_content(file_key(shuffle_key(instance, 1)))
+        states = []
+        for number, kind in ((1, pb.PARTITION_KIND_MAP), (2, pb.PARTITION_KIND_REDUCE)):
+            key = pb.ShuffleKey(instance=INSTANCE, shuffle=number, generation=0)
+            shuffle = pb.RegisterShuffleRequest(key=key, kind=kind, partitions=8, maps=4, holder=bytes(16))
+            states.append((await control.call("Shuffles/RegisterShuffle", shuffle)).state)
+    content = make_content(file_key(shuffle_key(INSTANCE, 1, states[0])))
     client = await _connect(cluster)
     await write_file(client, content)
     client.abort()
-    return content
+    return content, shuffle_key(INSTANCE, 2, states[1])
 
 
 async def _connect(cluster: LocalCluster) -> FrameClient:
@@ -128,6 +153,27 @@ async def _fuzz_worker(mutator: Mutator, cluster: LocalCluster, frames: int, rep
     await asyncio.gather(*(keep_talking() for _ in range(CONNECTIONS_AT_ONCE)))
 
 
+async def _fuzz_hostile(hostile: Hostile, cluster: LocalCluster, frames: int, report: Report) -> None:
+    host, port = cluster.workers[0].address.split(":")
+    cluster_id = _cluster_id(cluster)
+
+    async def keep_talking() -> None:
+        while report.hostile < frames:
+            report.hostile += HOSTILE_PER_CONNECTION
+            report.connections += 1
+            await _converse(host, int(port), hostile.conversation(cluster_id, HOSTILE_PER_CONNECTION), report=report)
+
+    await asyncio.gather(*(keep_talking() for _ in range(CONNECTIONS_AT_ONCE)))
+
+
+async def _replay(cluster: LocalCluster, report: Report) -> None:
+    """Tell again what broke the promise once."""
+    host, port = cluster.workers[0].address.split(":")
+    hello = encode_frame(FrameType.HELLO, 1, Hello(cluster_id=_cluster_id(cluster)).encode())
+    for kept in sorted(CORPUS.glob("*.frames")):
+        await _converse(host, int(port), hello + told_again(kept, report.states), report=report)
+
+
 async def _converse(
     host: str, port: int, sent: bytes, follow: Callable[[int], bytes] | None = None, *, report: Report
 ) -> None:
@@ -147,11 +193,11 @@ async def _converse(
             received += await _read_all(reader)
             writer.close()
     except TimeoutError:
-        report.problems.append(f"no end within {ANSWER_SECONDS_MAX} s after {sent[:200].hex()}…")
+        report.problem(f"no end within {ANSWER_SECONDS_MAX} s after {sent[:200].hex()}…", sent)
     except OSError as error:
-        report.problems.append(f"could not converse: {error}")
+        report.problem(f"could not converse: {error}", sent)
     else:
-        _judge(received, report)
+        _judge(sent, received, report)
 
 
 async def _read_answers(reader: asyncio.StreamReader, count: int) -> bytes:
@@ -174,7 +220,7 @@ async def _read_all(reader: asyncio.StreamReader) -> bytes:
     return received
 
 
-def _judge(received: bytes, report: Report) -> None:
+def _judge(sent: bytes, received: bytes, report: Report) -> None:
     """All that came back must be frames with checksums and statuses as they should be; only the last may be cut."""
     offset = 0
     while offset + HEADER_BYTES <= len(received):
@@ -182,16 +228,16 @@ def _judge(received: bytes, report: Report) -> None:
             header = decode_header(received, offset)
             status = Status(header.status)
         except Exception as error:  # noqa: BLE001 - whatever is raised is a problem to be reported
-            report.problems.append(f"bad answer: {error}")
+            report.problem(f"bad answer: {error}", sent)
             return
         end = offset + HEADER_BYTES + header.meta_bytes
         if end > len(received):
             return
         meta = received[offset + HEADER_BYTES : end]
         if crc32c(meta, crc32c(received[offset : offset + 28])) != header.crc:
-            report.problems.append(f"an answer with a wrong checksum: {header}")
+            report.problem(f"an answer with a wrong checksum: {header}", sent)
         if status == Status.INTERNAL:
-            report.problems.append(f"INTERNAL: {meta.decode(errors='replace')}")
+            report.problem(f"INTERNAL: {meta.decode(errors='replace')}", sent)
         report.answers += 1
         report.closings += header.type == FrameType.CLOSING
         report.statuses[status.name] = report.statuses.get(status.name, 0) + 1
@@ -222,18 +268,24 @@ async def _check_unharmed(cluster: LocalCluster, sealed: MapContent, pids: dict[
     client.abort()
     async with ControlClient(cluster.endpoints) as control:
         status = await control.call("Admin/Status", pb.StatusRequest())
-        if status.shuffles != 1:
-            report.problems.append(f"the master knows {status.shuffles} shuffles, not 1")
+        if status.shuffles != 2:
+            report.problems.append(f"the master knows {status.shuffles} shuffles, not 2")
 
 
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--frames", type=int, default=100_000, help="mutated frames to send to the worker")
+    parser.add_argument("--hostile", type=int, default=1_000_000, help="well-formed frames with hostile values")
+    parser.add_argument("--calls", type=int, default=100_000, help="calls to every other port")
+    parser.add_argument("--keep", type=Path, default=CORPUS, help="where conversations go that break the promise")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="holdfast-fuzz-") as directory:
-        report = asyncio.run(fuzz(arguments.frames, arguments.seed, Path(directory)))
+        work = fuzz(
+            arguments.frames, arguments.hostile, arguments.calls, arguments.seed, Path(directory), arguments.keep
+        )
+        report = asyncio.run(work)
     print(report)
     for problem in report.problems[:20]:
         print(f"seed {arguments.seed}: {problem}", file=sys.stderr)

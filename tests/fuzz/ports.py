@@ -1,4 +1,4 @@
-"""Mutated calls and raw garbage against every port of a master: HTTP, gRPC and Raft."""
+"""Mutated calls and raw garbage against every port of a master, HTTP, gRPC and Raft, and a worker's HTTP port."""
 
 import asyncio
 import json
@@ -14,6 +14,8 @@ from holdfast.client.cluster import LocalCluster
 from holdfast.common.proto import holdfast_pb2 as pb
 
 ANSWER_SECONDS_MAX = 30.0
+#: Calls under way at a time, to each port.
+CALLERS = 4
 #: What a gRPC call may end with: an answer, or a status. UNKNOWN would be an exception that nobody foresaw.
 _BAD_CODES = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -76,28 +78,34 @@ def spoil(chance: random.Random, data: bytes) -> bytes:
     return bytes(out)
 
 
-async def fuzz_master(chance: random.Random, cluster: LocalCluster, calls: int, problems: list[str]) -> int:
-    """Spread `calls` over all ports; what must not be is added to `problems`. Returns how many were made."""
+async def fuzz_ports(chance: random.Random, cluster: LocalCluster, calls: int, problems: list[str]) -> int:
+    """Make `calls` calls to every port but the data plane's, some of them well-formed; what must not be is added to
+    `problems`. Returns how many were made."""
     master = cluster.masters[0]
     discover = await asyncio.to_thread(_discover, master.address)
     grpc_address = discover["masters"][0]["grpc"] if discover.get("masters") else discover["leaderGrpc"]
     raft_address = _raft_address(cluster)
-    made = 0
-    async with grpc.aio.insecure_channel(grpc_address) as channel:
-        while made < calls:
+    left = calls
+
+    async def keep_calling(channel: grpc.aio.Channel) -> None:
+        nonlocal left
+        while left > 0:
             path, kind = chance.choice(methods())
             if path.endswith("/Forget"):
                 continue  # it may well forget what the run checks at its end
+            left -= 1
             request = draw(chance, kind)
             await asyncio.gather(
                 _grpc_call(channel, path, spoil(chance, request.SerializeToString()), problems),
                 _http_call(master.address, path, *_http_body(chance, request), problems),
-                _garbage(master.address, chance, b"POST / HTTP/1.1\r\n", problems),
                 _garbage(grpc_address, chance, _HTTP2_PREFACE, problems),
                 _garbage(raft_address, chance, b"", problems),
+                _garbage(cluster.workers[0].http, chance, b"GET /status HTTP/1.1\r\n", problems),
             )
-            made += 5
-    return made
+
+    async with grpc.aio.insecure_channel(grpc_address) as channel:
+        await asyncio.gather(*(keep_calling(channel) for _ in range(CALLERS)))
+    return (calls - left) * 5
 
 
 def _discover(address: str) -> dict:
