@@ -17,6 +17,7 @@ from holdfast.master.core.answers import AnswerTable
 from holdfast.master.core.heads import Heads
 from holdfast.master.core.moves import MOVED, Moved, rows_of, unpack_moved
 from holdfast.master.core.records import KIND_REDUCE, Application, Client, Shuffle, Upload, Worker
+from holdfast.master.core.shares import Share
 
 
 @dataclass(slots=True)
@@ -97,6 +98,11 @@ class State:
         self.head_count = sum(below.runs for below in self.below.values())
         self.array_bytes = sum(shuffle.array_bytes for shuffle in self.every_shuffle())
         self.under_replicated = sum(shuffle.under_replicated for shuffle in self.every_shuffle())
+        #: What each user has of what all share; only those who have anything.
+        self.shares: dict[str, Share] = {}
+        for application in self.applications.values():
+            shuffles = self.below[application.instance].shuffles.values()
+            self._add(application.instance, len(shuffles), sum(shuffle.array_bytes for shuffle in shuffles), 1)
         #: Committed generations with copies that no worker has said anything of.
         self.unsealed = {shuffle.key: None for shuffle in self.every_shuffle() if shuffle.unsealed}
         self.upload_bytes = sum(upload.array_bytes for upload in self.uploads.values())
@@ -142,12 +148,15 @@ class State:
         self.applications[application.instance] = application
         if application.instance not in self.below:
             self.below[application.instance] = Below()
+            self._add(application.instance, applications=1)
 
     def put_shuffle(self, shuffle: Shuffle) -> None:
         """Add or replace a generation of a shuffle of a living application."""
         below = self._own(shuffle.key.instance)
         before = below.shuffles.get(shuffle.key.number)
-        self.array_bytes += shuffle.array_bytes - (before.array_bytes if before else 0)
+        more = shuffle.array_bytes - (before.array_bytes if before else 0)
+        self.array_bytes += more
+        self._add(shuffle.key.instance, int(before is None), more)
         self.under_replicated += shuffle.under_replicated - (before.under_replicated if before else 0)
         if shuffle.unsealed:
             self.unsealed[shuffle.key] = None
@@ -165,19 +174,32 @@ class State:
         shuffle = self._own(key.instance).shuffles.pop(key.number)
         self.array_bytes -= shuffle.array_bytes
         self.shuffle_count -= 1
+        self._add(key.instance, -1, -shuffle.array_bytes)
         self._forget(shuffle)
 
     def drop_application(self, instance: bytes) -> int:
         """Remove an application with everything below it; return how many shuffle generations went."""
-        del self.applications[instance]
         below = self.below.pop(instance)
-        self.array_bytes -= sum(shuffle.array_bytes for shuffle in below.shuffles.values())
+        size = sum(shuffle.array_bytes for shuffle in below.shuffles.values())
+        self._add(instance, -len(below.shuffles), -size, -1)
+        del self.applications[instance]
+        self.array_bytes -= size
         self.shuffle_count -= len(below.shuffles)
         self.head_count -= below.runs
         for shuffle in below.shuffles.values():
             self._forget(shuffle)
         self.gone[instance] = self.time_ms
         return len(below.shuffles)
+
+    def _add(self, instance: bytes, shuffles: int = 0, array_bytes: int = 0, applications: int = 0) -> None:
+        """Count what the user of an application has more, or less."""
+        user = self.applications[instance].user
+        share = self.shares.setdefault(user, Share())
+        share.applications += applications
+        share.shuffles += shuffles
+        share.array_bytes += array_bytes
+        if share.nothing:
+            del self.shares[user]
 
     def _forget(self, shuffle: Shuffle) -> None:
         self.under_replicated -= shuffle.under_replicated
@@ -269,7 +291,7 @@ class State:
     def _check_indexes(self) -> Iterator[str]:
         tables = self.capture()
         again = State(tables)
-        for name in ("worker_by_uid", "worker_by_name", "worker_by_directory", "newest", "unsealed"):
+        for name in ("worker_by_uid", "worker_by_name", "worker_by_directory", "newest", "unsealed", "shares"):
             if getattr(again, name) != getattr(self, name):
                 yield f"the index {name} is not what the tables say"
         for name in ("array_bytes", "upload_bytes", "shuffle_count", "head_count", "under_replicated"):

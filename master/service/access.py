@@ -8,6 +8,7 @@ state is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -83,3 +84,10 @@ def check_owner(identity: Identity | None, user: str) -> None:
     """Raise ForbiddenError unless `is_owner`."""
     if not is_owner(identity, user):
         raise ForbiddenError("this application is another user's")
+
+
+def user_of(identity: Identity | None, owner: Callable[[bytes], str | None]) -> str | None:
+    """Which user calls, `owner` being that of an instance; None where nobody says, or for those who run the cluster."""
+    if identity is None or identity.kind not in (Kind.APPLICATION, Kind.USER):
+        return None
+    return owner(identity.subject) if identity.kind is Kind.APPLICATION else identity.subject.decode("utf-8", "replace")

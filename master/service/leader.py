@@ -45,6 +45,8 @@ from holdfast.master.core.state import State
 from holdfast.master.core.usage import Usage
 from holdfast.master.machine.machine import Machine
 from holdfast.master.raft import RaftNode
+from holdfast.master.service.access import CALLER, user_of
+from holdfast.master.service.callers import Callers
 from holdfast.master.service.events import Events
 from holdfast.master.service.proposer import Proposer, of_the_log, translate
 from holdfast.master.service.waiters import Waiters
@@ -94,6 +96,7 @@ class Leader:
         #: what happened, for people
         self.events = Events(config.master.name, self.now_ms)
         self.proposer = Proposer(node, self.now_ms, self.http_of)
+        self._callers = Callers()
         #: last heartbeats by worker number, heard in this leadership; only of workers that the state knows
         self.reports: dict[int, Report] = {}
         #: what those heartbeats say of who holds how much, and of what is not well
@@ -243,10 +246,17 @@ class Leader:
             raise ProtocolError(
                 f"a call id has a client of {INSTANCE_BYTES} bytes and a number from 1", status=Status.BAD_REQUEST
             )
+        user = user_of(CALLER.get(), self._owner)
+        if user is not None:
+            self._callers.heard(call.client, user, self.now_ns())
         client, number, drawn = call.client, call.number, call.raft_index
         request.ClearField("call")
         digest = hashlib.blake2b(name.encode() + request.SerializeToString(deterministic=True), digest_size=16)
         return cmd.Command(body, client, number, drawn, digest.digest())
+
+    def _owner(self, instance: bytes) -> str | None:
+        application = self.node.local(lambda machine: machine.state.applications.get(instance))
+        return application.user if application is not None else None
 
     async def confirmed(self, read: Callable[[State], T]) -> T:
         """Return read(state) after this master proved that it leads. Raises NotLeaderError."""

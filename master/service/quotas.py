@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import NoReturn
 
 from holdfast.common.errors import QuotaExceededError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core.events import Kind
 from holdfast.master.core.records import Application
+from holdfast.master.core.shares import Share, too_many_applications, too_many_shuffles
 from holdfast.master.core.state import State
 from holdfast.master.core.usage import Held, Limits, Owned, Row, exceeded
 from holdfast.master.service.leader import Leader
@@ -57,8 +59,19 @@ class Quotas:
         """Take in what a worker tells of who holds how much there."""
         self._leader.usage.heard(worker, [_row(each) for each in applications])
 
+    def check_user(self, instance: bytes, user: str) -> None:
+        """Raise QuotaExceededError if the application is new, and its user has as many as one may have."""
+
+        def why_not(state: State) -> str:
+            return "" if instance in state.applications else too_many_applications(user, _share(state, user))
+
+        why = self._leader.peek(why_not)
+        if why:
+            raise QuotaExceededError(why)
+
     def check(self, key: ShuffleKey) -> None:
         """Raise QuotaExceededError if the shuffle is new, and its application or user has what it may have."""
+        self._check_share(key)
         if not (any(self._application) or self.counts_users):
             return
         application, owned, gone = self._leader.peek(lambda state: self._look(state, key))
@@ -76,10 +89,26 @@ class Quotas:
             application.user in self._users,
         )
         if why:
-            self.refused += 1
-            self._leader.events.tell(Kind.QUOTA_REFUSED, application.name, f"a shuffle was refused: {why}")
-            self._tell(application, why)
-            raise QuotaExceededError(why)
+            self._refuse(application, why)
+
+    def _check_share(self, key: ShuffleKey) -> None:
+        """Refuse a new shuffle of a user who has as much as one may have of what the masters hold."""
+
+        def why_not(state: State) -> tuple[Application | None, str]:
+            application = state.applications.get(key.instance)
+            if application is None or state.head(key.instance, key.shuffle) is not None:
+                return None, ""
+            return application, too_many_shuffles(application.user, _share(state, application.user))
+
+        application, why = self._leader.peek(why_not)
+        if application is not None and why:
+            self._refuse(application, why)
+
+    def _refuse(self, application: Application, why: str) -> NoReturn:
+        self.refused += 1
+        self._leader.events.tell(Kind.QUOTA_REFUSED, application.name, f"a shuffle was refused: {why}")
+        self._tell(application, why)
+        raise QuotaExceededError(why)
 
     def _tell(self, application: Application, why: str) -> None:
         """Log it: of each application once a minute, since who is refused may ask again at once."""
@@ -101,6 +130,10 @@ class Quotas:
         ]
         heard = ((worker, state.workers.get(worker)) for worker in self._leader.usage.workers)
         return application, owned, [number for number, worker in heard if worker is None or not worker.alive]
+
+
+def _share(state: State, user: str) -> Share:
+    return state.shares.get(user, Share())
 
 
 def _row(told: pb.ApplicationHeld) -> Row:

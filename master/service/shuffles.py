@@ -85,6 +85,7 @@ class Shuffles:
         if caller is not None and caller.kind is Kind.USER:
             user = caller.subject.decode("utf-8", "replace")
         self._check_owner(self._leader.peek(lambda state: state.applications.get(request.instance)))
+        self._registry.quotas.check_user(request.instance, user)
         body = cmd.RegisterApplication(request.instance, request.name, user, lease_ms, request.holder, request.spark_id)
         await self._leader.command("Shuffles/RegisterApplication", request, body)
         # Two users may have drawn one instance at the same time; the second is told now.

@@ -1,0 +1,96 @@
+"""One user never fills what the masters hold for all."""
+
+import asyncio
+
+import pytest
+
+from holdfast.common.errors import QuotaExceededError, RetryError, Status
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.tokens import Identity, Kind
+from holdfast.master.core import bounds
+from holdfast.master.core import commands as cmd
+from holdfast.master.service import access
+from holdfast.master.service.callers import Callers
+from holdfast.master.service.quotas import Quotas
+from tests.unit.master.alone import Node, do, leader_of
+from tests.unit.master.build import H2, I1, I2, application, key, reduce, sixteen, worker
+
+
+@pytest.mark.parametrize(
+    ("bound", "most"),
+    [("SHUFFLES_PER_USER_MAX", 2), ("ARRAY_BYTES_PER_USER_MAX", 20), ("APPLICATIONS_PER_USER_MAX", 1)],
+)
+def test_one_user_leaves_room_for_the_others(monkeypatch: pytest.MonkeyPatch, bound: str, most: int) -> None:
+    """Who has as much as one user may have gets no new application and no new shuffle, with the reason; what there is
+    goes on, others are not touched, and it is over when something was given back."""
+    monkeypatch.setattr(bounds, bound, most)
+    shuffles = "APPLICATIONS" not in bound
+
+    async def story() -> None:
+        leader = leader_of(Node())
+        leader.leadership(True, 1)
+        quotas = Quotas(leader)
+        await do(leader, worker(1), worker(2), application())
+        await do(leader, cmd.RegisterApplication(I2, "app", "alice", 1000, H2), reduce(key(1)), reduce(key(2)))
+
+        def ask() -> None:
+            quotas.check(key(3)) if shuffles else quotas.check_user(sixteen("i3"), "user")
+
+        with pytest.raises(QuotaExceededError, match=r'user "user" has .* and may have no more'):
+            ask()
+        quotas.check(key(1))  # more of what there is
+        quotas.check_user(I1, "user")
+        quotas.check(key(1, instance=I2))
+        quotas.check_user(sixteen("i4"), "bob")
+        await do(leader, cmd.Unregister(key(1)), cmd.Unregister(key(2)))
+        if not shuffles:
+            await do(leader, cmd.Forget(I1, False, 0))
+        ask()
+        assert leader.peek(lambda state: state.check()) == []
+        leader.leadership(False, 1)
+
+    asyncio.run(story())
+
+
+def test_one_user_leaves_room_for_the_clients_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are remembered for 15 minutes, and of a bounded number of clients: a user who draws one id after another
+    is told BUSY while others go on, and so do the clients of that user who are known. When they were silent long enough
+    there is room again."""
+    monkeypatch.setattr(bounds, "CLIENTS_PER_USER_MAX", 3)
+    callers = Callers()
+    for number in range(3):
+        callers.heard(b"mallory %d" % number, "mallory", number)
+    with pytest.raises(RetryError, match='user "mallory" has 3 clients') as refused:
+        callers.heard(b"one more", "mallory", 4)
+    assert refused.value.status == Status.BUSY
+    callers.heard(b"mallory 0", "mallory", 5)
+    callers.heard(b"alice", "alice", 6)
+    callers.heard(b"one more", "mallory", 7 + bounds.CLIENT_LIFE_MS * 1_000_000)
+
+
+def test_the_bound_of_clients_holds_for_whoever_shows_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts by the user that the token names, of an application by the user that owns it, and not at all by what a
+    call claims; those who run the cluster are not counted."""
+    monkeypatch.setattr(bounds, "CLIENTS_PER_USER_MAX", 1)
+
+    async def story() -> None:
+        leader = leader_of(Node())
+        leader.leadership(True, 1)
+        await do(leader, application())
+        by_user, by_application = (Identity(Kind.USER, b"user", 0), Identity(Kind.APPLICATION, I1, 0))
+        request = pb.DetachRequest(instance=I1, holder=H2)
+
+        def call(caller: Identity | None, client: str) -> None:
+            access.CALLER.set(caller)
+            request.call.client, request.call.number = sixteen(client), 1
+            leader.numbered("Shuffles/Detach", request, cmd.Detach(I1, H2))
+
+        call(by_user, "c1")
+        for caller in (by_user, by_application):
+            with pytest.raises(RetryError, match='user "user" has 1 clients'):
+                call(caller, "c2")
+        for other in (None, Identity(Kind.ADMIN, b"ops", 0), Identity(Kind.USER, b"other", 0)):
+            call(other, "c3")
+        leader.leadership(False, 1)
+
+    asyncio.run(story())
