@@ -114,7 +114,7 @@ class PushBatches:
             seed = partition_seed(self._shuffle, PartitionId(partition))
             writer = self._writers[partition] = BatchWriter(self._map, self._attempt, seed)
         number = writer.batches
-        codec, sent = self._compressor.compress(payload) if self._codec else (Codec.NONE, payload)
+        codec, sent = self._compressor.compress(partition, payload) if self._codec else (Codec.NONE, payload)
         head = writer.header(sent, last=last, codec=codec)
         size = len(head) + len(sent)
         self.payload_bytes += len(payload)

@@ -1,10 +1,10 @@
 """Compresses payloads before they become batches, and undoes it.
 
 Rules: a compressed payload is u32 length of the original, then one LZ4 block (Codec.LZ4) or one zstd frame
-(Codec.ZSTD). What does not shrink by an eighth is sent as it is, and the next few payloads are then not even tried:
-hashes, media and data that is compressed already would only cost time. Nor is what is longer than a region, so that a
-length that is wrong makes no reader take more memory than that. The codecs are those of pyarrow, imported
-when first needed. Called by region.py and reader.py.
+(Codec.ZSTD). What does not shrink by an eighth is sent as it is, and the next few payloads of its partition are then
+not even tried: hashes, media and data that is compressed already would only cost time. Nor is what is longer than a
+region, so that a length that is wrong makes no reader take more memory than that. The codecs are those of pyarrow,
+imported when first needed. Called by region.py, batches.py and the readers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,14 @@ Buffer = bytes | bytearray | memoryview
 _LENGTH = struct.Struct("<I")
 #: Smaller payloads gain less than their handling costs.
 COMPRESS_BYTES_MIN = 256
-#: Payloads sent as they are after one that did not shrink.
+#: Payloads of a partition that are sent as they are after one that did not shrink.
 SKIPS = 31
+#: Tries in vain, one after another, after which a writer's data counts as such that does not shrink; of the payloads of
+#: partitions of which nothing is known every so many is tried then.
+MISSES = 16
+EVERY = 8
+#: The last one that was tried has shrunk.
+_SHRINKS = -1
 _NAMES = {Codec.LZ4: "lz4_raw", Codec.ZSTD: "zstd"}
 _codecs: dict[Codec, Any] = {}
 
@@ -48,28 +54,57 @@ def _codec(codec: Codec) -> Any:
     return found
 
 
+class Shrinking:
+    """Which payloads are worth compressing, from what became of those before, partition by partition: one may hold
+    hashes and the next one text. The twin of push/Shrinking.java. Pure."""
+
+    __slots__ = ("_misses", "_passed", "_skips")
+
+    def __init__(self) -> None:
+        #: by partition: how many are not tried now, or _SHRINKS; nothing is known of the others
+        self._skips: dict[int, int] = {}
+        self._misses = 0
+        self._passed = 0
+
+    def worth(self, partition: int) -> bool:
+        """Whether the next payload of this partition is to be tried; ask once for each."""
+        skips = self._skips.get(partition, 0)
+        if skips > 0:
+            self._skips[partition] = skips - 1
+            return False
+        if skips == _SHRINKS or self._misses < MISSES:
+            return True
+        self._passed = (self._passed + 1) % EVERY
+        return not self._passed
+
+    def shrank(self, partition: int, before: int, after: int) -> bool:
+        """What became of one that was tried; returns whether it shrank enough to be sent so."""
+        enough = after <= before - before // 8
+        self._skips[partition] = _SHRINKS if enough else SKIPS
+        self._misses = 0 if enough else min(MISSES, self._misses + 1)
+        return enough
+
+
 class Compressor:
     """Compresses the payloads of one writer; remembers what did not shrink."""
 
-    __slots__ = ("_codec", "_skip")
+    __slots__ = ("_codec", "_shrinking")
 
     def __init__(self, codec: Codec) -> None:
         if codec is not Codec.NONE and codec not in _NAMES:
             raise ConfigError(f"payloads are compressed with NONE, LZ4 or ZSTD, not {codec.name}")
         self._codec = codec
-        self._skip = 0
+        self._shrinking = Shrinking()
 
-    def compress(self, payload: Buffer) -> tuple[Codec, Buffer]:
-        """Return the payload as it should be sent, and with which codec."""
+    def compress(self, partition: int, payload: Buffer) -> tuple[Codec, Buffer]:
+        """Return a payload of this partition as it should be sent, and with which codec."""
         size = len(payload)
         if self._codec is Codec.NONE or not COMPRESS_BYTES_MIN <= size <= REGION_BYTES_MAX:
             return Codec.NONE, payload
-        if self._skip:
-            self._skip -= 1
+        if not self._shrinking.worth(partition):
             return Codec.NONE, payload
         small = _codec(self._codec).compress(payload)
-        if len(small) > size - size // 8:
-            self._skip = SKIPS
+        if not self._shrinking.shrank(partition, size, len(small)):
             return Codec.NONE, payload
         return self._codec, b"".join((_LENGTH.pack(size), small))
 

@@ -173,7 +173,7 @@ class Regions:
             payload = payload.cast("B")
         if len(payload) > RECORD_BYTES_MAX:
             raise ValueError(f"a payload has at most {RECORD_BYTES_MAX} bytes, not {len(payload)}")
-        codec, sent = self._compressor.compress(payload)
+        codec, sent = self._compressor.compress(partition, payload)
         if len(sent) <= _PIECE_BYTES_MAX:
             yield partition, _whole(writer, sent, last=last, more=False, codec=codec)
             return

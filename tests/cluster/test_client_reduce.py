@@ -68,12 +68,12 @@ class FailsOnce(Compressor):
         self._failing = failing
         self.calls = 0
 
-    def compress(self, payload: Buffer) -> tuple[Codec, Buffer]:
+    def compress(self, partition: int, payload: Buffer) -> tuple[Codec, Buffer]:
         """As the real one, but for that call."""
         self.calls += 1
         if self.calls == self._failing:
             raise MemoryError("no memory for a moment")
-        return super().compress(payload)
+        return super().compress(partition, payload)
 
 
 @pytest.mark.parametrize("failing", [1, 7, 40])

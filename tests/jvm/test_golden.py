@@ -152,7 +152,7 @@ def test_compressed_payloads_go_both_ways(jvm: Jvm, tmp_path: Path) -> None:
     for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):
         for size in (0, 1, 300, 4_097, 70_000, 3_000_000):
             original = bytes(rng.choice(b"abc") for _ in range(size)) if size < 100_000 else b"holdfast" * (size // 8)
-            used, payload = Compressor(codec).compress(original)
+            used, payload = Compressor(codec).compress(0, original)
             assert used is codec or size < 300
             originals.append((used, original))
             there.append(struct.pack(">BI", used, len(payload)) + bytes(payload))

@@ -53,6 +53,16 @@ def twice(spark: SparkSession) -> Steps:
         yield spark.range(0, 100, 1, 2).repartition(2).count()
 
 
+def noisy(spark: SparkSession) -> Steps:
+    """A shuffle of 28 MB of text and 4 MB of noise, which has a partition of its own; then Spark's settings."""
+    noise = "unhex(array_join(transform(sequence(1, 16), each -> sha2(concat(id, each), 512)), ''))"
+    words = "transform(sequence(1, 64), each -> concat('the number ', id * each % 97))"
+    data = f"substr(IF(id % 8 = 0, {noise}, encode(array_join({words}, ', '), 'UTF-8')), 1, 1000) AS data"
+    rows = spark.range(0, 32_000, 1, 2).selectExpr("id % 8 AS key", data)
+    yield rows.repartition(64, "key").selectExpr("sum(length(data))").collect()[0][0]
+    yield dict(spark.sparkContext.getConf().getAll())
+
+
 def strict(spark: SparkSession) -> Steps:
     """One shuffle that is read again and again, and new ones beside it; what fails says why."""
     pairs = spark.sparkContext.parallelize(range(2000), 4).map(lambda one: (one % 10, one)).groupByKey(4)
@@ -109,7 +119,7 @@ def cleaned(spark: SparkSession) -> Steps:
 
 
 JOBS: dict[str, Callable[[SparkSession], Steps]] = {
-    each.__name__: each for each in (sums, reuse, anew, twice, strict, cleaned, outliving)
+    each.__name__: each for each in (sums, reuse, anew, twice, noisy, strict, cleaned, outliving)
 }
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.client.assemble import Assembler
-from holdfast.client.compress import Compressor, decompress
+from holdfast.client.compress import EVERY, MISSES, Compressor, decompress
 from holdfast.client.core.check import FileCheck, IncompleteError, writes_to
 from holdfast.client.region import FRAME_BYTES, Frame, Regions
 from holdfast.client.spool import Spool
@@ -323,14 +323,32 @@ def test_compression_goes_both_ways(codec: Codec) -> None:
     """What shrinks is compressed and comes back equal; what does not, or is small, is left alone."""
     compressor = Compressor(codec)
     text = b"a text that repeats itself, " * 100
-    used, small = compressor.compress(text)
+    used, small = compressor.compress(0, text)
     assert used is codec
     assert len(small) < len(text) // 2
     assert bytes(decompress(used, small)) == text
-    assert compressor.compress(b"short") == (Codec.NONE, b"short")
+    assert compressor.compress(0, b"short") == (Codec.NONE, b"short")
     noise = random.Random(1).randbytes(4000)
-    assert compressor.compress(noise) == (Codec.NONE, noise)
-    assert compressor.compress(text)[0] is Codec.NONE, "after noise the next few are not tried"
+    assert compressor.compress(0, noise) == (Codec.NONE, noise)
+    assert compressor.compress(0, text)[0] is Codec.NONE, "after noise the next few are not tried"
+
+
+def test_a25_what_does_not_shrink_concerns_its_own_partition() -> None:
+    """A payload that does not shrink switches compression off for no other partition, nor does it where many in a row
+    do not shrink: partitions of which nothing is known are then tried less often, those that shrink always."""
+    compressor = Compressor(Codec.LZ4)
+    rng = random.Random(1)
+    text = b"a text that repeats itself, " * 100
+    assert compressor.compress(7, text)[0] is Codec.LZ4
+    for partition in range(100, 200):
+        assert compressor.compress(partition, rng.randbytes(4000))[0] is Codec.NONE
+        assert compressor.compress(7, text)[0] is Codec.LZ4
+    for partition in range(200, 200 + 2 * MISSES):
+        assert compressor.compress(partition, rng.randbytes(4000))[0] is Codec.NONE
+    unknown = [compressor.compress(1_000 + each, text)[0] for each in range(2 * EVERY)]
+    first = unknown.index(Codec.LZ4)
+    assert first < EVERY
+    assert set(unknown[first:]) == {Codec.LZ4}, "what shrinks ends that"
 
 
 def test_damaged_compressed_payloads_are_corrupt() -> None:

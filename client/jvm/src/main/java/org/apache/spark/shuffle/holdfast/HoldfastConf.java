@@ -10,6 +10,7 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.fetch.FetchLimits;
 import org.apache.spark.shuffle.holdfast.fetch.ReadSettings;
+import org.apache.spark.shuffle.holdfast.push.Compression;
 import org.apache.spark.shuffle.holdfast.push.PushLimits;
 import org.apache.spark.shuffle.holdfast.wire.Ack;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
@@ -29,7 +30,7 @@ import scala.Tuple2;
  * @param ack acknowledgement level, see {@link Ack}
  * @param mayFallBack whether Spark's own shuffle is used where Holdfast cannot be reached at registration
  * @param pushBuffer how much a writer gathers for a partition before it is pushed as a batch
- * @param codec how batches are compressed
+ * @param compression how batches are compressed
  * @param push what a writer may hold
  * @param fetch what a reader may have on its way
  * @param reads which copy a reader asks first
@@ -47,7 +48,7 @@ public record HoldfastConf(
         int ack,
         boolean mayFallBack,
         int pushBuffer,
-        Codec codec,
+        Compression compression,
         PushLimits push,
         FetchLimits fetch,
         ReadSettings reads,
@@ -61,6 +62,8 @@ public record HoldfastConf(
     /** Names the region of a JVM whose settings do not. */
     private static final String REGION_VARIABLE = "HOLDFAST_REGION";
     private static final int NAME_BYTES_MAX = 255;
+    private static final int ZSTD_LEVEL_MIN = -131_072;
+    private static final int ZSTD_LEVEL_MAX = 22;
     private static final long KIB = 1024;
     private static final long MIB = 1024 * KIB;
 
@@ -80,7 +83,7 @@ public record HoldfastConf(
                 Ack.of(read.word("ack", "written", "memory", "written", "synced")),
                 mayFallBack && !dynamic,
                 (int) read.bytes("push.buffer", 64 * KIB, 4 * KIB, 4 * MIB),
-                read.codec(),
+                read.compression(),
                 new PushLimits(
                         (int) read.bytes("push.frame", share.frame(), PushLimits.FRAME_BYTES_MIN, 4 * MIB),
                         read.bytes("push.open", share.open(), TaskShare.LEAST, 1024 * MIB),
@@ -137,15 +140,37 @@ public record HoldfastConf(
             return conf.get(PREFIX + key, "").trim();
         }
 
-        /** Spark's own choice, where Holdfast has that codec, unless {@code codec} says otherwise. */
-        Codec codec() {
-            String spark = conf.get("spark.io.compression.codec", "lz4").toLowerCase(java.util.Locale.ROOT);
-            String usual = !conf.getBoolean("spark.shuffle.compress", true) ? "none" : spark.contains("zstd") ? "zstd" : "lz4";
-            return switch (word("codec", usual, "none", "lz4", "zstd")) {
-                case "none" -> Codec.NONE;
-                case "zstd" -> Codec.ZSTD;
-                default -> Codec.LZ4;
+        /** Spark's own choice, unless {@code codec} says otherwise. */
+        Compression compression() {
+            return switch (word("codec", isSet("codec") ? "" : sparksCodec(), "none", "lz4", "zstd")) {
+                case "none" -> Compression.NONE;
+                case "zstd" -> new Compression(Codec.ZSTD, zstdLevel());
+                default -> Compression.of(Codec.LZ4);
             };
+        }
+
+        /** What Holdfast has of Spark's codecs; data under another one than was asked for would be silently otherwise. */
+        private String sparksCodec() {
+            String spark = conf.get("spark.io.compression.codec", "lz4").trim();
+            if (!conf.getBoolean("spark.shuffle.compress", true)) {
+                return "none";
+            }
+            return switch (spark.toLowerCase(java.util.Locale.ROOT)) {
+                case "lz4", "org.apache.spark.io.lz4compressioncodec" -> "lz4";
+                case "zstd", "org.apache.spark.io.zstdcompressioncodec" -> "zstd";
+                default -> throw new IllegalArgumentException("spark.io.compression.codec is " + spark
+                        + ", which Holdfast does not have: set " + PREFIX + "codec to lz4, zstd or none for shuffles; "
+                        + spark + " then holds for all else that Spark compresses");
+            };
+        }
+
+        private int zstdLevel() {
+            int level = conf.getInt("spark.io.compression.zstd.level", Codec.USUAL_LEVEL);
+            if (level < ZSTD_LEVEL_MIN || level > ZSTD_LEVEL_MAX) {
+                throw new IllegalArgumentException("spark.io.compression.zstd.level is " + ZSTD_LEVEL_MIN + " to " + ZSTD_LEVEL_MAX
+                        + ", not " + level);
+            }
+            return level;
         }
 
         /** The region of this JVM: executors share the driver's settings, so each may say it by a variable. */

@@ -109,7 +109,7 @@ public final class HoldfastRuntime implements AutoCloseable {
     PushWriter pushWriter(
             HoldfastShuffleHandle<?, ?, ?> handle, RegisteredShuffle registered, int map, long attempt, Encryption encryption)
             throws HoldfastException {
-        return new PushWriter(pushContext, registered, places(registered), map, attempt, conf.codec(), encryption);
+        return new PushWriter(pushContext, registered, places(registered), map, attempt, conf.compression(), encryption);
     }
 
     /** The manifest of a generation; commits it first where nobody has, with the winners that Spark's statuses name. */

@@ -58,6 +58,7 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
         runtime = new HoldfastRuntime(conf);
         driver = isDriver ? new DriverShuffles(conf, runtime, sparkConf.get("spark.app.name", "spark")) : null;
         if (isDriver) {
+            Warnings.switchOff(sparkConf).forEach(LOG::warn);
             Warnings.about(sparkConf).forEach(LOG::warn);
         }
     }

@@ -2,20 +2,45 @@ package org.apache.spark.shuffle.holdfast;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import org.apache.spark.SparkConf;
 
-/** Settings of Spark that work with Holdfast but cost time or safety, each with a sentence that says what to do. Pure. */
+/**
+ * Settings of Spark that Holdfast does not do, or that cost time or safety with it, each with a sentence that says what to do.
+ * docs/spark.md has them all. What cannot be undone here is refused by {@link HoldfastConf}.
+ */
 final class Warnings {
+    private static final String PUSH = "spark.shuffle.push.enabled";
+
     private Warnings() {}
+
+    /**
+     * Switches off what would only do harm, in the settings that Spark itself goes on with and hands to its executors. On the driver, while the
+     * manager is made: before Spark's scheduler looks. Returns what there is to say about it.
+     */
+    static List<String> switchOff(SparkConf conf) {
+        if (!conf.getBoolean(PUSH, false)) {
+            return List.of();
+        }
+        conf.set(PUSH, "false");
+        return List.of(PUSH + " is switched off: Spark would push map files that do not exist, and wait for that in every stage");
+    }
 
     /** What there is to say about these settings, on the driver as it starts. */
     static List<String> about(SparkConf conf) {
         List<String> found = new ArrayList<>();
+        boolean zstd = conf.get("spark.io.compression.codec", "").toLowerCase(Locale.ROOT).contains("zstd");
+        for (String key : List.of("spark.io.compression.zstd.strategy", "spark.io.compression.zstd.workers")) {
+            if (zstd && !conf.get(key, "0").equals("0")) {
+                found.add(key + " does not hold for shuffles: Holdfast compresses a batch at once, as spark.io.compression.zstd.level says");
+            }
+        }
         if (conf.getBoolean("spark.sql.adaptive.localShuffleReader.enabled", true)) {
             found.add("spark.sql.adaptive.localShuffleReader.enabled is true: local readers save nothing here and read every partition"
                     + " in many small pieces; set it to false");
         }
-        if (conf.getBoolean("spark.dynamicAllocation.shuffleTracking.enabled", false)) {
+        boolean dynamic = conf.getBoolean("spark.dynamicAllocation.enabled", false) && !conf.getBoolean("spark.shuffle.service.enabled", false);
+        if (dynamic && conf.getBoolean("spark.dynamicAllocation.shuffleTracking.enabled", true)) { // as Spark's default is
             found.add("spark.dynamicAllocation.shuffleTracking.enabled is true: executors would be kept for shuffle data that they do"
                     + " not hold; set it to false");
         }
@@ -26,9 +51,6 @@ final class Warnings {
         if (conf.getBoolean("spark.shuffle.reduceLocality.enabled", true)) {
             found.add("spark.shuffle.reduceLocality.enabled is true: the driver computes places for reduce tasks that have none;"
                     + " set it to false");
-        }
-        if (conf.getBoolean("spark.shuffle.push.enabled", false)) {
-            found.add("spark.shuffle.push.enabled is true: Spark's own pushing has nothing to push here; set it to false");
         }
         if (!conf.get("spark.shuffle.sort.io.plugin.class", "").equals(HoldfastShuffleDataIO.class.getName())) {
             found.add("spark.shuffle.sort.io.plugin.class is not " + HoldfastShuffleDataIO.class.getName()

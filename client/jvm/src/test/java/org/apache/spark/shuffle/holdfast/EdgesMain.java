@@ -7,6 +7,7 @@ import org.apache.spark.executor.TempShuffleReadMetrics;
 import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
 import org.apache.spark.shuffle.holdfast.fetch.HaltedSource;
 import org.apache.spark.shuffle.holdfast.fetch.ReadSettings;
+import org.apache.spark.shuffle.holdfast.push.Compression;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -30,7 +31,7 @@ public final class EdgesMain {
                 .set("spark.holdfast.cluster.id", " here ").set("spark.holdfast.lease", "10s").set("spark.holdfast.codec", "zstd")
                 .set("spark.holdfast.push.frame", "2m");
         HoldfastConf read = HoldfastConf.of(good);
-        check(read.clusterId().equals("here") && read.leaseMs() == 10_000 && read.codec() == Codec.ZSTD, "settings: " + read);
+        check(read.clusterId().equals("here") && read.leaseMs() == 10_000 && read.compression().equals(new Compression(Codec.ZSTD, 1)), "settings: " + read);
         check(HoldfastConf.of(good.clone().remove("spark.holdfast.lease")).leaseMs() == 0, "no lease is the cluster's");
         refused(good, "replicatoin", "2", "spark.holdfast.replication meant?");
         refused(good, "master.endpoints", "nohost", "host:port");
@@ -44,6 +45,7 @@ public final class EdgesMain {
         refused(good, "fallback", "perhaps", "auto, never");
         reads(good);
         security(good);
+        compression(good.clone().remove("spark.holdfast.codec"));
     }
 
     /** Two files or none; what is in them is no part of any sentence. Executors, which do not have them, only need the settings. */
@@ -70,6 +72,35 @@ public final class EdgesMain {
         check(denied.startsWith("permission denied: the user ana may not read it") && !denied.contains("/etc/t"), denied);
         String other = SecurityFiles.reason(new FileSystemException("/etc/t", null, "Not a directory"), "ana");
         check(other.equals("it cannot be read: Not a directory"), other);
+    }
+
+    /** Spark's own settings of compression hold, or are refused: none is taken for another one. */
+    private static void compression(SparkConf plain) {
+        check(HoldfastConf.of(plain).compression().equals(Compression.of(Codec.LZ4)), "Spark's default");
+        SparkConf zstd = plain.clone().set("spark.io.compression.codec", "org.apache.spark.io.ZStdCompressionCodec");
+        check(HoldfastConf.of(zstd.clone().set("spark.io.compression.zstd.level", "9")).compression().equals(new Compression(Codec.ZSTD, 9)),
+                "the level of zstd");
+        SparkConf snappy = plain.clone().set("spark.io.compression.codec", "snappy");
+        check(HoldfastConf.of(snappy.clone().set("spark.shuffle.compress", "false")).compression().equals(Compression.NONE), "none wanted");
+        check(HoldfastConf.of(snappy.clone().set("spark.holdfast.codec", "lz4")).compression().equals(Compression.of(Codec.LZ4)), "chosen");
+        String chosen = "set spark.holdfast.codec to lz4, zstd or none";
+        refusal(snappy, "spark.io.compression.codec is snappy", chosen);
+        refusal(plain.clone().set("spark.io.compression.codec", "lzf"), "spark.io.compression.codec is lzf", chosen);
+        refusal(zstd.clone().set("spark.io.compression.zstd.level", "23"), "spark.io.compression.zstd.level is", "not 23");
+        SparkConf push = plain.clone().set("spark.shuffle.push.enabled", "true");
+        check(Warnings.switchOff(push).size() == 1 && Warnings.switchOff(push).isEmpty(), "one sentence, once");
+        check(push.get("spark.shuffle.push.enabled").equals("false"), "Spark's own pushing is on");
+        check(Warnings.about(zstd).size() + 1 == Warnings.about(zstd.set("spark.io.compression.zstd.workers", "2")).size(), "workers of zstd");
+    }
+
+    private static void refusal(SparkConf conf, String begins, String contains) {
+        try {
+            HoldfastConf.of(conf);
+        } catch (IllegalArgumentException right) {
+            check(right.getMessage().startsWith(begins) && right.getMessage().contains(contains), right.getMessage());
+            return;
+        }
+        throw new AssertionError(begins + ": was taken");
     }
 
     private static void reads(SparkConf good) {

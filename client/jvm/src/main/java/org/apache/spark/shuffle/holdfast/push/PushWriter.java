@@ -12,7 +12,6 @@ import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
 import org.apache.spark.shuffle.holdfast.push.Places.Destination;
 import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
-import org.apache.spark.shuffle.holdfast.wire.Codec;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.SeededCrc;
@@ -33,8 +32,6 @@ import org.slf4j.LoggerFactory;
 public final class PushWriter {
     /** Shorter payloads gain less by compression than their handling costs. */
     private static final int COMPRESS_BYTES_MIN = 256;
-    /** Payloads sent as they are after one that did not shrink by an eighth. */
-    private static final int SKIPS = 31;
     /** What is longer goes in equal pieces of at most this size, flagged MORE, so that frames stay near their usual size. */
     static final int PIECE_BYTES = 4 << 20;
     /** Payload and header of a LAST with nothing in it. */
@@ -50,10 +47,10 @@ public final class PushWriter {
     private final String where;
     private final int map;
     private final long attempt;
-    private final Codec codec;
+    private final Compression compression;
+    private final Shrinking shrinking;
     private final Encryption encryption;
     private final SeededCrc crc;
-    private int skip;
 
     /** Of each partition: batches, sum of their CRCs, payload bytes as sent. */
     private final int[] batches;
@@ -74,12 +71,13 @@ public final class PushWriter {
             Places places,
             int map,
             long attempt,
-            Codec codec,
+            Compression compression,
             Encryption encryption) {
         this.places = places;
         this.map = map;
         this.attempt = attempt;
-        this.codec = codec;
+        this.compression = compression;
+        shrinking = new Shrinking(places.partitions());
         this.encryption = encryption;
         limits = context.limits();
         crc = new SeededCrc(registered.key());
@@ -119,12 +117,9 @@ public final class PushWriter {
     }
 
     private void take(int partition, byte[] data, int off, int len, boolean last) throws HoldfastException {
-        boolean compressed = codec != Codec.NONE && len >= COMPRESS_BYTES_MIN && len <= Limits.ORIGINAL_BYTES_MAX;
-        if (compressed && skip > 0) {
-            skip--;
-            compressed = false;
-        }
-        int bound = compressed ? Math.max(codec.bound(len), len) : len;
+        boolean compressed = compression.on() && len >= COMPRESS_BYTES_MIN && len <= Limits.ORIGINAL_BYTES_MAX
+                && shrinking.worth(partition);
+        int bound = compressed ? Math.max(compression.codec().bound(len), len) : len;
         if (encryption != null || bound > PIECE_BYTES) {
             writeApart(partition, data, off, len, compressed, last);
         } else {
@@ -242,21 +237,13 @@ public final class PushWriter {
         int payloadAt = at + BatchHeader.SIZE + (last ? BatchHeader.TOTALS_BYTES : 0);
         body.position(payloadAt);
         int number = 0;
-        if (bound == 0 || !shrunk(len, codec.compress(data, off, len, body))) {
+        if (bound == 0 || !shrinking.shrank(partition, len, compression.compress(data, off, len, body))) {
             body.position(payloadAt);
             body.put(data, off, len);
         } else {
-            number = codec.number();
+            number = compression.codec().number();
         }
         seal(frame, partition, at, BatchHeader.flags(last ? BatchHeader.LAST : 0, number));
-    }
-
-    private boolean shrunk(int before, int after) {
-        if (after <= before - before / 8) {
-            return true;
-        }
-        skip = SKIPS;
-        return false;
     }
 
     /** A batch whose payload is made elsewhere first: because it has to be encrypted, or to be cut. */
@@ -267,13 +254,13 @@ public final class PushWriter {
         int left = len;
         int number = 0;
         if (compressed) {
-            ByteBuffer small = ByteBuffer.allocate(codec.bound(len)).order(ByteOrder.LITTLE_ENDIAN);
-            int size = codec.compress(data, off, len, small);
-            if (shrunk(len, size)) {
+            ByteBuffer small = ByteBuffer.allocate(compression.codec().bound(len)).order(ByteOrder.LITTLE_ENDIAN);
+            int size = compression.compress(data, off, len, small);
+            if (shrinking.shrank(partition, len, size)) {
                 payload = small.array();
                 from = 0;
                 left = size;
-                number = codec.number();
+                number = compression.codec().number();
             }
         }
         if (encryption != null && left > 0) {

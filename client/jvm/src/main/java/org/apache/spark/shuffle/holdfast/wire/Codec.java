@@ -19,7 +19,7 @@ public enum Codec {
         }
 
         @Override
-        public int compress(byte[] src, int off, int len, ByteBuffer dst) {
+        public int compress(byte[] src, int off, int len, ByteBuffer dst, int level) {
             dst.put(src, off, len);
             return len;
         }
@@ -41,7 +41,7 @@ public enum Codec {
         }
 
         @Override
-        int block(byte[] src, int off, int len, ByteBuffer dst, int at, int room) {
+        int block(byte[] src, int off, int len, ByteBuffer dst, int at, int room, int level) {
             if (dst.hasArray()) {
                 return Lz4.COMPRESSOR.compress(src, off, len, dst.array(), dst.arrayOffset() + at, room);
             }
@@ -72,8 +72,8 @@ public enum Codec {
         }
 
         @Override
-        int block(byte[] src, int off, int len, ByteBuffer dst, int at, int room) {
-            return ZstdContexts.compress(src, off, len, dst, at, room);
+        int block(byte[] src, int off, int len, ByteBuffer dst, int at, int room, int level) {
+            return ZstdContexts.compress(src, off, len, dst, at, room, level);
         }
 
         @Override
@@ -81,6 +81,9 @@ public enum Codec {
             checkSize(ZstdContexts.decompress(payload, payload.position() + LENGTH_BYTES, original, size), size);
         }
     };
+
+    /** Level of zstd where nobody says otherwise: as spark.io.compression.zstd.level by default. */
+    public static final int USUAL_LEVEL = 1;
 
     private static final int LENGTH_BYTES = 4;
     private static final byte[] EMPTY = new byte[0];
@@ -113,14 +116,16 @@ public enum Codec {
     /**
      * Put {@code len} bytes, compressed, at the position of {@code dst} (little endian, heap or direct), which has
      * {@link #bound} of them left, and return how many bytes that took; the position is behind them.
+     *
+     * @param level of zstd; the other codecs have none
      */
-    public int compress(byte[] src, int off, int len, ByteBuffer dst) {
+    public int compress(byte[] src, int off, int len, ByteBuffer dst, int level) {
         int at = dst.position();
         if (dst.order() != ByteOrder.LITTLE_ENDIAN || len > Limits.ORIGINAL_BYTES_MAX || dst.remaining() < bound(len)) {
             throw new IllegalArgumentException(len + " bytes do not surely fit into " + dst + ", or it is not little endian");
         }
         dst.putInt(at, len);
-        int written = LENGTH_BYTES + block(src, off, len, dst, at + LENGTH_BYTES, dst.remaining() - LENGTH_BYTES);
+        int written = LENGTH_BYTES + block(src, off, len, dst, at + LENGTH_BYTES, dst.remaining() - LENGTH_BYTES, level);
         dst.position(at + written);
         return written;
     }
@@ -153,7 +158,7 @@ public enum Codec {
     }
 
     /** One block or frame of compressed bytes, absolute; only for codecs that compress. */
-    int block(byte[] src, int off, int len, ByteBuffer dst, int at, int room) {
+    int block(byte[] src, int off, int len, ByteBuffer dst, int at, int room, int level) {
         throw new UnsupportedOperationException(name());
     }
 

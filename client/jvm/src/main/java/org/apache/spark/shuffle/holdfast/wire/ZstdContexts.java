@@ -13,15 +13,14 @@ import java.util.concurrent.atomic.AtomicReferenceArray;
  * Arrays are compressed to arrays, since that is what all supported versions of zstd-jni can do. Called by {@link Codec} alone.
  */
 final class ZstdContexts {
-    /** As spark.io.compression.zstd.level by default. */
-    private static final int LEVEL = 1;
     private static final int SLOTS = 64;
     /** Scratch arrays above this are not kept. */
     private static final int SCRATCH_KEPT_MAX = 2 * Limits.MIB;
     private static final AtomicReferenceArray<ZstdContexts> KEPT = new AtomicReferenceArray<>(SLOTS);
 
-    private final ZstdCompressCtx compressor = new ZstdCompressCtx().setLevel(LEVEL).setContentSize(true);
+    private final ZstdCompressCtx compressor = new ZstdCompressCtx().setLevel(Codec.USUAL_LEVEL).setContentSize(true);
     private final ZstdDecompressCtx decompressor = new ZstdDecompressCtx();
+    private int level = Codec.USUAL_LEVEL;
     private byte[] scratch = new byte[64 * Limits.KIB];
 
     private ZstdContexts() {}
@@ -31,9 +30,10 @@ final class ZstdContexts {
     }
 
     /** Compress into {@code dst} at an absolute offset; return how many bytes that took. */
-    static int compress(byte[] src, int off, int len, ByteBuffer dst, int at, int room) {
+    static int compress(byte[] src, int off, int len, ByteBuffer dst, int at, int room, int level) {
         ZstdContexts mine = take();
         try {
+            mine.level(level);
             if (dst.hasArray()) {
                 return mine.compressor.compressByteArray(dst.array(), dst.arrayOffset() + at, room, src, off, len);
             }
@@ -62,6 +62,13 @@ final class ZstdContexts {
             throw new HoldfastException(Status.CORRUPT, "a payload cannot be decompressed: " + error.getMessage(), error);
         } finally {
             mine.giveBack();
+        }
+    }
+
+    private void level(int wanted) {
+        if (level != wanted) {
+            compressor.setLevel(wanted);
+            level = wanted;
         }
     }
 

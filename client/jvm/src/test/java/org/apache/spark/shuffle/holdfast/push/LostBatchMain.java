@@ -6,7 +6,6 @@ import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.data.Buffers;
 import org.apache.spark.shuffle.holdfast.data.ConnectionPool;
-import org.apache.spark.shuffle.holdfast.wire.Codec;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
@@ -46,7 +45,7 @@ public final class LostBatchMain {
                 PushContext context = new PushContext(masters, pool, buffers, 1, PushLimits.USUAL)) {
             Places places = new PushWorld(PushWorld.at(1), PushWorld.at(1)).places;
             RegisteredShuffle registered = new RegisteredShuffle(key, 1, 0, new byte[0], List.of());
-            PushWriter writer = new PushWriter(context, registered, places, 0, 7, Codec.NONE, fails);
+            PushWriter writer = new PushWriter(context, registered, places, 0, 7, Compression.NONE, fails);
             byte[] records = new byte[100];
             int told = 0;
             for (int each = 0; each < 2 * ROUNDS; each++) {

@@ -69,13 +69,13 @@ public final class PushMain {
     }
 
     /** What a task is asked for. */
-    private record Work(int[] sizes, int records, long attempt, Codec codec, boolean last, boolean encrypted, boolean halt) {
+    private record Work(int[] sizes, int records, long attempt, Compression compression, boolean last, boolean encrypted, boolean halt) {
         static Work of(Map<String, String> told) {
             int[] sizes = Arrays.stream(told.getOrDefault("sizes", "100").split(",")).mapToInt(Integer::parseInt).toArray();
             return new Work(
                     sizes, Integer.parseInt(told.getOrDefault("records", "100")),
                     Long.parseUnsignedLong(told.getOrDefault("attempt", "100")),
-                    Codec.valueOf(told.getOrDefault("codec", "LZ4")), told.containsKey("last"), told.containsKey("encrypted"),
+                    new Compression(Codec.valueOf(told.getOrDefault("codec", "LZ4")), Integer.parseInt(told.getOrDefault("level", "1"))), told.containsKey("last"), told.containsKey("encrypted"),
                     told.containsKey("halt"));
         }
     }
@@ -95,7 +95,7 @@ public final class PushMain {
     /** One attempt; returns what it reports. */
     private Map<String, Object> task(int map, Work work, CountDownLatch half, CountDownLatch go) {
         PushWriter writer = new PushWriter(
-                context, registered, places, map, work.attempt() + map, work.codec(), work.encrypted() ? BACKWARDS : null);
+                context, registered, places, map, work.attempt() + map, work.compression(), work.encrypted() ? BACKWARDS : null);
         Map<String, Object> told = new HashMap<>();
         try {
             Map<Integer, Integer> lasts = new HashMap<>();

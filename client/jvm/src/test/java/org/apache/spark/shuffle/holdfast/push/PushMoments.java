@@ -9,7 +9,6 @@ import java.util.function.Predicate;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.data.Buffers;
 import org.apache.spark.shuffle.holdfast.data.Waiter;
-import org.apache.spark.shuffle.holdfast.wire.Codec;
 
 /** Attempts that something happens to at one certain moment: real writers and workers, held by a lock they need or by memory. Used by {@link PushMain}. */
 final class PushMoments {
@@ -34,7 +33,7 @@ final class PushMoments {
      */
     void abortBetweenAnswerAndPush(long attempt) throws Exception {
         Buffers buffers = context.buffers();
-        PushWriter writer = new PushWriter(context, registered, places, 0, attempt, Codec.NONE, null);
+        PushWriter writer = new PushWriter(context, registered, places, 0, attempt, Compression.NONE, null);
         synchronized (buffers) {
             for (int each = 0; each < RECORDS; each++) {
                 writer.write(0, new byte[RECORD_BYTES], 0, RECORD_BYTES);
@@ -49,7 +48,7 @@ final class PushMoments {
     /** Pushes while nobody has direct memory for a connection; there is some again once the pusher is seen to wait. */
     void connectWithoutMemory(long attempt) throws Exception {
         Thread task = Thread.currentThread();
-        PushWriter writer = new PushWriter(context, registered, places, 0, attempt, Codec.NONE, null);
+        PushWriter writer = new PushWriter(context, registered, places, 0, attempt, Compression.NONE, null);
         writer.write(0, new byte[100], 0, 100);
         List<ByteBuffer> taken = new ArrayList<>();
         for (int size = 1 << 20; size > 0; size /= 2) {

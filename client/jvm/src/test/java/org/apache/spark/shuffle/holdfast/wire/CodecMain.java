@@ -31,7 +31,7 @@ public final class CodecMain {
                 int size = codec.originalBytes(from);
                 reuse = codec.decompress(from, reuse);
                 ByteBuffer to = buffer(codec.bound(size), i % 2 == 0);
-                byte[] again = new byte[codec.compress(reuse, 0, size, to)];
+                byte[] again = new byte[codec.compress(reuse, 0, size, to, Codec.USUAL_LEVEL)];
                 to.flip().get(again);
                 out.writeByte(codec.number());
                 out.writeInt(again.length);

@@ -283,7 +283,7 @@ public final class WireChecks {
                         ByteBuffer.allocateDirect(codec.bound(size) + 9));
                 for (ByteBuffer to : targets) {
                     to.order(ByteOrder.LITTLE_ENDIAN).position(9);
-                    int written = codec.compress(original, 3, size, to);
+                    int written = codec.compress(original, 3, size, to, Codec.USUAL_LEVEL);
                     same(9 + written, to.position(), "the position is behind what was written");
                     to.flip().position(9);
                     same(size, codec.originalBytes(to), codec + " knows the length");
@@ -299,14 +299,14 @@ public final class WireChecks {
         refused(Status.BAD_REQUEST, "the engine's codec", () -> Codec.of(3));
         byte[] reuse = new byte[Codec.LZ4.bound(100)];
         illegal("too little room", () -> Codec.LZ4.compress(new byte[200], 0, 200,
-                ByteBuffer.wrap(reuse).order(ByteOrder.LITTLE_ENDIAN)));
+                ByteBuffer.wrap(reuse).order(ByteOrder.LITTLE_ENDIAN), Codec.USUAL_LEVEL));
     }
 
     /** Payloads that lie about their length or hold something else are CORRUPT; so is every cut. */
     private static void spoiled(Codec codec, Random random) throws Exception {
         byte[] original = new byte[2_000];
         ByteBuffer to = ByteBuffer.allocate(codec.bound(original.length)).order(ByteOrder.LITTLE_ENDIAN);
-        codec.compress(original, 0, original.length, to);
+        codec.compress(original, 0, original.length, to, Codec.USUAL_LEVEL);
         byte[] good = Arrays.copyOf(to.array(), to.position());
         for (int claim : new int[] {1_999, 2_001, 0, -1, Limits.ORIGINAL_BYTES_MAX + 1}) {
             byte[] wrong = good.clone();
@@ -347,7 +347,7 @@ public final class WireChecks {
                     before = threads.getThreadAllocatedBytes(Thread.currentThread().getId());
                 }
                 direct.clear().position(BatchHeader.SIZE);
-                int size = codec.compress(record, 0, record.length, direct);
+                int size = codec.compress(record, 0, record.length, direct, Codec.USUAL_LEVEL);
                 BatchHeader.write(direct, 0, BatchHeader.flags(0, codec.number()), 1, 2, i, size, PARTITION, crc);
                 direct.flip();
                 header.parse(direct, 0, PARTITION, crc);
