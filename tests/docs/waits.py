@@ -26,7 +26,7 @@ _JOINED = re.compile(r"thread|job$|device|process|pool", re.IGNORECASE)
 _RESULT = re.compile(r"submit\(|threadsafe\(|future|fetched|freed|synced", re.IGNORECASE)
 _TURNS = re.compile(r"TaskGroup|turn|_lock|guard|reading|reloading", re.IGNORECASE)
 _JAVA_WAITS = re.compile(
-    r"\b(?:Thread\.sleep|wait|selector\.select|parkNanos|\w*[rR]enewal\.join|lookup\.join)\("
+    r"\b(?:Thread\.sleep|wait|selector\.select|Await\.ready|parkNanos|\w*[rR]enewal\.join|lookup\.join)\("
     r"|\.(?:tryLock|lockInterruptibly|awaitTermination|tryAcquire)\("
     r"|\.get\(\w+, TimeUnit|\b\w*[fF]uture\w*\.get\(\)|\.lock\(\)"
     # The waits that others are made of.

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,23 @@ def twice(spark: SparkSession) -> Steps:
     """Two shuffles, one after the other."""
     for _ in range(2):
         yield spark.range(0, 100, 1, 2).repartition(2).count()
+
+
+def carried(spark: SparkSession) -> Steps:
+    """A shuffle, what Spark's closure serializer makes of it, and what Spark's page says of the settings."""
+    pairs = spark.sparkContext.parallelize(range(2000), 4).map(lambda one: (one % 10, one)).groupByKey(4)
+    totals = sorted(pairs.mapValues(sum).collect())
+    jvm: Any = spark._jvm
+    at = pairs._jrdd.rdd()
+    while not at.dependencies().head().getClass().getName().endswith(".ShuffleDependency"):
+        at = at.dependencies().head().rdd()
+    dependency = at.dependencies().head()
+    serializer = jvm.org.apache.spark.SparkEnv.get().closureSerializer().newInstance()
+    made = serializer.serialize(dependency, jvm.scala.reflect.ClassTag.Any())
+    page = f"{spark.sparkContext.uiWebUrl}/environment/"
+    with urllib.request.urlopen(page, timeout=60) as answer:
+        environment = answer.read().decode()
+    yield {"totals": totals, "carried": bytes(made.array()).decode("latin-1"), "environment": environment}
 
 
 def noisy(spark: SparkSession) -> Steps:
@@ -119,7 +137,7 @@ def cleaned(spark: SparkSession) -> Steps:
 
 
 JOBS: dict[str, Callable[[SparkSession], Steps]] = {
-    each.__name__: each for each in (sums, reuse, anew, twice, noisy, strict, cleaned, outliving)
+    each.__name__: each for each in (sums, reuse, anew, twice, carried, noisy, strict, cleaned, outliving)
 }
 
 
@@ -130,6 +148,8 @@ def main(jobs: dict[str, Callable[[SparkSession], Steps]]) -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(asked["master"])
     usual = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
+    if asked["job"] == "carried":
+        usual |= {"spark.ui.enabled": "true", "spark.ui.port": "0"}
     for key, value in {**usual, **asked["conf"]}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

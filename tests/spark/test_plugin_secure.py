@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.client.cluster import LocalCluster, local_cluster
 from holdfast.client.direct import worker_status
+from holdfast.common.errors import ConfigError
 from holdfast.common.security.tokens import PREFIX, Keeper, Kind
 from tests.spark.test_plugin import SUMS, TOTALS, job
 from tests.support.spark_conf import conf
@@ -81,6 +82,32 @@ def test_a_job_through_a_secured_cluster(secured: LocalCluster, tmp_path: Path) 
     assert tokens_below(secured.directory, besides=secured.directory / "security" / "admin.token") == []
     assert any(os.scandir(tmp_path / "events"))
     assert "DEBUG org.apache.spark.shuffle.holdfast" in log.read_text()
+
+
+def test_a26_no_token_is_in_a_task_or_on_a_page(secured: LocalCluster, tmp_path: Path) -> None:
+    """What Spark's closure serializer makes of a shuffle has neither token nor CA in it, nor has Spark's page or its
+    interface anything of them, and the tasks in executors of their own have the token all the same."""
+    with job("carried", settings(secured, tmp_path, minted(secured)), tmp_path, EXECUTORS) as running:
+        told = running.step()
+        assert told["totals"] == TOTALS
+        assert "HoldfastShuffleHandle" in told["carried"]
+        assert "spark.holdfast.security.tokenFile" in told["environment"]
+        for where, text in told.items():
+            assert PREFIX not in str(text), where
+            assert "CERTIFICATE" not in str(text), where
+
+
+def test_a26_a_token_in_the_settings_is_refused_and_not_repeated(secured: LocalCluster, tmp_path: Path) -> None:
+    """Who gives a token where the path of a file is wanted hears so, and no log has the token."""
+    token = minted(secured)
+    with pytest.raises(ConfigError, match="path of a file") as told:
+        conf(secured.endpoints, ca=secured.directory / "security" / "ca.pem", token_file=token)
+    assert token not in str(told.value)
+    asked = settings(secured, tmp_path, token) | {"spark.holdfast.security.tokenFile": token}
+    with job("sums", asked, tmp_path) as running:
+        with pytest.raises(AssertionError, match="is the path of a file"):
+            running.step()
+        assert token not in running.log()
 
 
 @pytest.mark.long

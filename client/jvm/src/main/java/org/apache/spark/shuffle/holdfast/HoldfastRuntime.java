@@ -35,6 +35,7 @@ public final class HoldfastRuntime implements AutoCloseable {
     private final Shown shown = new Shown();
     private final Masters masters;
     private final TokenRenewal tokens;
+    private final ExecutorTokens executorTokens = new ExecutorTokens(shown);
     private final Buffers buffers;
     private final ConnectionPool connections;
     private final PushContext pushContext;
@@ -65,7 +66,7 @@ public final class HoldfastRuntime implements AutoCloseable {
         return conf;
     }
 
-    /** What all connections of this JVM show; empty until a lease or a handle brings it, and without security. */
+    /** What all connections of this JVM show; empty until a lease or, on executors, the driver brings it, and without security. */
     public Shown shown() {
         return shown;
     }
@@ -73,6 +74,11 @@ public final class HoldfastRuntime implements AutoCloseable {
     /** Renews the token while tasks need it. */
     TokenRenewal tokens() {
         return tokens;
+    }
+
+    /** Brings tokens to executors. */
+    ExecutorTokens executorTokens() {
+        return executorTokens;
     }
 
     /** The masters. */

@@ -2,12 +2,11 @@ package org.apache.spark.shuffle.holdfast;
 
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.shuffle.BaseShuffleHandle;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 
 /**
- * What tasks have to know of a shuffle that goes through Holdfast; the driver makes it and Spark carries it to them.
+ * What tasks have to know of a shuffle that goes through Holdfast; the driver makes it and Spark carries it to them. Nothing in it is secret.
  *
  * <p>That a shuffle has a handle of this class is the decision that it did not fall back; it is never taken back.
  */
@@ -15,7 +14,7 @@ public final class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V
     private static final long serialVersionUID = 1L;
 
     private final Instance instance;
-    private final Shown shown;
+    private final boolean secure;
     private final int partitions;
     private final int maps;
     private final int copies;
@@ -24,11 +23,11 @@ public final class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V
 
     /** A shuffle of the application {@code instance}; the numbers are those it was registered with. */
     public HoldfastShuffleHandle(
-            int shuffle, ShuffleDependency<K, V, C> dependency, Instance instance, Shown shown, int maps, int copies, int ack,
+            int shuffle, ShuffleDependency<K, V, C> dependency, Instance instance, boolean secure, int maps, int copies, int ack,
             boolean encrypted) {
         super(shuffle, dependency);
         this.instance = instance;
-        this.shown = shown;
+        this.secure = secure;
         this.partitions = dependency.partitioner().numPartitions();
         this.maps = maps;
         this.copies = copies;
@@ -51,9 +50,9 @@ public final class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V
         return instance;
     }
 
-    /** On the driver what all its connections show; in tasks what that was as their stage was sent to them. */
-    public Shown shown() {
-        return shown;
+    /** Whether tasks need a token of the application. */
+    public boolean secure() {
+        return secure;
     }
 
     /** How many partitions there are, at least 1. */

@@ -7,7 +7,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
+import org.apache.spark.rpc.RpcEnv;
 import org.apache.spark.shuffle.ShuffleHandle;
 import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
 import org.apache.spark.shuffle.ShuffleReader;
@@ -105,6 +107,10 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
         if (!listening) {
             listening = true;
             dependency.rdd().context().listenerBus().addToQueue(new StageEnds(driver), "holdfast");
+            if (conf.security().given() && !dependency.rdd().context().isLocal()) { // else tasks run here
+                RpcEnv rpc = SparkEnv.get().rpcEnv();
+                rpc.setupEndpoint(TokenEndpoint.NAME, new TokenEndpoint(rpc, runtime.shown()));
+            }
         }
     }
 
@@ -134,10 +140,22 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
 
     private void see(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {
         if (driver == null) {
-            runtime.shown().learn(handle.shown());
+            haveToken(handle, context);
             runtime.tokens().began(handle.instance(), context);
         }
         seen.computeIfAbsent(handle.shuffleId(), shuffle -> handle.key(DriverShuffles.ALL_GENERATIONS));
+    }
+
+    private void haveToken(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {
+        if (!handle.secure()) {
+            return;
+        }
+        try {
+            runtime.executorTokens().have(handle.instance());
+        } catch (HoldfastException error) {
+            context.killTaskIfInterrupted();
+            throw new IllegalStateException("shuffle " + handle.shuffleId() + ": " + error.getMessage(), error);
+        }
     }
 
     @Override

@@ -12,7 +12,7 @@ import org.apache.spark.shuffle.holdfast.secure.Shown;
 /**
  * The two files on the driver that say how it is known to the masters and they to it; both or neither.
  *
- * <p>Rules: executors have the settings and never read them: handles bring what they need. Read anew for each application, since
+ * <p>Rules: executors have the settings and never read them: the driver gives them what they need. Read anew for each application, since
  * tokens in files are replaced. What is wrong is an IllegalArgumentException that names the key, never what is in the file.
  *
  * @param ca path of the CA's certificates in PEM, empty without security
@@ -23,6 +23,10 @@ record SecurityFiles(String ca, String token) {
     static final String TOKEN = "security.tokenFile";
 
     SecurityFiles {
+        if (Shown.isToken(token)) { // settings are seen by many
+            throw new IllegalArgumentException(HoldfastConf.PREFIX + TOKEN + " is the path of a file with a token, and holds a token itself:"
+                    + " put it into a file that only you can read");
+        }
         if (ca.isEmpty() != token.isEmpty()) {
             String missing = ca.isEmpty() ? CA : TOKEN;
             throw new IllegalArgumentException(HoldfastConf.PREFIX + missing + " is not set: " + HoldfastConf.PREFIX + CA + " and "

@@ -10,7 +10,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Keeps an executor's token good for as long as tasks run that need it: each stage brings a new one, and a task may outlive that.
+ * Keeps an executor's token good for as long as tasks run that need it: they may outlive the one that the driver gave.
  *
  * <p>Rules: while a task of a shuffle runs, a thread looks at the token and has it renewed once half of its life is over; with the last task
  * it ends. Without security, and on a driver, whose lease brings tokens, nothing happens here. Thread-safe. Called by the manager.

@@ -68,6 +68,12 @@ public final class EdgesMain {
         } catch (IllegalArgumentException right) {
             check(right.getMessage().equals("spark.holdfast.security.ca /no/ca: there is no such file"), right.getMessage());
         }
+        try {
+            HoldfastConf.of(both.clone().set(HoldfastConf.PREFIX + SecurityFiles.TOKEN, "hft1.AAAA"));
+            throw new AssertionError("a token for a path was taken");
+        } catch (IllegalArgumentException right) {
+            check(right.getMessage().contains("is the path of a file") && !right.getMessage().contains("AAAA"), right.getMessage());
+        }
         String denied = SecurityFiles.reason(new AccessDeniedException("/etc/t"), "ana");
         check(denied.startsWith("permission denied: the user ana may not read it") && !denied.contains("/etc/t"), denied);
         String other = SecurityFiles.reason(new FileSystemException("/etc/t", null, "Not a directory"), "ana");

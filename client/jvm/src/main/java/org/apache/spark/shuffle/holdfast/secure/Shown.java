@@ -2,9 +2,6 @@ package org.apache.spark.shuffle.holdfast.secure;
 
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
-import java.io.ObjectInputStream;
-import java.io.ObjectOutputStream;
-import java.io.Serializable;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
@@ -13,6 +10,7 @@ import java.security.KeyStore;
 import java.security.cert.Certificate;
 import java.security.cert.CertificateFactory;
 import java.time.Instant;
+import java.util.Arrays;
 import java.util.Collection;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLEngine;
@@ -24,12 +22,11 @@ import javax.net.ssl.TrustManagerFactory;
 /**
  * What a JVM shows to masters and workers, a token, and how it knows them, a CA. Empty where there is no security: then connections are plain.
  *
- * <p>Rules: the token is never part of a text, not even of this object's. Serialised, it is the CA and the token of that moment, so that tasks get
- * the newest with each stage. Tokens of one application replace one another by when they end; that of a later application replaces
- * all before. Thread-safe. One per JVM is used for connecting (the runtime's); shuffle handles bring what it learns from.
+ * <p>Rules: the token is never part of a text, not even of this object's, and this is not serialisable: whatever holds it is no part of a task. Tokens of
+ * one application replace one another by when they end; that of a later application replaces all before. Thread-safe. One per
+ * JVM is used for connecting (the runtime's); the driver's goes to executors through its endpoint.
  */
-public final class Shown implements Serializable {
-    private static final long serialVersionUID = 1L;
+public final class Shown {
     private static final String PROTOCOL = "TLSv1.3";
 
     /** What should be a token is none. */
@@ -49,7 +46,7 @@ public final class Shown implements Serializable {
         }
     }
 
-    private transient volatile State state;
+    private volatile State state;
     private final boolean fixed;
 
     /** Nothing is shown yet. */
@@ -105,6 +102,23 @@ public final class Shown implements Serializable {
         return now == null ? "" : now.token();
     }
 
+    /** CA and token as one JVM gives them to another; nothing where there is no security. */
+    public String[] carried() {
+        State now = state;
+        return now == null ? new String[0] : new String[] {now.caPem(), now.token()};
+    }
+
+    /** Whether the token is this application's and has not ended. */
+    public boolean isFor(byte[] application) {
+        State now = state;
+        return now != null && Arrays.equals(now.times().subject(), application) && Instant.now().getEpochSecond() < now.times().expires();
+    }
+
+    /** Whether a text is a token, or was meant to be one. */
+    public static boolean isToken(String text) {
+        return text.startsWith(Tokens.PREFIX);
+    }
+
     /** The same token as HELLO carries it. */
     public byte[] tokenBytes() {
         return token().getBytes(StandardCharsets.US_ASCII);
@@ -133,7 +147,7 @@ public final class Shown implements Serializable {
         synchronized (this) {
             if (state == null || newer(theirs.times(), state.times())) {
                 boolean sameCa = state != null && state.caPem().equals(theirs.caPem());
-                SSLContext context = sameCa ? state.context() : theirs.context() != null ? theirs.context() : context(theirs.caPem());
+                SSLContext context = sameCa ? state.context() : theirs.context();
                 state = new State(theirs.caPem(), context, theirs.token(), theirs.times());
             }
         }
@@ -181,19 +195,6 @@ public final class Shown implements Serializable {
     @Override
     public String toString() {
         return "Shown(…)";
-    }
-
-    private void writeObject(ObjectOutputStream out) throws IOException {
-        State now = state;
-        out.writeObject(now == null ? null : now.caPem());
-        out.writeObject(now == null ? null : now.token());
-    }
-
-    /** Without a context: whoever learns from this has one already, or makes it. */
-    private void readObject(ObjectInputStream in) throws IOException, ClassNotFoundException {
-        String caPem = (String) in.readObject();
-        String token = (String) in.readObject();
-        state = caPem == null ? null : new State(caPem, null, token, Tokens.of(token));
     }
 
     private static SSLContext context(String caPem) {

@@ -3,10 +3,6 @@ package org.apache.spark.shuffle.holdfast.secure;
 import static org.apache.spark.shuffle.holdfast.Checks.check;
 import static org.apache.spark.shuffle.holdfast.Checks.same;
 
-import java.io.ByteArrayInputStream;
-import java.io.ByteArrayOutputStream;
-import java.io.ObjectInputStream;
-import java.io.ObjectOutputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HexFormat;
@@ -65,19 +61,23 @@ public final class ShownMain {
         same(other, runtime.token(), "a handle without security");
     }
 
-    /** Serialised it is the token of that moment; no text has it. */
-    private static void carried(String ca) throws Exception {
+    /** The driver gives the token of that moment, and nothing else does: it is not serialisable, and no text has it. */
+    private static void carried(String ca) {
         Shown driver = new Shown();
+        same(0, driver.carried().length, "what a driver without security gives");
         driver.learn(new Shown(ca, TestTls.token(100, 200, "one")));
         driver.renew(TestTls.token(150, 250, "one"));
-        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-        new ObjectOutputStream(bytes).writeObject(driver);
+        check(!(((Object) driver) instanceof java.io.Serializable), "it can be part of a task");
         Shown executor = new Shown();
-        Shown handle = (Shown) new ObjectInputStream(new ByteArrayInputStream(bytes.toByteArray())).readObject();
-        executor.learn(handle);
+        check(!executor.isFor(bytes("one")), "a token before any came");
+        executor.learn(new Shown(driver.carried()[0], driver.carried()[1]));
         same(TestTls.token(150, 250, "one"), executor.token(), "what the executor shows");
         check(executor.over(null, "h", 1) != null, "no context was made");
-        for (Object each : new Object[] {driver, executor, handle, driver.with(TestTls.token(1, 2, "x"))}) {
+        check(!executor.isFor(bytes("one")), "a token that has ended");
+        long now = System.currentTimeMillis() / 1000;
+        executor.learn(new Shown(ca, TestTls.token(now, now + 100, "one")));
+        check(executor.isFor(bytes("one")) && !executor.isFor(bytes("two")), "whose the token is");
+        for (Object each : new Object[] {driver, executor, driver.with(TestTls.token(1, 2, "x"))}) {
             check(each.toString().equals("Shown(…)"), "its text is " + each);
         }
     }
