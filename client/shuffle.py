@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.client.addresses import known_addresses, sights_of
+from holdfast.client.carried import seal, share_with_active, unseal
 from holdfast.client.compress import Buffer
 from holdfast.client.core.read_book import Sight
 from holdfast.client.core.revivals import NO_ROOM_GRACE_NS
@@ -75,6 +76,28 @@ class Ticket:
     fetch: FetchOptions = FetchOptions()
     #: what a secured cluster wants to see
     credentials: Credentials | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With the token sealed: what is pickled is kept, shown and copied by others."""
+        shown, carried = self.credentials, None
+        if shown is not None:
+            share_with_active()
+            carried = shown.ca_pem, seal(shown.token)
+        return _unpickled, (
+            self.endpoints,
+            self.cluster_id,
+            self.instance,
+            self.holder,
+            self.no_room_grace_ns,
+            self.fetch,
+            carried,
+        )
+
+
+def _unpickled(*fields: Any) -> Ticket:
+    """The ticket whose fields these are. Raises ConfigError where its token cannot be opened."""
+    *plain, carried = fields
+    return Ticket(*plain, None if carried is None else Credentials(carried[0], unseal(carried[1])))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """PySpark on Holdfast: without a jar, and the settings of the plug-in for Spark's ShuffleManager.
 
-    from holdfast.client.spark import attach, conf, shuffle, shuffle_id
+    from holdfast.client.spark import attach, conf, share, shuffle, shuffle_id
 
 The names are imported when they are first used: a task needs only its own half.
 """
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.client.spark.api import attach, shuffle, shuffle_id
     from holdfast.client.spark.settings import conf
+    from holdfast.client.spark.sharing import share
 
-__all__ = ["attach", "conf", "shuffle", "shuffle_id"]
+__all__ = ["attach", "conf", "share", "shuffle", "shuffle_id"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,6 +24,10 @@ def __getattr__(name: str) -> Any:
         from holdfast.client.spark.settings import conf
 
         return conf
+    if name == "share":
+        from holdfast.client.spark.sharing import share
+
+        return share
     from holdfast.client.spark import api
 
     return getattr(api, name)

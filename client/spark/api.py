@@ -22,6 +22,7 @@ from holdfast.client.spark.header import Header, read_header, write_header
 from holdfast.client.spark.map_side import REPORT_SCHEMA, WritePlan, write_task
 from holdfast.client.spark.python_workers import check_python_workers
 from holdfast.client.spark.reduce_side import ReadPlan, read_task
+from holdfast.client.spark.sharing import share
 from holdfast.client.status import MapStatus
 from holdfast.common.batch import Codec
 from holdfast.common.errors import ConfigError, ConflictError, HoldfastError
@@ -62,6 +63,7 @@ def shuffle(
     """
     _check(df, num_partitions, session, compression)
     check_python_workers(df.sparkSession)
+    _share(df.sparkSession, session)
     target = session.register_map_shuffle(num_partitions, copies=copies, ack=ack)
     try:
         reports = _run_maps(df, cols, WritePlan(target, bool(cols), _CODECS[compression]))
@@ -88,6 +90,7 @@ def attach(spark: SparkSession, session: Session, shuffle_id: int) -> DataFrame:
     """
     _check_session(session)
     check_python_workers(spark)
+    _share(spark, session)
     found = session.open_shuffle(shuffle_id)
     return _result(spark, found, read_header(found))
 
@@ -98,6 +101,12 @@ def shuffle_id(df: DataFrame) -> int:
     if found is None:
         raise ConfigError("shuffle_id takes the DataFrame that shuffle() or attach() returned")
     return int(found)
+
+
+def _share(spark: SparkSession, session: Session) -> None:
+    """Tasks carry a token sealed; without security there is none."""
+    if session.ticket.credentials is not None:
+        share(spark)
 
 
 def _run_maps(df: DataFrame, cols: Iterable[str | Column], plan: WritePlan) -> list[Any]:

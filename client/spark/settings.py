@@ -17,8 +17,7 @@ from holdfast.client.spark.jar import check_jar, installed_spark
 from holdfast.client.spark.jar import jar as find_jar
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.control import parse_endpoints
-from holdfast.common.security.shown import CA_VARIABLE, TOKEN_VARIABLE
-from holdfast.common.security.tokens import PREFIX
+from holdfast.common.security.shown import CA_VARIABLE, TOKEN_VARIABLE, check_path
 
 PACKAGE = "org.apache.spark.shuffle.holdfast"
 MANAGER = f"{PACKAGE}.HoldfastShuffleManager"
@@ -85,8 +84,7 @@ def _security(ca: str | Path | None, token_file: str | Path | None) -> dict[str,
         raise ConfigError(f"{missing} is missing: a secured cluster takes both, another one neither")
     if ca is None or token_file is None:
         return {}
-    if str(token_file).startswith(PREFIX):
-        raise ConfigError("`token_file` is the path of a file with a token, and holds a token itself")
+    check_path(token_file)
     return {"spark.holdfast.security.ca": _absolute(ca), "spark.holdfast.security.tokenFile": _absolute(token_file)}
 
 

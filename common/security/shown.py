@@ -12,11 +12,11 @@ import ssl
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.files import read_small_text
-from holdfast.common.security.tokens import bearer_of, times_of
+from holdfast.common.security.tokens import PREFIX, bearer_of, times_of
 
 #: Variables by which clients learn what to show; both or none.
 CA_VARIABLE = "HOLDFAST_CA"
@@ -42,7 +42,7 @@ class Shown(Protocol):
 
 
 class Credentials:
-    """What a client shows. Thread-safe; pickled, it is the CA and the token of that moment."""
+    """What a client shows. Thread-safe; never pickled, so that no task or file has a token by accident."""
 
     def __init__(self, ca_pem: str, token: str) -> None:
         self.ca_pem = ca_pem
@@ -55,9 +55,9 @@ class Credentials:
         """Without the token."""
         return "Credentials(…)"
 
-    def __reduce__(self) -> tuple[type[Credentials], tuple[str, str]]:
-        """Contexts and locks are not pickled."""
-        return Credentials, (self.ca_pem, self._token)
+    def __reduce__(self) -> NoReturn:
+        """Refuse."""
+        raise TypeError("credentials are not pickled: they have a token. A shuffle may be, with its token sealed")
 
     @property
     def token(self) -> str:
@@ -98,6 +98,7 @@ class Credentials:
     @classmethod
     def from_files(cls, ca: str | Path, token_file: str | Path) -> Credentials:
         """Read the CA and the token. Raises ConfigError."""
+        check_path(token_file)
         found = cls(read_small_text(ca, "the CA"), read_small_text(token_file, "the token").strip())
         if not found.bearer[0]:
             raise ConfigError(f"{token_file} holds no token; `holdfast token` makes one")
@@ -119,6 +120,12 @@ class Credentials:
             missing = TOKEN_VARIABLE if ca else CA_VARIABLE
             raise ConfigError(f"{CA_VARIABLE} and {TOKEN_VARIABLE} go together: set {missing}, or neither")
         return cls.from_files(ca, token)
+
+
+def check_path(token_file: str | Path) -> None:
+    """Raise ConfigError for a token where the path of a file with one is wanted: paths are shown to many."""
+    if str(token_file).startswith(PREFIX):
+        raise ConfigError("where the path of a file with a token is wanted, a token itself was given")
 
 
 def calling_context(ca_pem: str) -> ssl.SSLContext:

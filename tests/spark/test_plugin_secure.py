@@ -100,7 +100,7 @@ def test_a26_no_token_is_in_a_task_or_on_a_page(secured: LocalCluster, tmp_path:
 def test_a26_a_token_in_the_settings_is_refused_and_not_repeated(secured: LocalCluster, tmp_path: Path) -> None:
     """Who gives a token where the path of a file is wanted hears so, and no log has the token."""
     token = minted(secured)
-    with pytest.raises(ConfigError, match="path of a file") as told:
+    with pytest.raises(ConfigError, match="a token itself was given") as told:
         conf(secured.endpoints, ca=secured.directory / "security" / "ca.pem", token_file=token)
     assert token not in str(told.value)
     asked = settings(secured, tmp_path, token) | {"spark.holdfast.security.tokenFile": token}

@@ -1,0 +1,26 @@
+"""`share`: Spark's Python workers may use the shuffles of this driver, on a secured cluster.
+
+Rules: what tasks carry has the token sealed; the key goes another way, as a file that Spark distributes
+(client/carried.py). Without security it is never asked for. Called by api.py, and by users over Spark Connect.
+"""
+
+from __future__ import annotations
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from holdfast.client.carried import key_file, share_with_context
+
+
+def share(spark: SparkSession) -> None:
+    """Have the tasks of this session open what is pickled here: shuffles, on a secured cluster.
+
+    `shuffle` and `attach` do it themselves, and on a classic session pickling does: only functions of your own that use
+    a shuffle over Spark Connect need it, once per session, before they are sent.
+    """
+    try:
+        context = spark.sparkContext
+    except (PySparkException, AttributeError):
+        spark.addArtifacts(str(key_file()), file=True)  # Spark Connect
+        return
+    share_with_context(context)
