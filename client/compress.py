@@ -9,9 +9,11 @@ imported when first needed. Called by region.py, batches.py and the readers.
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import Any
 
+from holdfast.client.core.compressed import LZ4_FRAMED_BYTES_MAX, lz4_framed, lz4_possible, zstd_possible
 from holdfast.common.batch import Codec
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.limits import REGION_BYTES_MAX
@@ -52,6 +54,13 @@ def _codec(codec: Codec) -> Any:
             raise ConfigError(f"{codec.name} payloads need pyarrow: pip install '.[arrow]' in a clone") from None
         found = _codecs[codec] = pyarrow.Codec(_NAMES[codec])
     return found
+
+
+@functools.cache
+def _lz4_frames() -> Any:
+    import pyarrow
+
+    return pyarrow.Codec("lz4")
 
 
 class Shrinking:
@@ -120,7 +129,34 @@ def decompress(codec: Codec, payload: Buffer) -> Buffer:
     (size,) = _LENGTH.unpack_from(payload)
     if size > REGION_BYTES_MAX:
         raise PayloadError(f"a compressed payload claims {size} bytes, at most {REGION_BYTES_MAX} are possible")
+    small = memoryview(payload)[_LENGTH.size :]
+    possible = zstd_possible(small, size) if codec is Codec.ZSTD else lz4_possible(len(small), size)
+    if not possible:
+        raise PayloadError(
+            f"a compressed payload claims {size} bytes, which {len(small)} bytes of {codec.name} cannot be"
+        )
     try:
-        return memoryview(_codec(codec).decompress(memoryview(payload)[_LENGTH.size :], decompressed_size=size))
+        return _zstd(small, size) if codec is Codec.ZSTD else _lz4(small, size)
     except (OSError, ValueError) as error:
         raise PayloadError(f"a payload cannot be decompressed: {error}") from error
+
+
+def _zstd(small: memoryview, size: int) -> Buffer:
+    return memoryview(_codec(Codec.ZSTD).decompress(small, decompressed_size=size))
+
+
+def _lz4(small: memoryview, size: int) -> Buffer:
+    """pyarrow does not tell how much a block held, and leaves the rest of its memory as it was: a frame around the
+    block has the size compared. Raises OSError, ValueError."""
+    if not size:
+        if small != b"\0":
+            raise ValueError("a block of nothing with something in it")
+        return b""
+    if max(len(small), size) <= LZ4_FRAMED_BYTES_MAX:
+        return memoryview(_lz4_frames().decompress(lz4_framed(small, size), decompressed_size=size))
+    original = memoryview(_codec(Codec.LZ4).decompress(small, decompressed_size=size))
+    try:
+        _codec(Codec.LZ4).decompress(small, decompressed_size=size - 1)
+    except OSError:
+        return original
+    raise ValueError("it holds less than it claims")

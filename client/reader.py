@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.client.addresses import Addresses
-from holdfast.client.compress import Buffer, decompress, kind_of
+from holdfast.client.compress import Buffer, PayloadError, decompress, kind_of
 from holdfast.client.core.check import FileCheck, IncompleteError, writes_to
 from holdfast.client.core.fetch import RETURN_GRACE_NS, Effect, Fetch, Source
 from holdfast.client.reads import OneRead, reads_of
@@ -22,6 +22,7 @@ from holdfast.common.checksum import partition_seed
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import MapId, PartitionId
 from holdfast.common.layouts import MapWinner
+from holdfast.common.limits import RECORD_BYTES_MAX
 from holdfast.common.messages import StreamData, StreamOpen
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_client import ClientStream, FrameClient
@@ -58,8 +59,8 @@ class _Stream(Sink):
 @dataclass(slots=True)
 class _File:
     check: FileCheck
-    #: payloads of a record whose last batch is still to come, by partition
-    parts: dict[int, list[Buffer]] = field(default_factory=dict)
+    #: what is there of a record whose last batch is still to come, by partition
+    begun: dict[int, bytearray] = field(default_factory=dict)
 
 
 class RangeReader(StreamReader[MapId, _Data]):
@@ -145,14 +146,21 @@ def _source(map_id: MapId, winner: MapWinner) -> Source:
 def _records(file: _File, partition: int, batch: Batch) -> Iterator[Record]:
     """Yield the record that the batch completes, if it does."""
     if batch.flags & MORE:
-        file.parts.setdefault(partition, []).append(batch.payload)
+        _join(file.begun.setdefault(partition, bytearray()), batch.payload)
         return
     payload: Buffer = batch.payload
-    parts = file.parts.pop(partition, None)
-    if parts is not None:
-        payload = b"".join([*parts, payload])
+    if partition in file.begun:
+        payload = _join(file.begun.pop(partition), payload)
     if len(payload):
         yield Record(PartitionId(partition), file.check.map, decompress(batch.codec, payload))
+
+
+def _join(begun: bytearray, piece: Buffer) -> bytearray:
+    """Add a piece of a record to what is there of it."""
+    if len(begun) + len(piece) > RECORD_BYTES_MAX:
+        raise PayloadError(f"a record of more than {RECORD_BYTES_MAX} bytes")
+    begun += piece
+    return begun
 
 
 def _range_name(shuffle: MapShuffle, begin: int, end: int) -> str:

@@ -36,6 +36,11 @@ public enum Codec {
     },
     LZ4 {
         @Override
+        boolean possible(ByteBuffer payload, int at, int size) {
+            return size <= (long) LZ4_RATIO_MAX * (payload.limit() - at);
+        }
+
+        @Override
         public int bound(int n) {
             return LENGTH_BYTES + Lz4.COMPRESSOR.maxCompressedLength(n);
         }
@@ -67,6 +72,11 @@ public enum Codec {
     },
     ZSTD {
         @Override
+        boolean possible(ByteBuffer payload, int at, int size) {
+            return ZstdFrame.possible(payload, at, size);
+        }
+
+        @Override
         public int bound(int n) {
             return LENGTH_BYTES + ZstdContexts.bound(n);
         }
@@ -86,6 +96,8 @@ public enum Codec {
     public static final int USUAL_LEVEL = 1;
 
     private static final int LENGTH_BYTES = 4;
+    /** A byte of an LZ4 block stands for so many bytes at most. */
+    private static final int LZ4_RATIO_MAX = 255;
     private static final byte[] EMPTY = new byte[0];
 
     /** Loaded when first used: the native library of lz4 is not wanted by whoever does not compress. */
@@ -130,7 +142,10 @@ public enum Codec {
         return written;
     }
 
-    /** The length that the payload between position and limit has uncompressed; CORRUPT if it claims more than 64 MiB. */
+    /**
+     * The length that the payload between position and limit has uncompressed; CORRUPT if it claims more than 64 MiB, or more than can be in so many
+     * bytes: nobody takes memory for that.
+     */
     public int originalBytes(ByteBuffer payload) throws HoldfastException {
         if (payload.remaining() < LENGTH_BYTES) {
             throw new HoldfastException(Status.CORRUPT, "a compressed payload without its length");
@@ -143,7 +158,16 @@ public enum Codec {
             throw new HoldfastException(Status.CORRUPT, "a compressed payload claims " + Integer.toUnsignedString(size)
                     + " bytes, at most " + Limits.ORIGINAL_BYTES_MAX + " are possible");
         }
+        if (!possible(payload, payload.position() + LENGTH_BYTES, size)) {
+            throw new HoldfastException(Status.CORRUPT, "a compressed payload claims " + size + " bytes, which "
+                    + (payload.remaining() - LENGTH_BYTES) + " bytes of " + name() + " cannot be");
+        }
         return size;
+    }
+
+    /** Whether what is between {@code at} and the limit can be {@code size} bytes; only for codecs that compress. */
+    boolean possible(ByteBuffer payload, int at, int size) {
+        throw new UnsupportedOperationException(name());
     }
 
     /**
