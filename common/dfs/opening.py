@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common.config import DfsSection
+from holdfast.common.dfs.folder import LocalFolder
 from holdfast.common.dfs.urls import DfsUrl, Kind, parse_url
 from holdfast.common.errors import ConfigError
 
@@ -28,7 +29,7 @@ def open_filesystem(section: DfsSection) -> tuple[DfsUrl, Any]:
     except ImportError as error:
         raise ConfigError(f"[dfs] url needs pyarrow: {INSTALL} ({error})") from error
     if url.kind is Kind.LOCAL:
-        return url, fs.LocalFileSystem()
+        return url, LocalFolder(fs.LocalFileSystem(), url.base)
     if url.kind is Kind.HDFS:
         return url, _hdfs(url, section)
     return url, _s3(fs, section)

@@ -35,6 +35,7 @@ from holdfast.common.config import DfsSection
 from holdfast.common.dfs import names
 from holdfast.common.dfs.calls import Calls, ClosedError, StoreHangsError
 from holdfast.common.dfs.faults import Fault, classify, error_of
+from holdfast.common.dfs.folder import remove_empty
 from holdfast.common.dfs.handles import Handles
 from holdfast.common.dfs.opening import open_filesystem
 from holdfast.common.dfs.retry import Retries
@@ -246,7 +247,7 @@ class DfsStore:
         a local folder. A courtesy; of other stores the leading master removes it with what it is in."""
         if self._url.kind is Kind.LOCAL:
             with suppress(*_FAILURES):
-                self._call(lambda: os.rmdir(self._at(folder)))
+                self._call(lambda: remove_empty(self._at(folder), self._url.base))
 
     def folders(self, folder: str) -> list[str]:
         """Return the names of the folders in a folder, sorted; [] for one that is not there."""

@@ -22,6 +22,7 @@ from typing import Any
 from holdfast.common.dfs.names import TEMPORARY_SUFFIX
 from holdfast.common.dfs.urls import Kind
 from holdfast.common.net.files import make_folders, sync_directory
+from holdfast.common.net.links import make_anew, refuse_link
 
 
 def upload(kind: Kind, filesystem: Any, source: Path, target: str, root: str, part_bytes: int) -> None:
@@ -42,9 +43,10 @@ def parts(source: Path, part_bytes: int) -> Iterator[bytes]:
 
 
 def _to_folder(source: Path, target: Path, root: Path, part_bytes: int) -> None:
+    refuse_link(str(target), str(root))
     make_folders(target.parent, root)
     temporary = target.with_name(target.name + TEMPORARY_SUFFIX)
-    with open(temporary, "wb", buffering=0) as file:
+    with os.fdopen(make_anew(temporary), "wb", buffering=0) as file:
         for part in parts(source, part_bytes):
             rest = memoryview(part)
             while rest:

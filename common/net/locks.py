@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from holdfast.common.net.links import NO_LINK
+
 _LOCKS_FILE = Path("/proc/locks")
 
 
@@ -26,7 +28,7 @@ def acquire(path: Path, *, shared: bool = False) -> int:
     directory, too. Raises HeldError, and OSError if the file cannot be made or opened.
     """
     flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
-    guard = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    guard = os.open(path, flags | NO_LINK, 0o644)
     try:
         fcntl.flock(guard, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from holdfast.common.net.files import make_folders
+from holdfast.common.net.links import NO_LINK, first_link, sentence
 from holdfast.master.raft import library
 from holdfast.master.raft.codec import MAX_COMMAND_BYTES
 from holdfast.master.raft.errors import CommandTooLarge, NodeStopped, Overloaded, SettingsRefused
@@ -361,7 +362,10 @@ class RaftNode(Generic[M]):
 def _locked(directory: Path) -> Iterator[None]:
     """Hold a lock that ends with the process: two nodes on one directory would ruin it."""
     make_folders(directory)
-    guard = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    link = first_link(str(directory))
+    if link is not None:
+        raise SettingsRefused(sentence(link))
+    guard = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | NO_LINK, 0o600)
     try:
         fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

@@ -22,6 +22,7 @@ from typing import BinaryIO, Protocol
 from crc32c import crc32c
 
 from holdfast.common.net.files import make_folders, sync_directory
+from holdfast.common.net.links import make_anew
 from holdfast.master.raft.codec import SnapshotPart
 from holdfast.master.raft.errors import WAY_OUT, StorageDamaged
 
@@ -143,7 +144,7 @@ class FileSnapshots:
     def write(self, last: SnapshotId, chunks: Iterable[bytes]) -> int:
         """See `Snapshots`."""
         length = crc = 0
-        with self._new.open("wb") as file:
+        with os.fdopen(make_anew(self._new), "wb") as file:
             file.write(header(self._cluster_id, last, 0, 0))
             for chunk in chunks:
                 file.write(chunk)
@@ -182,7 +183,7 @@ class FileSnapshots:
         last = SnapshotId(part.index, part.last_term)
         if part.offset == 0 and part.data:
             self._forget_incoming()
-            self._receiving = last, 0, self._incoming.open("wb")
+            self._receiving = last, 0, os.fdopen(make_anew(self._incoming), "wb")
         if self._receiving is None:
             return False
         receiving, have, file = self._receiving

@@ -141,7 +141,7 @@ def _list_shuffle(root: str, below: str, others: list[str]) -> ShuffleSum:
     """Add up the sealed files of a folder: one scandir, one stat each. Names that only look right change the digest."""
     files = size = digest = 0
     crc_of = crc32c
-    folder = os.open(f"{root}/{below}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = os.open(f"{root}/{below}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         with os.scandir(folder) as entries:  # by descriptor: a stat by path would walk the path for every file
             for entry in entries:

@@ -7,14 +7,18 @@ step; that is why the writer, the sealer and the store never call `os` for these
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+
+from holdfast.common.net.links import NO_LINK
 
 _SYNC_FILE_RANGE_WRITE = 2
 #: Parts of one gathered write (the kernel takes 1,024).
 GATHER_MAX = 1_024
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | NO_LINK
 
 
 @cache
@@ -36,6 +40,16 @@ def bytes_on_disk(path: Path) -> int:
         return 0
 
 
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """A folder that is no link: what is done in it is done there, whatever its name stands for meanwhile."""
+    fd = os.open(folder, _FOLDER)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 class Disk:
     """Writes, syncs, renames and removes; usable from any thread."""
 
@@ -44,11 +58,12 @@ class Disk:
 
     def create(self, path: Path) -> int:
         """Make a new file and return its descriptor; the folder must be there."""
-        return os.open(path, _CREATE, 0o644)
+        with _opened(path.parent) as folder:
+            return os.open(path.name, _CREATE, 0o644, dir_fd=folder)
 
     def create_unnamed(self, folder: Path) -> int:
         """Make a file that has no name: its room is free when its descriptor is closed, however that comes about."""
-        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | NO_LINK, 0o600)
 
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
         """Write all of `data` at `offset`, into the kernel."""
@@ -89,29 +104,36 @@ class Disk:
     def sync_folder(self, path: Path) -> None:
         """Bring the names in a folder to the disk."""
         self.syncs += 1
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        with _opened(path) as folder:
+            os.fsync(folder)
 
     def make_folder(self, path: Path) -> bool:
         """Make a folder; False if it was there."""
         try:
             path.mkdir()
         except FileExistsError:
-            return False
+            with _opened(path):  # no link, and no file
+                return False
         return True
 
     def rename(self, source: Path, target: Path) -> None:
-        source.rename(target)
+        """Give a file another name, which may be in another folder."""
+        with _opened(source.parent) as here, _opened(target.parent) as there:
+            os.rename(source.name, target.name, src_dir_fd=here, dst_dir_fd=there)
 
     def remove(self, path: Path) -> None:
         """Remove a file; one that is not there is fine."""
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError), _opened(path.parent) as folder:
+            os.unlink(path.name, dir_fd=folder)
 
     def truncate(self, path: Path, size: int) -> None:
-        os.truncate(path, size)
+        """Cut a file, or lengthen it by a hole."""
+        with _opened(path.parent) as folder:
+            fd = os.open(path.name, os.O_WRONLY | NO_LINK, dir_fd=folder)
+        try:
+            os.ftruncate(fd, size)
+        finally:
+            os.close(fd)
 
     def commit(self, transaction: Callable[[], None]) -> None:
         """Run the synced commit of an index transaction."""
@@ -133,7 +155,7 @@ class Disk:
 
     def overwrite(self, path: Path, data: bytes) -> None:
         """Write over a small file of the same length in place, synced: needs no room, and is not all or nothing."""
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_WRONLY | NO_LINK)
         try:
             self.write(fd, data, 0)
             self.sync_data(fd)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import MapFileKey
+from holdfast.common.net.links import NO_LINK
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.records import TRAILER, FileRecord, check_record, decode_footer, footer_bytes
 from holdfast.worker.storage.reduce_layout import DataKey
@@ -47,6 +48,6 @@ def read_stored_footer(store: DfsStore, name: str, key: DataKey, size: int) -> D
 
 
 def _open(path: Path, file_bytes: int | None) -> tuple[Handle, int, bytes]:
-    handle = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    handle = Handle(os.open(path, os.O_RDONLY | NO_LINK))
     size = os.fstat(handle.fd).st_size if file_bytes is None else file_bytes
     return handle, size, os.pread(handle.fd, TRAILER.size, max(0, size - TRAILER.size))

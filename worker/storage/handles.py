@@ -10,6 +10,8 @@ import os
 import threading
 from collections import OrderedDict
 
+from holdfast.common.net.links import NO_LINK
+
 
 class Handle:
     """An open descriptor, closed with the last reference to this object."""
@@ -28,7 +30,7 @@ class OpenFiles:
 
     def __init__(self, limit: int, flags: int = os.O_RDONLY) -> None:
         self._limit = limit
-        self._flags = flags | os.O_CLOEXEC
+        self._flags = flags | NO_LINK
         self._lock = threading.Lock()
         self._files: OrderedDict[str, Handle] = OrderedDict()
 

@@ -22,6 +22,7 @@ from holdfast.common.checksum import crc32c
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import Epoch, PartitionId
 from holdfast.common.limits import MIB
+from holdfast.common.net.links import NO_LINK
 from holdfast.common.reduce_messages import PUSH_ENTRY
 from holdfast.worker.storage import names
 from holdfast.worker.storage.handles import Handle
@@ -91,7 +92,7 @@ def map_file(path: Path) -> memoryview:
 
     Segments begin as one hole. To look into it would take memory for all of it on a memory file system.
     """
-    handle = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    handle = Handle(os.open(path, os.O_RDONLY | NO_LINK))
     size = data_end(handle.fd)
     if not size:
         return memoryview(b"")
@@ -179,7 +180,7 @@ def scan_segment(path: Path, boot_id: bytes, boots: Mapping[int, bytes | None]) 
 
 def _is_blank(path: Path) -> bool:
     """Whether a file has no byte but zeros; its holes are not read."""
-    handle = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    handle = Handle(os.open(path, os.O_RDONLY | NO_LINK))
     at, size = 0, os.fstat(handle.fd).st_size
     while at < size:
         try:

@@ -29,6 +29,7 @@ from typing import NamedTuple, Protocol
 from holdfast.common.batch import HEADER, HEADER_BYTES, MAGIC
 from holdfast.common.errors import CorruptError
 from holdfast.common.limits import KIB, MIB
+from holdfast.common.net.links import NO_LINK
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.loans import LentHandle, Loan, leaves_enough
@@ -188,7 +189,7 @@ def build(
 
     Raises OSError, and CorruptError where chunks are not made of whole batches.
     """
-    source = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    source = Handle(os.open(path, os.O_RDONLY | NO_LINK))
     copy: LentHandle | None = None
     chunks: list[Runs] = []
     size = 0

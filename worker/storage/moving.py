@@ -30,6 +30,7 @@ import lmdb
 from holdfast.common.errors import ConfigError, CorruptError, DfsError, HoldfastError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
+from holdfast.common.net.links import NO_LINK
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk
@@ -407,7 +408,7 @@ def _copy(disk: Disk, path: Path, move: Move, target: StorageDirectory, record: 
 
 
 def _copy_bytes(disk: Disk, path: Path, new: Path, move: Move) -> None:
-    source = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    source = Handle(os.open(path, os.O_RDONLY | NO_LINK))
     disk.remove(new)
     written = Handle(disk.create(new))
     offset = 0

@@ -14,6 +14,7 @@ from holdfast.common.dfs.names import stored_name, worker_folder
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import MapFileKey
 from holdfast.common.lmdb_pages import LmdbDamagedError
+from holdfast.common.net.links import first_link, sentence
 from holdfast.common.net.locks import HeldError, acquire
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.away_note import DfsNote, read_note
@@ -97,9 +98,12 @@ class Offline:
 
 def open_offline(path: str) -> Offline:
     """Look at a directory; raises ConfigError if it is in use, or is not a storage directory at all."""
-    root = Path(path)
+    root = Path(os.path.realpath(path))
     if not (root / names.IDENTITY).exists() and not (root / names.INDEX_DATA).exists():
         raise ConfigError(f"{path} is not a storage directory: it has neither an identity nor an index")
+    link = first_link(str(root))
+    if link is not None:
+        raise ConfigError(sentence(link))
     offline = Offline(root, _lock(root))
     _read_small(offline)
     _read_index(offline)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.common.config import TiersSection
 from holdfast.common.errors import ConfigError
+from holdfast.common.net.links import first_link, sentence
 from holdfast.common.net.locks import HeldError, acquire
 from holdfast.worker.core.health import SECOND_NS, Limits
 from holdfast.worker.storage import names
@@ -105,7 +106,9 @@ def prepare(settings: StoreSettings, disk: Disk | None = None) -> Pending:
         locks = [_lock(number, directory.path) for number, directory in enumerate(settings.directories)]
     except ConfigError as error:
         raise ConfigError(f"{settings.source}: {error}" if settings.source else str(error)) from error
-    started = [_start(directory, lock) for directory, lock in zip(settings.directories, locks, strict=True)]
+    # A directory may be reached by a link; nothing in it is one.
+    real = [replace(directory, path=os.path.realpath(directory.path)) for directory in settings.directories]
+    started = [_start(directory, lock) for directory, lock in zip(real, locks, strict=True)]
     return Pending(settings, started, disk)
 
 
@@ -120,6 +123,9 @@ def lock_directory(root: str) -> Handle:
 def _lock(number: int, root: str) -> Handle:
     try:
         os.makedirs(root, exist_ok=True)
+        link = first_link(root)
+        if link is not None:
+            raise ConfigError(f"worker.directories[{number}].path {root} is not used: {sentence(link)}")
         return lock_directory(root)
     except OSError as error:
         raise unusable(number, root, error) from error

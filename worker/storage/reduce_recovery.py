@@ -18,6 +18,7 @@ from holdfast.common.batch import parse_batch, whole_batch_bytes
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.messages import Ack
+from holdfast.common.net.links import NO_LINK
 from holdfast.common.reduce_messages import PUSH_ENTRY
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.log_recovery import Segment, map_file, pieces
@@ -103,7 +104,7 @@ def _note(one: Left, path: Path) -> None:
 
 def read_start(path: Path) -> bytes:
     """The head of a partition file, as far as it is there."""
-    handle = Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    handle = Handle(os.open(path, os.O_RDONLY | NO_LINK))
     return os.pread(handle.fd, FILE_HEAD_BYTES, 0)
 
 

@@ -15,6 +15,7 @@ from holdfast.common.config import Config
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import CorruptError, HoldfastError
 from holdfast.common.ids import MapFileKey
+from holdfast.common.net.links import NO_LINK
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.findings import Finding, Severity, VerifyReport
 from holdfast.worker.storage.footers import read_footer
@@ -140,7 +141,7 @@ class _Verifier:
 
     def _data(self, below: str, record: FileRecord) -> None:
         """Check every batch of a file against the entries of its record."""
-        handle = Handle(os.open(self._offline.root / below, os.O_RDONLY | os.O_CLOEXEC))
+        handle = Handle(os.open(self._offline.root / below, os.O_RDONLY | NO_LINK))
         seeds, due = Seeds(record.key.shuffle), dict[int, int]()
         batches = crc_sum = 0
         whole = True
