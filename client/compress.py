@@ -149,7 +149,7 @@ def _lz4(small: memoryview, size: int) -> Buffer:
     """pyarrow does not tell how much a block held, and leaves the rest of its memory as it was: a frame around the
     block has the size compared. Raises OSError, ValueError."""
     if not size:
-        if small != b"\0":
+        if bytes(small) != b"\0":
             raise ValueError("a block of nothing with something in it")
         return b""
     if max(len(small), size) <= LZ4_FRAMED_BYTES_MAX:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -83,21 +83,14 @@ class Ticket:
         if shown is not None:
             share_with_active()
             carried = shown.ca_pem, seal(shown.token)
-        return _unpickled, (
-            self.endpoints,
-            self.cluster_id,
-            self.instance,
-            self.holder,
-            self.no_room_grace_ns,
-            self.fetch,
-            carried,
-        )
+        plain = self.endpoints, self.cluster_id, self.instance, self.holder, self.no_room_grace_ns, self.fetch
+        return _unpickled, (plain, carried)
 
 
-def _unpickled(*fields: Any) -> Ticket:
+def _unpickled(plain: tuple[Any, ...], carried: tuple[str, bytes] | None) -> Ticket:
     """The ticket whose fields these are. Raises ConfigError where its token cannot be opened."""
-    *plain, carried = fields
-    return Ticket(*plain, None if carried is None else Credentials(carried[0], unseal(carried[1])))
+    ticket = Ticket(*plain)
+    return ticket if carried is None else replace(ticket, credentials=Credentials(carried[0], unseal(carried[1])))
 
 
 @dataclass(frozen=True)

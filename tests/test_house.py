@@ -198,6 +198,52 @@ def sleeps(source: Source) -> Iterator[str]:
             yield source.at(node, "a test must not sleep; wait for the condition with tests/support/waiting.py")
 
 
+#: The shortest deadline of a test: a machine with ten busy processes beside it keeps one of 5 s waiting.
+DEADLINE_MIN = 30
+#: Where the argument stands that is one: of the functions in waiting.py, of asyncio, threads, processes and sockets.
+DEADLINE_AT = {
+    "wait_until": 2,
+    "wait_until_async": 2,
+    "wait_for": 1,
+    "join": 0,
+    "wait": 0,
+    "poll": 0,
+    "result": 0,
+    "urlopen": 2,
+    "create_connection": 1,
+}
+#: Turns of a loop that looks again, a wait in which something must not happen, or how long something is to go on.
+SHORT_ALLOWED = (
+    "tests/raft/measure.py",
+    "tests/raft/process.py",
+    "tests/raft/test_process.py",
+    "tests/sim/",
+    "tests/page/",
+    "tests/drills/test_planted.py",
+    "tests/unit/common/test_control_client.py",
+    "tests/jvm/test_control.py",
+)
+
+
+def deadlines(source: Source) -> Iterator[str]:
+    """No test fails because a machine is busy: what it waits for has half a minute or more."""
+    if part_of(source) != "tests" or source.path.startswith(SHORT_ALLOWED):
+        return
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        given = [each.value for each in node.keywords if each.arg in ("timeout", "seconds", "timeout_seconds")]
+        given += node.args[at : at + 1] if (at := DEADLINE_AT.get(name)) is not None else []
+        for value in given:
+            if (
+                isinstance(value, ast.Constant)
+                and isinstance(value.value, int | float)
+                and 0.3 <= value.value < DEADLINE_MIN
+            ):
+                yield source.at(value, f"{name} ends after {value.value} s, which a busy machine needs; give it 60")
+
+
 def pickles(source: Source) -> Iterator[str]:
     """Nothing that is read can run code: no pickle and none of its kin outside tests."""
     if part_of(source) == "tests":
@@ -290,6 +336,11 @@ PYTHON_RULES: dict[Callable[[Source], Iterator[str]], tuple[tuple[str, str], ...
     sleeps: (
         ("tests/test_x.py", "import time\ntime.sleep(1)"),
         ("tests/test_x.py", "from asyncio import sleep\nasync def f():\n    await sleep(0)"),
+    ),
+    deadlines: (
+        ("tests/test_x.py", "wait_until(ready, 'it', 5)"),
+        ("tests/test_x.py", "urlopen(place, timeout=5.0)"),
+        ("tests/test_x.py", "thread.join(10)"),
     ),
     pickles: (("worker/server.py", "import pickle"), ("client/writer.py", "from pickle import loads")),
     prints: (("worker/server.py", "print('ready')"),),

@@ -177,7 +177,11 @@ class FrameServer:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
         self.address = listener.getsockname()[:2]
         self._server = await loop.create_server(lambda: ServerConnection(self), sock=listener)
-        self._sweeper = loop.call_later(SWEEP_SECONDS, self.sweep)
+        self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep_again)
+
+    def _sweep_again(self) -> None:
+        self._sweeper = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_again)
+        self.sweep()
 
     def sweep(self) -> None:
         """Close connections that stopped in the middle of a frame since the last sweep, or came too slowly."""
@@ -186,7 +190,6 @@ class FrameServer:
             why = connection.why_too_slow(hurried)
             if why is not None:
                 connection.close_because(RetryError(why))  # a network that was cut does the same
-        self._sweeper = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self.sweep)
 
     def forget(self, connection: ServerConnection) -> None:
         """A connection is gone."""

@@ -115,7 +115,7 @@ def leader_of(cluster: LocalCluster) -> Server:
 
 def waiting(cluster: LocalCluster) -> float:
     """Long polls that wait on the leader, by its metrics."""
-    with urllib.request.urlopen(f"http://{leader_of(cluster).address}/metrics", timeout=5) as page:
+    with urllib.request.urlopen(f"http://{leader_of(cluster).address}/metrics", timeout=60) as page:
         text = page.read().decode()
     line = next(line for line in text.splitlines() if line.startswith("holdfast_master_long_polls "))
     return float(line.split()[1])
@@ -132,7 +132,7 @@ def post(
     url = f"http://{address}/holdfast.v1.{method}"
     request = urllib.request.Request(url, data=body, headers={"Content-Type": content})
     try:
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             return reply.status, dict(reply.headers), reply.read()
     except urllib.error.HTTPError as error:
         with error:

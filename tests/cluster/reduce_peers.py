@@ -226,7 +226,7 @@ async def push_one_each(driver: ReduceDriver, placed: ReduceLocations, reply: pb
 
 
 def metric(cluster: LocalCluster, name: str) -> float:
-    with urllib.request.urlopen(f"http://{leader_of(cluster).address}/metrics", timeout=5) as page:
+    with urllib.request.urlopen(f"http://{leader_of(cluster).address}/metrics", timeout=60) as page:
         text = page.read().decode()
     return float(next(line for line in text.splitlines() if line.startswith(f"{name} ")).split()[1])
 

@@ -57,7 +57,7 @@ def test_a34_sessions_leave_no_connection_behind(secure: LocalCluster) -> None:
         return all(now[name] <= before[name] + SLACK for name in before)
 
     try:
-        wait_until(settled, "connections to end", 20)
+        wait_until(settled, "connections to end", 60)
     except AssertionError:
         raise AssertionError(f"descriptors grew from {before} to {descriptors(secure)}") from None
 

@@ -133,7 +133,7 @@ def test_row_38_followers_redirect_to_the_leader(shared: LocalCluster, method):
     with grpc.insecure_channel(grpc_address(follower)) as channel:
         ask: Any = channel.unary_unary(METHODS[method].path)
         with pytest.raises(grpc.RpcError) as caught:
-            ask(request.SerializeToString(), timeout=10)
+            ask(request.SerializeToString(), timeout=60)
     trailing: Any = caught.value.trailing_metadata()
     metadata = dict(trailing)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -165,7 +165,7 @@ def test_http_with_json_needs_no_stub(shared: LocalCluster):
         assert wanted in json.loads(body)["message"]
     assert post(leader.address, "Shuffles/RenewLease", b"x", "text/plain")[0] == 400
     assert post(leader.address, "Shuffles/Nothing", b"{}")[0] == 404
-    with urllib.request.urlopen(f"http://{follower.address}/healthz", timeout=5) as page:
+    with urllib.request.urlopen(f"http://{follower.address}/healthz", timeout=60) as page:
         assert page.read() == b"ok\n"
 
 
@@ -180,7 +180,7 @@ def test_health_and_reflection(shared: LocalCluster):
 
 def test_metrics_have_documented_names_and_bounded_labels(shared: LocalCluster):
     """Every series is in docs/metrics.md; labels are methods and statuses, never what a client sent."""
-    with urllib.request.urlopen(f"http://{leader_of(shared).address}/metrics", timeout=5) as page:
+    with urllib.request.urlopen(f"http://{leader_of(shared).address}/metrics", timeout=60) as page:
         text = page.read().decode()
     documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}

@@ -59,7 +59,7 @@ def exposed(text: str) -> dict[str, Family]:
 
 
 def scrape(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as page:
         return str(page.read().decode())
 
 

@@ -44,7 +44,7 @@ def cli(cluster: LocalCluster, *words: str, status: int = 0) -> Any:
 
 
 def page(cluster: LocalCluster) -> str:
-    with urllib.request.urlopen(f"http://{leader_of(cluster).address}/", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{leader_of(cluster).address}/", timeout=60) as answer:
         return str(answer.read().decode())
 
 

@@ -89,7 +89,7 @@ def asked(
     """HTTP status, headers and text of one request."""
     assert cluster.credentials is not None
     host, _, port = address.rpartition(":")
-    connection = http.client.HTTPSConnection(host, int(port), timeout=10, context=cluster.credentials.context)
+    connection = http.client.HTTPSConnection(host, int(port), timeout=60, context=cluster.credentials.context)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     try:
         connection.request(verb, path, body or None, headers)
@@ -145,12 +145,12 @@ def test_grpc_asks_as_http_does(cluster: LocalCluster, wrong_tokens: dict[str, s
         for what, token in wrong_tokens.items():
             metadata = (("authorization", f"Bearer {token}"),) if token else ()
             with pytest.raises(grpc.RpcError) as refused:
-                channel.unary_unary(METHODS[name].path, bytes, bytes)(b"", metadata=metadata, timeout=10)
+                channel.unary_unary(METHODS[name].path, bytes, bytes)(b"", metadata=metadata, timeout=60)
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED, what
             assert not token or token not in str(refused.value.details())
         for path in ("/grpc.health.v1.Health/Check", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"):
             with pytest.raises(grpc.RpcError) as refused:
-                channel.unary_unary(path, bytes, bytes)(b"", timeout=10)
+                channel.unary_unary(path, bytes, bytes)(b"", timeout=60)
             assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -163,7 +163,7 @@ def test_who_may_not_call_is_told_before_the_body_is_read(
     token = keeper.mint(Kind.VIEWER, b"eve", int(time.time()), LIFE_S)
     host, _, port = cluster.leader().address.rpartition(":")
     with (
-        socket.create_connection((host, int(port)), timeout=10) as plain,
+        socket.create_connection((host, int(port)), timeout=60) as plain,
         cluster.credentials.context.wrap_socket(plain, server_hostname=host) as secure,
     ):
         head = f"POST {METHODS['Registry/CheckShuffles'].path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
@@ -192,7 +192,7 @@ def test_grpc_refuses_before_it_reads(cluster: LocalCluster, keeper: Keeper, kin
     with grpc.secure_channel(reply.leader_grpc, secure) as channel:
         call: Any = channel.stream_unary(METHODS["Registry/CheckShuffles"].path, bytes, bytes)
         with pytest.raises(grpc.RpcError) as refused:
-            call(nothing(), metadata=metadata, timeout=10)
+            call(nothing(), metadata=metadata, timeout=60)
         never.set()
     wanted = grpc.StatusCode.UNAUTHENTICATED if kind is None else grpc.StatusCode.PERMISSION_DENIED
     assert refused.value.code() is wanted
@@ -457,7 +457,7 @@ def test_plain_text_to_a_tls_port_is_closed_cleanly(cluster: LocalCluster) -> No
     for address in (leader.address, cluster.workers[0].address, cluster.workers[0].http, raft):
         host, _, port = address.rpartition(":")
         for sent in (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", bytes(64), b"\x16\x03\x01\x00\x05hello"):
-            with socket.create_connection((host, int(port)), timeout=20) as plain:
+            with socket.create_connection((host, int(port)), timeout=60) as plain:
                 plain.sendall(sent)
                 answer = b""
                 while part := received(plain):
@@ -486,7 +486,7 @@ def test_who_trusts_another_ca_does_not_connect(cluster: LocalCluster, tmp_path:
         asyncio.run(called_soon(cluster.endpoints, other))
     host, _, port = cluster.workers[0].address.rpartition(":")
     with (
-        socket.create_connection((host, int(port)), timeout=10) as plain,
+        socket.create_connection((host, int(port)), timeout=60) as plain,
         pytest.raises(ssl.SSLCertVerificationError, match="elsewhere"),
     ):
         cluster.credentials.context.wrap_socket(plain, server_hostname="elsewhere")

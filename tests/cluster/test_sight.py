@@ -31,7 +31,7 @@ SHARED = Shape(masters=3, workers=0, settings=SETTINGS)
 def page(master: Server, query: str = "", method: str = "GET") -> tuple[int, dict[str, str], bytes]:
     request = urllib.request.Request(f"http://{master.address}/{query}", method=method)
     try:
-        with urllib.request.urlopen(request, timeout=10) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             return reply.status, dict(reply.headers), reply.read()
     except urllib.error.HTTPError as error:
         with error:

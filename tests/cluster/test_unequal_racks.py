@@ -17,7 +17,7 @@ PARTITIONS = 40
 
 def status_of(cluster: LocalCluster, worker: int) -> dict[str, Any]:
     """The `/status` of a worker."""
-    with urllib.request.urlopen(f"http://{cluster.workers[worker].http}/status", timeout=5) as page:
+    with urllib.request.urlopen(f"http://{cluster.workers[worker].http}/status", timeout=60) as page:
         found: dict[str, Any] = json.load(page)
     return found
 

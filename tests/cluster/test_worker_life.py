@@ -121,7 +121,7 @@ def test_a_worker_nobody_knows_takes_no_files(tmp_path: Path) -> None:
 
             run(story)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
 
@@ -247,14 +247,14 @@ def test_sigterm_ends_the_worker_in_order(tmp_path: Path) -> None:
 
 def test_metrics_and_health_are_told(world: World) -> None:
     """Every counter of /status is in /metrics by its documented name, and in docs/metrics.md."""
-    text = urllib.request.urlopen(f"http://{world.worker.http}/metrics", timeout=10).read().decode()
+    text = urllib.request.urlopen(f"http://{world.worker.http}/metrics", timeout=60).read().decode()
     status = world.status()
     documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     for name in status["counters"]:
         assert f"holdfast_worker_{name}_total " in text
         assert f"`holdfast_worker_{name}_total`" in documented
     assert f"holdfast_worker_memory_bytes {status['memory_bytes']:.1f}"[:28] in text
-    health = urllib.request.urlopen(f"http://{world.worker.http}/healthz", timeout=10)
+    health = urllib.request.urlopen(f"http://{world.worker.http}/healthz", timeout=60)
     assert (health.status, health.read()) == (200, b"ok")
 
 
@@ -308,4 +308,4 @@ def test_a_failing_disk_poisons_the_copy_and_is_shown(tmp_path: Path) -> None:
 
         run(story)
         with pytest.raises(urllib.error.HTTPError):
-            urllib.request.urlopen(f"http://{world.worker.http}/healthz", timeout=10)
+            urllib.request.urlopen(f"http://{world.worker.http}/healthz", timeout=60)

@@ -84,6 +84,6 @@ def test_a_worker_with_data_that_is_refused_serves_it(tmp_path: Path) -> None:
 
 def tries(cluster: LocalCluster) -> int:
     """How many registrations the master has answered."""
-    with urllib.request.urlopen(f"http://{cluster.masters[0].http}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{cluster.masters[0].http}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return sum(int(float(line.rpartition(" ")[2])) for line in lines if "RegisterWorker" in line and "_total" in line)

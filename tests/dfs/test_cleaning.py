@@ -19,7 +19,7 @@ CLUSTER, NEIGHBOUR = "c1", "c2"
 
 def metric(master: Server, name: str) -> float:
     """A number of a master's metrics."""
-    with urllib.request.urlopen(f"http://{master.address}/metrics", timeout=5) as page:
+    with urllib.request.urlopen(f"http://{master.address}/metrics", timeout=60) as page:
         lines = page.read().decode().splitlines()
     return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 

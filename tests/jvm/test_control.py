@@ -224,7 +224,7 @@ def test_a_long_poll_waits_for_the_commit(programs: Programs, shared: LocalClust
 
 def long_polls(cluster: LocalCluster) -> int:
     """How many calls wait on the leader."""
-    with urllib.request.urlopen(f"http://{cluster.leader().http}/metrics", timeout=5) as reply:
+    with urllib.request.urlopen(f"http://{cluster.leader().http}/metrics", timeout=60) as reply:
         lines = reply.read().decode().splitlines()
     return int(float(next(line.split()[1] for line in lines if line.startswith("holdfast_master_long_polls "))))
 

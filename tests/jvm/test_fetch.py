@@ -434,7 +434,7 @@ def test_a_silent_worker_is_left_for_the_other_copy(tmp_path: Path, reader: Read
             assert reader.answer()["sum"] == sum_of(expected)
         finally:
             cluster.workers[0].kill(signal.SIGCONT)
-        assert wait_until(lambda: cluster.workers[0].running, "worker 1 runs again", 5.0)
+        assert wait_until(lambda: cluster.workers[0].running, "worker 1 runs again", 60.0)
 
 
 @pytest.mark.long

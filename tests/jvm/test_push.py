@@ -121,7 +121,7 @@ class Pushing:
 
     def check_counts(self) -> None:
         """No buffer, connection or thread is left, soon after the tasks have ended."""
-        wait_until(lambda: not any(self.counts().values()), "buffers, connections and threads are given back", 10)
+        wait_until(lambda: not any(self.counts().values()), "buffers, connections and threads are given back", 60)
 
 
 @pytest.fixture(scope="module")

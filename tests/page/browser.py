@@ -162,7 +162,7 @@ def _chromium(profile: Path) -> Iterator[None]:
     finally:
         child.terminate()
         try:
-            child.wait(10)
+            child.wait(60)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()

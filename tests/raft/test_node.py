@@ -95,15 +95,15 @@ def leader_of(running: list[Node]) -> Node:
 def test_a_single_node_serves_and_remembers(nodes: Nodes) -> None:
     """One node alone replicates to its disk, serves confirmed reads, and has everything after a restart."""
     node = leader_of([nodes.start(compact_entries=20)])
-    results = [node.propose(b"command %d" % number).result(10).result for number in range(50)]
+    results = [node.propose(b"command %d" % number).result(60).result for number in range(50)]
     assert results == list(range(1, 51))
-    assert node.read(lambda machine: len(machine.applied)).result(10) == 50
+    assert node.read(lambda machine: len(machine.applied)).result(60) == 50
     wait_until(lambda: node.status().snapshot_index > 0, "a snapshot")
     kept = node.local(lambda machine: machine.state_hash())
     nodes.stop()
     again = leader_of([nodes.start(compact_entries=20)])
     assert again.local(lambda machine: machine.state_hash()) == kept
-    assert again.propose(b"more").result(10).result == 51
+    assert again.propose(b"more").result(60).result == 51
 
 
 @pytest.mark.parametrize("secured", [False, True])
@@ -116,7 +116,7 @@ def test_three_nodes_and_a_command_of_the_largest_size(nodes: Nodes, tmp_path: P
         leader.propose(bytes(MAX_COMMAND_BYTES + 1))
     futures = [leader.propose(bytes([number]) * MAX_COMMAND_BYTES) for number in range(3)]
     futures += [leader.propose(b"%d" % number) for number in range(500)]
-    assert [future.result(20).result for future in futures] == list(range(1, 504))
+    assert [future.result(60).result for future in futures] == list(range(1, 504))
     wait_until(lambda: len({node.local(lambda m: m.state_hash()) for node in running}) == 1, "equal states")
 
 
@@ -129,7 +129,7 @@ def test_followers_refuse_and_name_the_leader(nodes: Nodes) -> None:
     wait_until(lambda: follower.status().leader == name, "the follower to know the leader")
     for future in (follower.propose(b"x"), follower.read(lambda machine: 1)):
         with pytest.raises(NotLeader, match=f"ask {name}") as caught:
-            future.result(10)
+            future.result(60)
         assert caught.value.leader == name
     assert follower.read(lambda machine: 2, confirmed=False).result(0) == 2
 
@@ -138,10 +138,10 @@ def test_leadership_moves_when_asked(nodes: Nodes) -> None:
     """A transfer ends with another leader that has everything."""
     running = nodes.three()
     leader = leader_of(running)
-    leader.propose(b"x").result(10)
-    wait_until(lambda: leader.transfer_leadership().result(10), "a follower fit to lead")
+    leader.propose(b"x").result(60)
+    wait_until(lambda: leader.transfer_leadership().result(60), "a follower fit to lead")
     wait_until(lambda: any(node.status().serving for node in running if node is not leader), "another leader")
-    assert leader.transfer_leadership("nobody").result(10) is False
+    assert leader.transfer_leadership("nobody").result(60) is False
 
 
 def test_a_reader_error_is_the_readers(nodes: Nodes) -> None:
@@ -149,8 +149,8 @@ def test_a_reader_error_is_the_readers(nodes: Nodes) -> None:
     node = leader_of([nodes.start()])
     for confirmed in (True, False):
         with pytest.raises(ZeroDivisionError):
-            node.read(lambda machine: 1 // 0, confirmed).result(10)
-    assert node.propose(b"x").result(10).result == 1
+            node.read(lambda machine: 1 // 0, confirmed).result(60)
+    assert node.propose(b"x").result(60).result == 1
 
 
 def test_a_full_queue_is_said(nodes: Nodes) -> None:
@@ -158,10 +158,10 @@ def test_a_full_queue_is_said(nodes: Nodes) -> None:
     machine = ListMachine()
     node = leader_of([nodes.start(machine=machine, queue_commands=50)])
     gate = threading.Event()
-    blocker = node.read(lambda m: gate.wait(20))
+    blocker = node.read(lambda m: gate.wait(60))
     futures = [node.propose(b"%d" % number) for number in range(200)]
     gate.set()
-    blocker.result(10)
+    blocker.result(60)
     failed = [future for future in futures if isinstance(future.exception(10), Overloaded)]
     assert failed
     assert all(future.exception(10) is None for future in futures if future not in failed)
@@ -192,7 +192,7 @@ def test_an_exception_in_apply_ends_the_node(nodes: Nodes) -> None:
     """Apply is not tried again and nothing behind the failed command is applied (the process ends, by default)."""
     machine = Failing()
     node = leader_of([nodes.start(machine=machine)])
-    node.propose(b"good").result(10)
+    node.propose(b"good").result(60)
     node.propose(b"bad")
     node.propose(b"never")
     wait_until(lambda: nodes.fatal, "the fatal error")
@@ -233,9 +233,9 @@ def test_a_node_refuses_to_start_without_its_snapshot(nodes: Nodes, harm: Callab
     """A damaged or missing snapshot never becomes an empty state."""
     node = leader_of([nodes.start(compact_entries=20)])
     for number in range(60):
-        node.propose(b"%d" % number).result(10)
+        node.propose(b"%d" % number).result(60)
     wait_until(lambda: node.status().log_length < 60, "a snapshot and a shorter log")
-    node.propose(b"carries the shorter log to disk").result(10)
+    node.propose(b"carries the shorter log to disk").result(60)
     nodes.stop()
     harm(nodes.directory)
     with pytest.raises(StorageDamaged, match="snapshot"):
@@ -272,13 +272,13 @@ def test_leadership_moves_under_load(nodes: Nodes) -> None:
     asked: list[Future[Any]] = [leader.propose(b"%d" % number) for number in range(2_000)]
     over = leader.transfer_leadership(to)
     asked += [leader.propose(b"%d" % number) for number in range(2_000, 2_050)]
-    assert over.result(10) is True
+    assert over.result(60) is True
     successor = next(node for node in running if node.status().node_id == to)
     wait_until(lambda: successor.status().serving, "the one that was asked to serve")
     errors = [future.exception(10) for future in asked]
     assert all(error is None or isinstance(error, NotLeader) for error in errors)
     assert all(error is None for error in errors[:100])
-    applied = successor.read(lambda machine: list(machine.applied)).result(10)
+    applied = successor.read(lambda machine: list(machine.applied)).result(60)
     done = {b"%d" % number for number, error in enumerate(errors) if error is None}
     assert sorted(applied) == sorted(done)
     assert name != to
@@ -295,8 +295,8 @@ def test_a_leader_nobody_can_follow_leads_on(nodes: Nodes) -> None:
     gone.stop()
     over = leader.transfer_leadership(name)
     waited = leader.propose(b"x")
-    assert over.result(10) is False
-    assert waited.result(10).result == 1
+    assert over.result(60) is False
+    assert waited.result(60).result == 1
     assert leader.status().serving
 
 
@@ -312,11 +312,11 @@ def test_a_thread_that_hangs_does_not_turn(nodes: Nodes) -> None:
 
     machine.apply = slow  # type: ignore[method-assign]
     node = leader_of([nodes.start(machine=machine)])
-    node.turn().result(10)
+    node.turn().result(60)
     done = node.propose(b"x")
-    assert stuck.wait(10)
+    assert stuck.wait(60)
     turned = node.turn()
     assert not turned.done()
     free.set()
-    turned.result(10)
-    assert done.result(10).result == 1
+    turned.result(60)
+    assert done.result(60).result == 1

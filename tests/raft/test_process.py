@@ -51,7 +51,7 @@ class Writers:
         """Stop writing."""
         self._stop.set()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def verify(cluster: Cluster, acked: list[str]) -> None:
     """Every acknowledged command is in every node's state, none twice, and the states are equal."""
     statuses = cluster.settled()
     assert len({status["hash"] for status in statuses}) == 1
-    applied = cluster.nodes[0].ask("dump").result(10)
+    applied = cluster.nodes[0].ask("dump").result(60)
     assert len(set(applied)) == len(applied)
     assert set(acked) <= set(applied)
 
@@ -99,7 +99,7 @@ def test_a_stopped_leader_answers_no_stale_read(cluster: Cluster) -> None:
     """A leader stopped by SIGSTOP, replaced, and continued: a confirmed read never shows the old state."""
     leader = cluster.leader()
     for number in range(5):
-        leader.ask("propose", f"before {number}").result(5)
+        leader.ask("propose", f"before {number}").result(60)
     leader.signal(signal.SIGSTOP)
     reads = [leader.ask("read") for _ in range(3)]  # they wait in its pipe
     others = [node for node in cluster.nodes if node is not leader]
@@ -127,14 +127,14 @@ def test_an_empty_node_catches_up_by_snapshot(cluster: Cluster, tmp_path: Path) 
     leader = cluster.leader()
     for batch in range(4):
         for future in [leader.ask("propose", f"{batch} {number}") for number in range(150)]:
-            future.result(10)
-    wait_until(lambda: leader.ask("status").result(5)["snapshot_index"] > 400, "a snapshot")
+            future.result(60)
+    wait_until(lambda: leader.ask("status").result(60)["snapshot_index"] > 400, "a snapshot")
     lost = next(node for node in cluster.nodes if node is not leader)
     lost.kill()
     (tmp_path / lost.name).rename(tmp_path / "aside")
     lost.start()
     verify(cluster, [f"3 {number}" for number in range(150)])
-    assert lost.ask("status").result(5)["snapshot_index"] > 0
+    assert lost.ask("status").result(60)["snapshot_index"] > 0
 
 
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:

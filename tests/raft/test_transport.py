@@ -165,7 +165,7 @@ def test_a_refused_payload_closes_the_connection_and_it_comes_back(pair: Pair) -
 
 def raw(transport_port: int) -> socket.socket:
     """A bare connection."""
-    return socket.create_connection(("127.0.0.1", transport_port), timeout=10)
+    return socket.create_connection(("127.0.0.1", transport_port), timeout=60)
 
 
 def port_of(transport: Transport) -> int:

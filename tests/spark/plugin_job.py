@@ -72,11 +72,12 @@ def carried(spark: SparkSession) -> Steps:
 
 
 def noisy(spark: SparkSession) -> Steps:
-    """A shuffle of 28 MB of text and 4 MB of noise, which has a partition of its own; then Spark's settings."""
-    noise = "unhex(array_join(transform(sequence(1, 16), each -> sha2(concat(id, each), 512)), ''))"
-    words = "transform(sequence(1, 64), each -> concat('the number ', id * each % 97))"
-    data = f"substr(IF(id % 8 = 0, {noise}, encode(array_join({words}, ', '), 'UTF-8')), 1, 1000) AS data"
-    rows = spark.range(0, 32_000, 1, 2).selectExpr("id % 8 AS key", data)
+    """A shuffle of 14 MB of text and 2 MB of noise, which has a partition of its own; then Spark's settings."""
+    noise = "unhex(concat(" + ", ".join(f"sha2(concat(id, '-{each}'), 512)" for each in range(16)) + "))"
+    text = "encode(repeat(concat('the number ', id, ' of many, '), 40), 'UTF-8')"
+    rows = spark.range(0, 16_000, 1, 2).selectExpr(
+        "id % 8 AS key", f"rpad(IF(id % 8 = 0, {noise}, {text}), 1000, unhex('20')) AS data"
+    )
     yield rows.repartition(64, "key").selectExpr("sum(length(data))").collect()[0][0]
     yield dict(spark.sparkContext.getConf().getAll())
 

@@ -15,7 +15,7 @@ from tests.support.spark_conf import conf
 
 pytestmark = pytest.mark.timeout(900)
 #: Of the job `noisy`: what it shuffles, and how much of it is noise.
-ROWS_BYTES, NOISE_BYTES = 32_000_000, 4_000_000
+ROWS_BYTES, NOISE_BYTES = 16_000_000, 2_000_000
 #: Where Spark's settings of shuffles are.
 _GROUPS = r"shuffle|io\.compression|dynamicAllocation\.shuffleTracking|storage\.decommission|executor\.decommission"
 _SQL = r"spark\.sql\.adaptive\.localShuffleReader\.[A-Za-z0-9.]+|spark\.sql\.adaptive\.fetchShuffleBlocksInBatch"

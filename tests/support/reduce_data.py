@@ -283,7 +283,7 @@ class WorkerProcess:
         """Kill -9 and reap."""
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
-            self.process.wait(10)
+            self.process.wait(60)
             if self.process.stdout is not None:
                 self.process.stdout.close()
             self.process = None
@@ -292,12 +292,12 @@ class WorkerProcess:
         """End in order."""
         assert self.process is not None
         self.process.terminate()
-        assert self.process.wait(20) == 0
+        assert self.process.wait(60) == 0
         self.process = None
 
     def status(self) -> dict[str, Any]:
         """The worker's /status."""
-        with urllib.request.urlopen(f"http://{self.ready['http']}/status", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.ready['http']}/status", timeout=60) as answer:
             return dict(json.load(answer))
 
     @property

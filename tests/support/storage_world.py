@@ -212,7 +212,7 @@ class StoryWorld:
         failures: dict[int, int] = {}
         directories = dict.fromkeys([state.directory for state in decision.states if state is not None])
         for directory, future in zip(directories, self.store.reduce.sync(decision), strict=True):
-            missing = future.result(10)
+            missing = future.result(60)
             for index, state in enumerate(decision.states):
                 if state is None or state.directory != directory:
                     continue

@@ -43,7 +43,7 @@ class World:
 
     def status(self) -> dict:
         """The worker's /status."""
-        with urllib.request.urlopen(f"http://{self.worker.http}/status", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.worker.http}/status", timeout=60) as answer:
             return json.load(answer)
 
     def count(self, name: str) -> int:

@@ -155,7 +155,8 @@ class Disk:
 
     def overwrite(self, path: Path, data: bytes) -> None:
         """Write over a small file of the same length in place, synced: needs no room, and is not all or nothing."""
-        fd = os.open(path, os.O_WRONLY | NO_LINK)
+        with _opened(path.parent) as folder:
+            fd = os.open(path.name, os.O_WRONLY | NO_LINK, dir_fd=folder)
         try:
             self.write(fd, data, 0)
             self.sync_data(fd)

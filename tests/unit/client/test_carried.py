@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from multiprocessing.connection import Connection
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_a26_what_is_pickled_has_no_token_that_others_could_read(how: str) -> No
     assert PREFIX.encode() not in data
     assert TOKEN[-20:].encode() not in data
     assert pickle.dumps(ticket()) != data, "two are sealed alike"
-    context = multiprocessing.get_context(how)
+    context: Any = multiprocessing.get_context(how)
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=tell, args=(data, theirs))
     child.start()

@@ -260,9 +260,9 @@ def test_closing_ends_who_waits():
 
     thread = threading.Thread(target=wait)
     thread.start()
-    entered.wait(10)
+    entered.wait(60)
     calls.close()
-    thread.join(10)
+    thread.join(60)
     assert len(seen) == 1
     with pytest.raises(ClosedError):
         calls.run(lambda: 5, 10)
@@ -299,7 +299,7 @@ def test_a40_closing_ends_who_waits_for_a_thread():
         thread.start()
     calls.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert [type(error) for error in seen] == [ClosedError] * 3
     gate.set()
 

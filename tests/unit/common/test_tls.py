@@ -53,7 +53,7 @@ async def serving(tmp_path: Path, certificate: Certificate | None) -> AsyncItera
 async def connect(server: FrameServer, shown: Shown | None, host: str = "127.0.0.1") -> FrameClient:
     """A client that gives up late."""
     return await FrameClient.connect(
-        host, server.address[1], Hello(cluster_id="mine"), BufferPool(64 * MIB), timeout_seconds=20, shown=shown
+        host, server.address[1], Hello(cluster_id="mine"), BufferPool(64 * MIB), timeout_seconds=60, shown=shown
     )
 
 
@@ -261,8 +261,11 @@ def test_a_handshake_that_does_not_come_ends(
                 await reader.read()
                 writer.close()
                 await wait_until_async(lambda: not server.connections, "it to be gone")
+            monkeypatch.setattr(frame_server, "HELLO_SECONDS", 3_600)  # or a slow handshake would be the one that ends
             context = authority().shown().context
             reader, writer = await asyncio.open_connection(*server.address, ssl=context)
+            (late,) = server.connections
+            late._no_hello()
             header, reason = await next_frame(reader)
             assert header.type == FrameType.CLOSING
             assert b"no HELLO" in reason

@@ -34,14 +34,14 @@ def test_idle_connections_are_bounded() -> None:
         server, port = await serve_grpc("c", cast("Any", None), "127.0.0.1:0", MOST)
         connections = []
         for _ in range(3 * MOST):
-            connection = socket.create_connection(("127.0.0.1", port), 5)
+            connection = socket.create_connection(("127.0.0.1", port), 60)
             connection.setblocking(False)
             connections.append(connection)
         await wait_until_async(lambda: sum(map(_closed, connections)) == 2 * MOST, "the end of those beyond the bound")
         for connection in connections:
             connection.close()
         async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            await asyncio.wait_for(channel.channel_ready(), 20)
+            await asyncio.wait_for(channel.channel_ready(), 60)
         await server.stop(None)
 
     asyncio.run(story())

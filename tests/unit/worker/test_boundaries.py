@@ -35,7 +35,7 @@ from tests.unit.worker.data_world import CLUSTER, INDEX, DataWorld, data_world
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 20))
+    asyncio.run(asyncio.wait_for(story, 60))
 
 
 async def refused(answer: Coroutine[Any, Any, Any]) -> HoldfastError:
@@ -317,7 +317,7 @@ def test_a36_a_mistake_in_a_frame_that_waited_for_memory_ends_its_connection() -
             it.echo.frame = mistake  # type: ignore[method-assign]
             it.echo.release_one()
             with pytest.raises(RetryError):
-                await asyncio.wait_for(answer, 10)
+                await asyncio.wait_for(answer, 60)
             await before
             first.abort()
 

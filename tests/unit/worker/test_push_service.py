@@ -109,7 +109,7 @@ class World:
         """Seal epochs for good; (status, number of batches) of each."""
         self.service.reduce.seal(shuffle, True, epochs)
         promised = self.store.reduce.seal(shuffle, True, epochs)
-        found = [one if isinstance(one, SealedEpoch) else one.result(10)[key] for key, one in promised]
+        found = [one if isinstance(one, SealedEpoch) else one.result(60)[key] for key, one in promised]
         return [(one.status, one.batches) for one in found]
 
     def fail(self, error: int) -> None:
@@ -394,13 +394,13 @@ def test_a47_a_seal_on_a_disk_that_hangs_is_answered(
             condition.hanging, condition.problem = True, "hangs: a check of its device took more than 30 s"
             for answer in (asked, await asker.start(FrameType.SEAL, seal)):
                 with pytest.raises(RetryError, match="hangs: a check of its device") as busy:
-                    await asyncio.wait_for(answer, 20)
+                    await asyncio.wait_for(answer, 60)
                 assert busy.value.status is Status.BUSY
             assert f"for a disk to seal {SHUFFLE}" in caplog.text
             assert world.server.writing == 1
             condition.hanging, condition.problem = False, ""
             disk.go_on.set()
-            reply = await asyncio.wait_for(asker.request(FrameType.SEAL, seal), 20)
+            reply = await asyncio.wait_for(asker.request(FrameType.SEAL, seal), 60)
             assert [one.status for one in SealAnswer.decode(reply.meta).epochs] == [Status.OK]
             assert world.server.writing == 0
             world.server.pushes.reduce.check()

@@ -191,7 +191,7 @@ def test_a47_a_stream_that_waits_says_that_its_worker_lives(
         monkeypatch.setattr("holdfast.worker.server.sources.ALIVE_SECONDS", 0.05, raising=False)
         assert waits_for != "room" or other.take()
         connection = world.open(maps)
-        await wait_until_async(wait, "a sign of life", 10)
+        await wait_until_async(wait, "a sign of life", 60)
         for _, meta, body in connection.frames:
             assert (ChunksData.decode(meta).flags, body) == (0, b"")
         go_on.set()

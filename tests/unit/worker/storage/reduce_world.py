@@ -124,7 +124,7 @@ class World:
         self.store.reduce.flush(decision.marked)
         if ack is Ack.SYNCED:
             for future in self.store.reduce.sync(decision):
-                if future.result(10):
+                if future.result(60):
                     raise failed_copy(SHUFFLE, "a sync failed")
 
     def seal(
@@ -135,7 +135,7 @@ class World:
         answers = []
         try:
             for key, one in self.store.reduce.seal(shuffle, final, epochs):
-                answers.append(one if isinstance(one, SealedEpoch) else one.result(10)[key])
+                answers.append(one if isinstance(one, SealedEpoch) else one.result(60)[key])
         except HoldfastError:
             for state in states:
                 if state is not None:

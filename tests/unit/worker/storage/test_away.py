@@ -121,7 +121,7 @@ def in_time(act: Any, what: str) -> None:
     """Run something that must not wait for what hangs."""
     thread = threading.Thread(target=act, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive(), f"{what} waits for what hangs"
 
 

@@ -162,7 +162,7 @@ def test_a_bad_record_of_the_log_hurts_no_other_epoch(world: World, where: str) 
     ((key, future),) = world.store.reduce.seal(shuffle_of(2), True, [(0, 0)])
     assert not isinstance(future, SealedEpoch)
     expected = Status.DATA_LOST if where == "two heads" else Status.OK
-    assert future.result(10)[key].status == expected
+    assert future.result(60)[key].status == expected
 
 
 @pytest.mark.parametrize("cut", [1, 30, 2_000])

@@ -34,7 +34,7 @@ def seal_all(store: Store, keys: Sequence[ShuffleKey]) -> None:
     for key in keys:
         for _, answer in store.reduce.seal(key, True, [(partition, 0) for partition in range(PARTITIONS)]):
             assert isinstance(answer, Future)
-            assert {one.status for one in answer.result(10).values()} == {Status.OK}
+            assert {one.status for one in answer.result(60).values()} == {Status.OK}
         store.reduce.finish_jobs()
 
 
