@@ -14,10 +14,11 @@ from holdfast.master.raft.errors import (
 )
 from holdfast.master.raft.member import Applied, StateMachine
 from holdfast.master.raft.node import PeerStatus, RaftNode, RaftSettings, RaftStatus
-from holdfast.master.raft.transport import TlsContexts
+from holdfast.master.raft.transport import STRANGERS_MAX, TlsContexts
 
 __all__ = [
     "MAX_COMMAND_BYTES",
+    "STRANGERS_MAX",
     "TAKEN",
     "Applied",
     "CommandTooLarge",

@@ -1,16 +1,23 @@
 """Mutual authentication of two masters by a shared secret, and the seal on every message after it.
 
-Rules: pure (nonces are given); each side proves the secret over protocol version, cluster id, both node ids and both
-nonces, so a proof serves for one connection in one direction only; the acceptor's first secret is the connection's, and
-an initiator takes its own or, while the secret is changed, the other one; afterwards each direction has a key of its
-own and every message a MAC over a growing number, so nothing can be forged, replayed, dropped or swapped unseen.
-Frames of the handshake (inside the u32 length framing of `transport`):
+Rules: pure (nonces are given). Who calls proves the secret first, over both nonces; only then does the other side prove
+it, and only then do names pass: so who connects without the secret hears nothing that was made with it, and neither a
+name nor the cluster's id, and who answers in a master's place hears no name. Each proof is bound to version, both
+nonces and the side that makes it, so it serves for one connection in one direction: a proof that is sent back to its
+maker, or kept for later, proves nothing. One that is passed on between two masters lets these two speak with each
+other and nobody else, since the keys are made of the secret. The names are sealed, and the keys of a connection are
+bound to them too. The acceptor's first secret is the connection's; an initiator proves its own and, while the secret is
+changed, the other one. Afterwards each direction has a key of its own and every message a MAC over a growing number, so
+nothing can be forged, replayed, dropped or swapped unseen.
+Frames of the handshake (inside the u32 length framing of `transport`); I is the initiator, A the acceptor:
 
-    1 hello      version u16, nonce 32, then cluster id, own id, wanted id (each u8 length, bytes)
-    2 challenge  nonce 32, proof 32
-    3 proof      proof 32
-    4 welcome
-    5 refusal    text
+    I  1 hello      version u16, nonce 32
+    A  2 challenge  nonce 32
+    I  3 proof      32, or 64 with the other secret's behind the first
+    A  6 proven     32
+    I  7 names      MAC 32, then cluster id, own id, wanted id (each u8 length, bytes)
+    A  4 welcome    MAC 32
+    A  5 refusal    text
 
 Called by `transport`.
 """
@@ -20,16 +27,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from holdfast.master.raft.errors import PeerRefused, WireError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 NONCE_BYTES = 32
+PROOF_BYTES = 32
 MAC_BYTES = 16
 MAX_HANDSHAKE_BYTES = 1 << 10
-HELLO, CHALLENGE, PROOF, WELCOME, REFUSAL = 1, 2, 3, 4, 5
+#: Hello with its version, and refusal, are the same in all versions: so two of them tell each other what is wrong.
+HELLO, CHALLENGE, PROOF, WELCOME, REFUSAL, PROVEN, NAMES = range(1, 8)
+_WRONG_SECRET = "the secret is not this cluster's: give all masters the same"
 _VERSION = struct.Struct("<H")
 _SEQ = struct.Struct("<Q")
 
@@ -85,11 +95,6 @@ def _mac(key: bytes, seq: int, payload: bytes) -> bytes:
     return state.digest()
 
 
-def _bound(cluster_id: str, initiator: str, acceptor: str, nonces: bytes) -> bytes:
-    """What both proofs and both keys are bound to."""
-    return _VERSION.pack(PROTOCOL_VERSION) + _short(cluster_id) + _short(initiator) + _short(acceptor) + nonces
-
-
 def _derive(secret: bytes, label: bytes, bound: bytes) -> bytes:
     return hmac.digest(secret, b"holdfast raft " + label + b"\0" + bound, "sha256")
 
@@ -99,9 +104,17 @@ def refusal(reason: str) -> bytes:
     return bytes([REFUSAL]) + reason.encode()[:500]
 
 
-def _raise_refusal(frame: bytes) -> None:
+def _expect(frame: bytes, kind: int, sizes: Collection[int], otherwise: str) -> bytes:
+    """What a frame of this kind holds. Raises PeerRefused for another one."""
     if frame[:1] == bytes([REFUSAL]):
         raise PeerRefused(f"the peer refused: {frame[1:501].decode(errors='replace')}")
+    if frame[:1] != bytes([kind]) or (sizes and len(frame) - 1 not in sizes):
+        raise PeerRefused(otherwise)
+    return frame[1:]
+
+
+def _same(one: bytes, other: bytes) -> bool:
+    return hmac.compare_digest(one, other)
 
 
 class Initiator:
@@ -110,12 +123,13 @@ class Initiator:
     def __init__(self, me: Identity, peer: str, nonce: bytes) -> None:
         self._me, self.peer, self._nonce = me, peer, nonce
         self.session: Session | None = None
-        self._pending: Session | None = None
+        self._step: Callable[[bytes], bytes | None] = self._challenge
+        #: what all proofs are bound to, and the secret that the other side has proved
+        self._bound, self._secret, self._names = b"", b"", b""
 
     def hello(self) -> bytes:
         """The first frame."""
-        ids = _short(self._me.cluster_id) + _short(self._me.node_id) + _short(self.peer)
-        return bytes([HELLO]) + _VERSION.pack(PROTOCOL_VERSION) + self._nonce + ids
+        return bytes([HELLO]) + _VERSION.pack(PROTOCOL_VERSION) + self._nonce
 
     def feed(self, frame: bytes) -> bytes | None:
         """Handle a frame; the frame to answer, if any. `session` is set when the handshake is complete.
@@ -123,49 +137,86 @@ class Initiator:
         Raises:
             PeerRefused: with the reason.
         """
-        _raise_refusal(frame)
-        if self._pending is not None:
-            if frame != bytes([WELCOME]):
-                raise PeerRefused("no welcome where one was due")
-            self.session = self._pending
-            return None
-        if len(frame) != 1 + NONCE_BYTES + 32 or frame[0] != CHALLENGE:
-            raise PeerRefused("what answers there is no Holdfast master (no challenge)")
-        bound = _bound(self._me.cluster_id, self._me.node_id, self.peer, self._nonce + frame[1 : 1 + NONCE_BYTES])
-        secret = self._proved(frame[1 + NONCE_BYTES :], bound)
-        self._pending = Session(_derive(secret, b"to acceptor", bound), _derive(secret, b"to initiator", bound))
-        return bytes([PROOF]) + _derive(secret, b"initiator", bound)
+        return self._step(frame)
 
-    def _proved(self, proof: bytes, bound: bytes) -> bytes:
-        """The secret that the acceptor goes by, which is its first; all else on this connection rests on that one."""
-        for secret in filter(None, (self._me.secret, self._me.other_secret)):
-            if hmac.compare_digest(proof, _derive(secret, b"acceptor", bound)):
-                return secret
-        raise PeerRefused(f"{self.peer} does not know this cluster's secret: give all masters the same")
+    def _challenge(self, frame: bytes) -> bytes | None:
+        nonce = _expect(frame, CHALLENGE, (NONCE_BYTES,), "what answers there is no Holdfast master (no challenge)")
+        self._bound = _VERSION.pack(PROTOCOL_VERSION) + self._nonce + nonce
+        self._step = self._proven
+        return bytes([PROOF]) + b"".join([_derive(each, b"initiator", self._bound) for each in self._secrets()])
+
+    def _secrets(self) -> list[bytes]:
+        return [secret for secret in (self._me.secret, self._me.other_secret) if secret]
+
+    def _proven(self, frame: bytes) -> bytes | None:
+        wrong = f"{self.peer} does not know this cluster's secret: give all masters the same"
+        proof = _expect(frame, PROVEN, (PROOF_BYTES,), wrong)
+        for secret in self._secrets():
+            if _same(proof, _derive(secret, b"acceptor", self._bound)):
+                self._secret = secret
+                break
+        else:
+            raise PeerRefused(wrong)
+        self._names = _short(self._me.cluster_id) + _short(self._me.node_id) + _short(self.peer)
+        self._step = self._welcome
+        return bytes([NAMES]) + _derive(secret, b"names", self._bound + self._names) + self._names
+
+    def _welcome(self, frame: bytes) -> bytes | None:
+        bound = self._bound + self._names
+        sealed = _expect(frame, WELCOME, (PROOF_BYTES,), "no welcome where one was due")
+        if not _same(sealed, _derive(self._secret, b"welcome", bound)):
+            raise PeerRefused("the welcome was altered")
+        self.session = Session(
+            _derive(self._secret, b"to acceptor", bound), _derive(self._secret, b"to initiator", bound)
+        )
+        return None
 
 
 class Acceptor:
-    """The listening side. `peer` is set once a proper hello came, `session` once it is proven."""
+    """The listening side. `peer` is set once a master has proved the secret and said its name, `session` with it."""
 
     def __init__(self, me: Identity, peers: Mapping[str, object], nonce: bytes) -> None:
         self._me, self._peers, self._nonce = me, peers, nonce
         self.peer: str | None = None
         self.session: Session | None = None
+        self._step: Callable[[bytes], bytes] = self._hello
         self._bound = b""
 
     def feed(self, frame: bytes) -> bytes | None:
         """See `Initiator.feed`."""
-        _raise_refusal(frame)
-        return self._hello(frame) if self.peer is None else self._proof(frame)
+        if self.session is not None:
+            raise PeerRefused("a handshake goes on behind its end")
+        return self._step(frame)
 
     def _hello(self, frame: bytes) -> bytes:
-        start = 1 + _VERSION.size + NONCE_BYTES
-        if len(frame) < start or frame[0] != HELLO:
+        hello = _expect(frame, HELLO, (), "not a hello of a Holdfast master")
+        if len(hello) < _VERSION.size:
             raise PeerRefused("not a hello of a Holdfast master")
-        (version,) = _VERSION.unpack_from(frame, 1)
+        (version,) = _VERSION.unpack_from(hello)
         if version != PROTOCOL_VERSION:
             raise PeerRefused(f"protocol version {version}; this master speaks {PROTOCOL_VERSION}: see docs/upgrade.md")
-        cluster_id, peer, wanted = self._ids(frame[start:])
+        if len(hello) != _VERSION.size + NONCE_BYTES:
+            raise PeerRefused("not a hello of a Holdfast master")
+        self._bound = hello + self._nonce
+        self._step = self._proof
+        return bytes([CHALLENGE]) + self._nonce
+
+    def _proof(self, frame: bytes) -> bytes:
+        proofs = _expect(frame, PROOF, (PROOF_BYTES, 2 * PROOF_BYTES), _WRONG_SECRET)
+        due = _derive(self._me.secret, b"initiator", self._bound)
+        if not any(_same(proofs[at : at + PROOF_BYTES], due) for at in range(0, len(proofs), PROOF_BYTES)):
+            raise PeerRefused(_WRONG_SECRET)
+        self._step = self._called
+        return bytes([PROVEN]) + _derive(self._me.secret, b"acceptor", self._bound)
+
+    def _called(self, frame: bytes) -> bytes:
+        """From here on the other side is a master with the secret, and is told what is wrong."""
+        secret = self._me.secret
+        sealed = _expect(frame, NAMES, (), "no names where they were due")
+        names = sealed[PROOF_BYTES:]
+        if not _same(sealed[:PROOF_BYTES], _derive(secret, b"names", self._bound + names)):
+            raise PeerRefused("the names were altered")
+        cluster_id, peer, wanted = _read_names(names)
         if cluster_id != self._me.cluster_id:
             raise PeerRefused(f"this master belongs to cluster {self._me.cluster_id!r}, not {cluster_id!r}")
         if wanted != self._me.node_id:
@@ -173,25 +224,16 @@ class Acceptor:
         if peer not in self._peers or peer <= self._me.node_id:
             raise PeerRefused(f"master {self._me.node_id!r} expects no connection from {peer!r}")
         self.peer = peer
-        self._bound = _bound(cluster_id, peer, wanted, frame[1 + _VERSION.size : start] + self._nonce)
-        return bytes([CHALLENGE]) + self._nonce + _derive(self._me.secret, b"acceptor", self._bound)
+        bound = self._bound + names
+        self.session = Session(_derive(secret, b"to initiator", bound), _derive(secret, b"to acceptor", bound))
+        return bytes([WELCOME]) + _derive(secret, b"welcome", bound)
 
-    @staticmethod
-    def _ids(rest: bytes) -> list[str]:
-        ids: list[str] = []
-        while rest:
-            ids.append(rest[1 : 1 + rest[0]].decode(errors="replace"))
-            rest = rest[1 + rest[0] :]
-        if len(ids) != 3:
-            raise PeerRefused("a hello with the wrong number of names")
-        return ids
 
-    def _proof(self, frame: bytes) -> bytes:
-        secret = self._me.secret
-        due = bytes([PROOF]) + _derive(secret, b"initiator", self._bound)
-        if not hmac.compare_digest(frame, due):
-            raise PeerRefused("the secret is not this cluster's: give all masters the same")
-        self.session = Session(
-            _derive(secret, b"to initiator", self._bound), _derive(secret, b"to acceptor", self._bound)
-        )
-        return bytes([WELCOME])
+def _read_names(rest: bytes) -> list[str]:
+    names: list[str] = []
+    while rest:
+        names.append(rest[1 : 1 + rest[0]].decode(errors="replace"))
+        rest = rest[1 + rest[0] :]
+    if len(names) != 3:
+        raise PeerRefused("the wrong number of names")
+    return names

@@ -112,6 +112,9 @@ class RaftStatus:
     longest_turn: float
     slow_turns: int
     peers: dict[str, PeerStatus]
+    #: connections to the Raft port that have not proved the secret yet, and how many had to make room for others
+    strangers: int
+    displaced: int
 
 
 class Pacer:
@@ -355,6 +358,8 @@ class RaftNode(Generic[M]):
             longest_turn=self._longest_turn,
             slow_turns=self._slow_turns,
             peers=peers,
+            strangers=self._transport.strangers,
+            displaced=self._transport.displaced,
         )
 
 

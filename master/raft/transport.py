@@ -2,7 +2,10 @@
 
 Rules: the node with the greater id connects, the other listens; a frame is u32 length, then (after the handshake) a
 MAC of 16 bytes and the payload; lengths are checked before anything is kept; what waits to be sent is bounded, and a
-peer that lets it overflow is disconnected; a newer authenticated connection replaces the older. With security on all
+peer that lets it overflow is disconnected; a newer authenticated connection replaces the older. Whoever has not proved
+the secret yet is a stranger: strangers have a bounded number of places, those from hosts of peers by far the most, and
+where all are taken the one that came first makes room, so silence keeps nobody out. They are served after peers, and
+are worth one line of the log in a while. With security on all
 of it is under TLS: the side that connects knows the other by its certificate and its address, and then both prove the
 secret as they do without. `poll` waits for sockets or a `wake` and calls the handlers. Called by `node`.
 """
@@ -16,6 +19,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
+from itertools import chain, islice, takewhile
 from typing import NamedTuple, Protocol
 
 from holdfast.common.net import detour
@@ -29,8 +33,14 @@ _READS_PER_POLL = 8
 #: Steps of TLS handshakes in one `poll`: one may cost milliseconds of arithmetic, and strangers ask for it.
 SHAKES_PER_POLL = 2
 OUT_LIMIT_BYTES = 32 << 20
-MAX_STRANGERS = 16
-HANDSHAKE_SECONDS = 5.0
+#: Connections that others began and that have not proved the secret yet: from hosts of peers, and from all others.
+KNOWN_STRANGERS_MAX, OTHER_STRANGERS_MAX = 192, 64
+STRANGERS_MAX = KNOWN_STRANGERS_MAX + OTHER_STRANGERS_MAX
+HANDSHAKE_SECONDS = 3.0
+#: Connections taken in one `poll`, and those that the system holds until then.
+_ACCEPTS_PER_POLL, _BACKLOG = 4, 512
+#: Between two lines of the log about strangers.
+_STRANGERS_SAID_SECONDS = 10.0
 RETRY_MIN, RETRY_MAX = 0.05, 1.0
 _DEAD_AFTER_MS = 4_000
 
@@ -66,6 +76,11 @@ def split_address(address: str) -> tuple[str, int]:
     if not host or not port.isdigit():
         raise SettingsRefused(f"{address!r} is no address: write host:port")
     return host, int(port)
+
+
+def _plain(address: str) -> str:
+    """An address of IPv4 as such, also where it came over IPv6."""
+    return address.removeprefix("::ffff:")
 
 
 class Names:
@@ -120,7 +135,17 @@ class Transport:
         self.woke = clock()
         self._selector = selectors.DefaultSelector()
         self._links: dict[str, Link] = {}
-        self._strangers: set[Link] = set()
+        #: connections whose handshake is under way, those that came first in front: begun here, by hosts of peers, by
+        #: others; with the address at the other end
+        self._calling: dict[Link, str] = {}
+        self._known: dict[Link, str] = {}
+        self._others: dict[Link, str] = {}
+        #: addresses of the peers' hosts, as far as they are known by now
+        self._hosts = {peer: split_address(each)[0].strip("[]") for peer, each in self._peers.items()}
+        #: when strangers were last told of in the log, and how many were refused since
+        self._said, self._unsaid = float("-inf"), 0
+        #: connections that had to make room before they had proved anything
+        self.displaced = 0
         self._retry: dict[str, tuple[float, float]] = {
             peer: (0.0, RETRY_MIN) for peer in self._peers if peer < me.node_id
         }
@@ -141,7 +166,7 @@ class Transport:
         except OSError as error:
             listener.close()
             raise SettingsRefused(f"cannot listen on {address}: {error}: {TAKEN}") from error
-        listener.listen(MAX_STRANGERS)
+        listener.listen(_BACKLOG)
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ, listener)
         return listener
@@ -156,6 +181,11 @@ class Transport:
         """Make `poll` return; callable from any thread."""
         if self._wake >= 0:
             os.eventfd_write(self._wake, 1)
+
+    @property
+    def strangers(self) -> int:
+        """Connections that others began and that have not proved the secret yet."""
+        return len(self._known) + len(self._others)
 
     def is_connected(self, peer: str) -> bool:
         """Whether an authenticated connection to the peer stands."""
@@ -179,7 +209,7 @@ class Transport:
     def next_due(self) -> float | None:
         """Clock time at which a connection is to be tried or given up."""
         due = [at for peer, (at, _) in self._retry.items() if not self._trying(peer)]
-        due += [link.deadline for link in self._strangers]
+        due += [link.deadline for group in self._unproved() for link in islice(group, 1)]
         return min(due, default=None)
 
     def poll(self, timeout: float | None) -> None:
@@ -187,7 +217,7 @@ class Transport:
         events = self._selector.select(timeout)
         self.woke = self._clock()
         self._shakes_left = SHAKES_PER_POLL
-        for key, mask in events:
+        for key, mask in sorted(events, key=self._turn_of) if self.strangers else events:
             if key.data is None:
                 os.eventfd_read(self._wake)
             elif key.data is self._listener:
@@ -196,14 +226,23 @@ class Transport:
                 self._ready(key.data, mask)
         self._timers()
 
+    def _unproved(self) -> tuple[dict[Link, str], ...]:
+        return self._calling, self._known, self._others
+
+    def _turn_of(self, event: tuple[selectors.SelectorKey, int]) -> int:
+        """Peers first, then who may be one, then whoever else."""
+        link = event[0].data
+        return 2 if link in self._others else 1 if link in self._known else 0
+
     def close(self) -> None:
         """Close everything."""
-        for link in [*self._links.values(), *self._strangers]:
+        for link in [*self._links.values(), *chain(*self._unproved())]:
             self._selector.unregister(link.sock)
             link.sock.close()
             link.open = False
         self._links.clear()
-        self._strangers.clear()
+        for group in self._unproved():
+            group.clear()
         self._listener.close()
         self._selector.close()
         wake, self._wake = self._wake, -1
@@ -212,14 +251,15 @@ class Transport:
     # connections
 
     def _trying(self, peer: str) -> bool:
-        return peer in self._links or any(link.handshake.peer == peer for link in self._strangers)
+        return peer in self._links or any(link.handshake.peer == peer for link in self._calling)
 
     def _timers(self) -> None:
-        if not self._retry and not self._strangers:
+        if not self._retry and not self.strangers:
             return
         now = self._clock()
-        for link in [link for link in self._strangers if link.deadline <= now]:
-            self._close(link, "the handshake took too long")
+        for group in self._unproved():
+            for link in list(takewhile(lambda link: link.deadline <= now, group)):
+                self._close(link, "the handshake took too long")
         for peer, (at, delay) in list(self._retry.items()):
             if at <= now and not self._trying(peer):
                 self._retry[peer] = (now + delay, min(2 * delay, RETRY_MAX))
@@ -232,6 +272,7 @@ class Transport:
             self._note(peer, f"the address of {host} is being looked up")
             return
         self._names.forget(host)
+        self._hosts[peer] = place[1]
         try:
             pipe = None if self._tls is None else TlsPipe(self._tls.calling, host.strip("[]"))
         except ValueError as error:
@@ -253,22 +294,29 @@ class Transport:
             return
         initiator = Initiator(self._me, peer, self._nonce())
         link = self._add(sock, initiator, pipe)
+        self._calling[link] = place[1]
         link.call()
         link.put(initiator.hello())
         self._want_write(link, True)
 
     def _accept(self) -> None:
-        try:
-            sock, _address = self._listener.accept()
-        except OSError as error:  # it ended before it was accepted, or there are no descriptors left
-            self._note(None, f"cannot be accepted: {error}")
-            return
-        if len(self._strangers) >= MAX_STRANGERS:
-            sock.close()
-            return
-        sock.setblocking(False)
-        pipe = None if self._tls is None else TlsPipe(self._tls.listening)
-        self._add(sock, Acceptor(self._me, self._peers, self._nonce()), pipe)
+        for _ in range(_ACCEPTS_PER_POLL):
+            try:
+                sock, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # it ended before it was accepted, or there are no descriptors left
+                self._note(None, f"cannot be accepted: {error}")
+                return
+            host, group, most = _plain(address[0]), self._others, OTHER_STRANGERS_MAX
+            if host in self._hosts.values():
+                group, most = self._known, KNOWN_STRANGERS_MAX
+            if len(group) >= most:
+                self.displaced += 1
+                self._close(next(iter(group)), "made room for one that came later")
+            sock.setblocking(False)
+            pipe = None if self._tls is None else TlsPipe(self._tls.listening)
+            group[self._add(sock, Acceptor(self._me, self._peers, self._nonce()), pipe)] = host
 
     def _add(self, sock: socket.socket, handshake: Initiator | Acceptor, pipe: TlsPipe | None) -> Link:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -278,15 +326,28 @@ class Transport:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_AFTER_MS)
         link = Link(sock, handshake, self._clock() + HANDSHAKE_SECONDS, pipe)
-        self._strangers.add(link)
         self._selector.register(sock, selectors.EVENT_READ, link)
         return link
 
+    def _leave(self, link: Link) -> str:
+        """Its handshake is over; return the address at the other end."""
+        return "".join([group.pop(link, "") for group in self._unproved()])
+
     def _note(self, peer: str | None, text: str) -> None:
-        name = peer or "a stranger"
-        if self.errors.get(name) != text:
-            self.errors[name] = text
-            log.warning("raft peer %s: %s", name, text)
+        if peer is None:
+            self._note_stranger(text)
+        elif self.errors.get(peer) != text:
+            self.errors[peer] = text
+            log.warning("raft peer %s: %s", peer, text)
+
+    def _note_stranger(self, text: str) -> None:
+        """Whoever it is may do this as often as he likes: the log has one line in a while."""
+        self.errors["a stranger"] = text
+        self._unsaid += 1
+        now = self._clock()
+        if now - self._said >= _STRANGERS_SAID_SECONDS:
+            log.warning("raft peer a stranger: %s (%d since the last such line)", text, self._unsaid)
+            self._said, self._unsaid = now, 0
 
     def _close(self, link: Link, why: str) -> None:
         if not link.open:
@@ -296,7 +357,7 @@ class Transport:
         link.sock.close()
         peer = link.handshake.peer
         self._note(peer, why)
-        self._strangers.discard(link)
+        self._leave(link)
         if peer is not None and self._links.get(peer) is link:
             del self._links[peer]
             self._handler.disconnected(peer)
@@ -308,7 +369,7 @@ class Transport:
         older = self._links.get(peer)
         if older is not None:
             self._close(older, "replaced by a newer connection")
-        self._strangers.discard(link)
+        self._hosts[peer] = self._leave(link)
         link.session = link.handshake.session
         self._links[peer] = link
         self.errors.pop(peer, None)

@@ -39,7 +39,7 @@ def test_both_sides_agree() -> None:
 @pytest.mark.parametrize(
     ("initiator", "acceptor", "to", "text"),
     [
-        (Identity("m2", "c1", b"wrong"), Identity("m1", "c1", SECRET), "m1", "does not know this cluster's secret"),
+        (Identity("m2", "c1", b"wrong"), Identity("m1", "c1", SECRET), "m1", "the secret is not this cluster's"),
         (Identity("m2", "c2", SECRET), Identity("m1", "c1", SECRET), "m1", "belongs to cluster 'c1', not 'c2'"),
         (Identity("m2", "c1", SECRET), Identity("m1", "c1", SECRET), "m4", "this is master 'm1', not 'm4'"),
         (Identity("m9", "c1", SECRET), Identity("m1", "c1", SECRET), "m1", "expects no connection from 'm9'"),
@@ -74,17 +74,67 @@ def test_a_secret_is_changed_master_by_master(initiator: tuple[bytes, bytes], ac
 
 def test_the_acceptor_s_first_secret_has_to_be_known() -> None:
     """A master whose other secret is the initiator's only one is not believed: it may be about to forget it."""
-    with pytest.raises(PeerRefused, match="does not know this cluster's secret"):
+    with pytest.raises(PeerRefused, match="the secret is not this cluster's"):
         meet(Identity("m2", "c1", SECRET), Identity("m1", "c1", b"the next secret", SECRET))
 
 
 def test_a_client_without_the_secret_cannot_prove_it() -> None:
-    """An initiator that skips its own check still fails the acceptor's."""
-    right = Acceptor(Identity("m1", "c1", SECRET), {"m2": ""}, TWO)
-    right.feed(Initiator(Identity("m2", "c1", b"wrong"), "m1", ONE).hello())
-    with pytest.raises(PeerRefused, match="not this cluster's"):
-        right.feed(b"\x03" + bytes(32))
-    assert right.session is None
+    """An initiator with another secret, with none, and one that goes on to names at once, are refused in the same
+    words."""
+    for frame in (b"\x03" + bytes(32), b"\x03" + bytes(64), b"\x07" + bytes(32) + b"\x02c1\x02m2\x02m1"):
+        right = Acceptor(RIGHT, {"m2": ""}, TWO)
+        right.feed(Initiator(LEFT, "m1", ONE).hello())
+        with pytest.raises(PeerRefused, match="the secret is not this cluster's"):
+            right.feed(frame)
+        assert (right.session, right.peer) == (None, None)
+
+
+def test_a23_who_connects_hears_nothing_before_a_proof() -> None:
+    """What an acceptor says to a stranger is the same whatever its secret, cluster and name are."""
+    heard = set()
+    for identity in (
+        RIGHT,
+        Identity("m1", "c1", b"another secret, as long"),
+        Identity("m0", "c9", SECRET, b"and a new"),
+    ):
+        right = Acceptor(identity, {"m2": "", "m3": ""}, TWO)
+        challenge = right.feed(Initiator(LEFT, "m1", ONE).hello())
+        with pytest.raises(PeerRefused) as refused:
+            right.feed(b"\x03" + bytes(32))
+        heard.add((challenge, str(refused.value)))
+    assert len(heard) == 1
+    assert heard.pop()[0] == b"\x02" + TWO
+
+
+def test_a23_who_answers_in_a_masters_place_hears_no_name() -> None:
+    """Who is called and cannot prove the secret is told neither cluster nor names."""
+    left = Initiator(LEFT, "m1", ONE)
+    said = left.hello() + (left.feed(b"\x02" + TWO) or b"")
+    with pytest.raises(PeerRefused, match="m1 does not know this cluster's secret"):
+        left.feed(b"\x06" + bytes(32))
+    for name in (b"c1", b"m1", b"m2"):
+        assert name not in said
+
+
+@pytest.mark.parametrize("also", [b"", b"the next secret"])
+def test_a23_a_proof_that_is_sent_back_to_its_maker_proves_nothing(also: bytes) -> None:
+    """A stranger that is called by one master and calls it at the same time, or another, with what it hears there: its
+    own proofs are no proofs of the other side, whichever nonces are used."""
+    me = Identity("m2", "c1", SECRET, also)
+    left = Initiator(me, "m1", ONE)
+    proof = left.feed(b"\x02" + ONE)  # its own nonce comes back
+    assert proof is not None
+    with pytest.raises(PeerRefused):
+        left.feed(b"\x06" + proof[1:33])
+    right = Acceptor(RIGHT, {"m2": ""}, TWO)
+    right.feed(Initiator(me, "m1", ONE).hello())
+    left = Initiator(me, "m1", ONE)
+    proven = right.feed(left.feed(b"\x02" + TWO) or b"")
+    assert proven is not None
+    again = Acceptor(RIGHT, {"m2": ""}, TWO)
+    again.feed(Initiator(me, "m1", ONE).hello())
+    with pytest.raises(PeerRefused, match="secret"):
+        again.feed(b"\x03" + proven[1:])
 
 
 def test_a_recorded_handshake_cannot_be_replayed() -> None:
@@ -102,11 +152,35 @@ def test_a_recorded_handshake_cannot_be_replayed() -> None:
         again.feed(proof)
 
 
+@pytest.mark.parametrize("number", range(2, 6))
+def test_altered_frames_of_a_handshake_are_refused(number: int) -> None:
+    """Proofs, names and welcome: one flipped bit of any ends the handshake."""
+    left, right = Initiator(LEFT, "m1", ONE), Acceptor(RIGHT, {"m2": ""}, TWO)
+    with pytest.raises(PeerRefused):
+        exchange(left, right, number)
+    assert left.session is None
+
+
+def exchange(left: Initiator, right: Acceptor, altered: int) -> None:
+    """Pass the frames, one of them with a bit flipped."""
+    said: bytes | None = left.hello()
+    number = 0
+    while said is not None:
+        side = (right, left)[number % 2]
+        said = side.feed(flipped(said) if number == altered else said)
+        number += 1
+
+
+def flipped(data: bytes) -> bytes:
+    """With another last bit."""
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
 def test_another_protocol_version_is_named() -> None:
     """A hello of another version is refused with both versions in the text."""
     hello = bytearray(Initiator(Identity("m2", "c1", SECRET), "m1", ONE).hello())
     hello[1] = 9
-    with pytest.raises(PeerRefused, match="version 9; this master speaks 1"):
+    with pytest.raises(PeerRefused, match="version 9; this master speaks 2"):
         Acceptor(Identity("m1", "c1", SECRET), {"m2": ""}, TWO).feed(bytes(hello))
 
 

@@ -17,7 +17,7 @@ from holdfast.common.net.tls import TlsPipe
 from holdfast.master.raft.errors import WireError
 from holdfast.master.raft.handshake import NONCE_BYTES, Identity, Initiator
 from holdfast.master.raft.link import TURN_BYTES, Link
-from holdfast.master.raft.transport import MAX_STRANGERS, OUT_LIMIT_BYTES, SHAKES_PER_POLL, TlsContexts, Transport
+from holdfast.master.raft.transport import OUT_LIMIT_BYTES, SHAKES_PER_POLL, TlsContexts, Transport
 from tests.support.certificates import Authority, authority
 from tests.support.descriptors import no_descriptors
 
@@ -163,9 +163,9 @@ def test_a_refused_payload_closes_the_connection_and_it_comes_back(pair: Pair) -
     pair.run(lambda: recorder(left).payloads == [b"good"])
 
 
-def raw(transport_port: int) -> socket.socket:
-    """A bare connection."""
-    return socket.create_connection(("127.0.0.1", transport_port), timeout=60)
+def raw(transport_port: int, host: str = "127.0.0.1") -> socket.socket:
+    """A bare connection, from that address."""
+    return socket.create_connection(("127.0.0.1", transport_port), timeout=60, source_address=(host, 0))
 
 
 def port_of(transport: Transport) -> int:
@@ -231,15 +231,19 @@ def _peek(sock: socket.socket) -> bool:
         return False
 
 
-def test_strangers_are_bounded(pair: Pair) -> None:
-    """At most MAX_STRANGERS connections wait for their handshake; more are closed at once."""
-    left, _ = two(pair)
-    socks = [raw(port_of(left)) for _ in range(MAX_STRANGERS)]
-    pair.run(lambda: len(left._strangers) >= MAX_STRANGERS - 1)
-    socks += [raw(port_of(left)) for _ in range(4)]
-    for _ in range(20):
-        left.poll(0.005)
-    assert len(left._strangers) <= MAX_STRANGERS
+def test_a19_strangers_are_bounded_and_keep_no_peer_out(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many connections from a peer's host wait for their handshake, and so many from others; who comes when all
+    places are taken gets that of the first, so a peer gets in; and strangers are a line of the log in a while."""
+    monkeypatch.setattr("holdfast.master.raft.transport.KNOWN_STRANGERS_MAX", 8)
+    monkeypatch.setattr("holdfast.master.raft.transport.OTHER_STRANGERS_MAX", 4)
+    one, other = free_ports(2)
+    left = pair.make("m1", one, {"m2": f"127.0.0.1:{other}"})
+    socks = [raw(one) for _ in range(24)] + [raw(one, "127.0.0.2") for _ in range(24)]
+    pair.run(lambda: left.displaced == 16 + 20)
+    assert (len(left._known), len(left._others), left.strangers) == (8, 4, 12)
+    right = pair.make("m2", other, {"m1": f"127.0.0.1:{one}"})
+    pair.run(lambda: left.is_connected("m2") and right.is_connected("m1"))
+    assert len(left._others) == 4, "who comes from a peer's host takes no place of others"
     for sock in socks:
         sock.close()
 
@@ -269,7 +273,7 @@ def test_a_master_is_known_by_its_certificate(
     one, other = free_ports(2)
     left = pair.make("m1", one, {"m2": f"127.0.0.1:{other}"}, tls=listens)
     right = pair.make("m2", other, {"m1": f"127.0.0.1:{one}"})
-    pair.run(lambda: "m1" in right.errors and not left._strangers)
+    pair.run(lambda: "m1" in right.errors and not left.strangers)
     assert words in right.errors["m1"]
     assert not recorder(left).events
 
@@ -309,8 +313,8 @@ def test_half_handshakes_end_and_cost_little(pair: Pair, monkeypatch: pytest.Mon
     hello, chance = pipe.take(), random.Random(4)
     (port, other) = free_ports(2)
     left = pair.make("m1", port, {"m2": f"127.0.0.1:{other}"})
-    socks = [raw(port) for _ in range(MAX_STRANGERS - 1)]
-    pair.run(lambda: len(left._strangers) == len(socks))
+    socks = [raw(port) for _ in range(15)]
+    pair.run(lambda: left.strangers == len(socks))
     for number, sock in enumerate(socks):
         damaged = bytearray(hello)
         damaged[chance.randrange(5, len(hello))] ^= 1 << chance.randrange(8)
@@ -323,7 +327,7 @@ def test_half_handshakes_end_and_cost_little(pair: Pair, monkeypatch: pytest.Mon
     assert max(turns) == SHAKES_PER_POLL
     right = pair.make("m2", other, {"m1": f"127.0.0.1:{port}"})
     pair.run(lambda: left.is_connected("m2") and right.is_connected("m1"))
-    pair.run(lambda: not left._strangers)
+    pair.run(lambda: not left.strangers)
     for sock in socks:
         sock.close()
 
