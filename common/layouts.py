@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -121,34 +122,44 @@ class MapWinners:
         return head + zlib.compress(raw, 1)
 
     @classmethod
-    def decode(cls, data: bytes) -> MapWinners:
+    def announced(cls, data: bytes) -> tuple[int, int, int]:
+        """Return maps, partitions and bytes inflated, as the head of an array tells them, which fit together; nothing
+        is inflated."""
         check_prefix(data, Kind.MAP_WINNERS, _WINNERS)
         _, _, _, maps, partitions, size = _WINNERS.unpack_from(data)
-        width = bitmap_bytes(partitions)
         if size > INFLATED_BYTES_MAX:
             raise ProtocolError(
                 f"MAP_WINNERS: {size} bytes inflated are more than {INFLATED_BYTES_MAX}", status=Status.TOO_LARGE
             )
+        width = bitmap_bytes(partitions)
         if maps > MAPS_MAX or partitions > PARTITIONS_MAX or size != maps * (_PLACE.size + width):
             raise ProtocolError(f"MAP_WINNERS: {maps} maps and {partitions} partitions do not make {size} bytes")
+        return maps, partitions, size
+
+    @classmethod
+    def each(cls, data: bytes) -> Iterator[MapWinner]:
+        """Yield one winner after another: a million of them at once are half a gigabyte."""
+        maps, partitions, size = cls.announced(data)
+        width = bitmap_bytes(partitions)
         raw = inflate(data[_WINNERS.size :], size, Kind.MAP_WINNERS)
         bitmaps = maps * _PLACE.size
-        rows = _PLACE.iter_unpack(raw[:bitmaps])
-        winners = []
+        rows = _PLACE.iter_unpack(memoryview(raw)[:bitmaps])
         for index, (attempt, epoch, first, second, batches, length) in enumerate(rows):
             workers = (WorkerId(first),) if second == NO_WORKER else (WorkerId(first), WorkerId(second))
             bitmap = raw[bitmaps + index * width : bitmaps + (index + 1) * width]
-            winners.append(
-                MapWinner(
-                    attempt=AttemptId(attempt),
-                    epoch=Epoch(epoch),
-                    workers=workers,
-                    batches=batches,
-                    size_bytes=length,
-                    partitions=bitmap,
-                )
+            yield MapWinner(
+                attempt=AttemptId(attempt),
+                epoch=Epoch(epoch),
+                workers=workers,
+                batches=batches,
+                size_bytes=length,
+                partitions=bitmap,
             )
-        return cls(partitions, tuple(winners))
+
+    @classmethod
+    def decode(cls, data: bytes) -> MapWinners:
+        _, partitions, _ = cls.announced(data)
+        return cls(partitions, tuple(cls.each(data)))
 
 
 def bitmap_bytes(partitions: int) -> int:

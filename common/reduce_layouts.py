@@ -128,14 +128,28 @@ class ReduceWinners:
         return _encode(Kind.REDUCE_WINNERS, flags, len(self.attempts), self.partitions, [*rows, *self.bitmaps])
 
     @classmethod
-    def decode(cls, data: bytes) -> Self:
-        flags, maps, partitions, raw = _decode(data, Kind.REDUCE_WINNERS, _winners_size)
+    def announced(cls, data: bytes) -> tuple[int, int, int]:
+        """Return maps, partitions and bytes inflated, as the head of an array tells them, which fit together; nothing
+        is inflated."""
+        flags, maps, partitions, size = _head(data, Kind.REDUCE_WINNERS, _winners_size)
         if flags & ~_BITMAPS or maps > MAPS_MAX or not 1 <= partitions <= PARTITIONS_MAX:
             raise ProtocolError(f"REDUCE_WINNERS: {maps} maps, {partitions} partitions, flags {flags:#06x}")
+        return maps, partitions, size
+
+    @classmethod
+    def inflated(cls, data: bytes) -> tuple[memoryview, list[memoryview]]:
+        """Return the attempts of all maps, u64 each, and the bitmap of each map, if the committer gave any."""
+        maps, partitions, size = cls.announced(data)
+        raw = memoryview(inflate(data[_HEAD.size :], size, Kind.REDUCE_WINNERS))
         start, width = maps * _ATTEMPT.size, bitmap_bytes(partitions)
-        attempts = tuple(AttemptId(attempt) for (attempt,) in _ATTEMPT.iter_unpack(raw[:start]))
-        bitmaps = [raw[at : at + width] for at in range(start, len(raw), width)] if flags & _BITMAPS else []
-        return cls(partitions, attempts, tuple(bitmaps))
+        return raw[:start], [raw[at : at + width] for at in range(start, len(raw), width)]
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        _, partitions, _ = cls.announced(data)
+        attempts, bitmaps = cls.inflated(data)
+        numbers = tuple(AttemptId(attempt) for (attempt,) in _ATTEMPT.iter_unpack(attempts))
+        return cls(partitions, numbers, tuple(map(bytes, bitmaps)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +189,7 @@ def _encode(kind: Kind, flags: int, first: int, second: int, rows: Iterable[byte
     return _HEAD.pack(VERSION, kind, flags, first, second, len(raw)) + zlib.compress(raw, 1)
 
 
-def _decode(data: bytes, kind: Kind, expected: _Size) -> tuple[int, int, int, bytes]:
+def _head(data: bytes, kind: Kind, expected: _Size) -> tuple[int, int, int, int]:
     check_prefix(data, kind, _HEAD)
     _, _, flags, first, second, size = _HEAD.unpack_from(data)
     if size > INFLATED_BYTES_MAX:
@@ -184,4 +198,9 @@ def _decode(data: bytes, kind: Kind, expected: _Size) -> tuple[int, int, int, by
         )
     if size != expected(flags, first, second):
         raise ProtocolError(f"{kind.name}: counts {first} and {second} do not make {size} bytes")
+    return flags, first, second, size
+
+
+def _decode(data: bytes, kind: Kind, expected: _Size) -> tuple[int, int, int, bytes]:
+    flags, first, second, size = _head(data, kind, expected)
     return flags, first, second, inflate(data[_HEAD.size :], size, kind)

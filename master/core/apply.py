@@ -297,12 +297,8 @@ def _commit_with(state: State, body: cmd.Commit) -> Answer:
         if shuffle.winners_digest == body.winners_digest:
             return Answer()
         return _refuse(Status.CONFLICT, f"{body.key} is committed with other winners; a commit is final")
-    if body.partitions != shuffle.partitions or shuffle.maps not in (0, body.maps):
-        return _refuse(
-            Status.CONFLICT,
-            f"winners of {body.maps} maps and {body.partitions} partitions do not fit {body.key}, registered with "
-            f"{shuffle.maps} (0: not known) and {shuffle.partitions}",
-        )
+    if misfit := shuffle.misfit(body.maps, body.partitions):
+        return _refuse(Status.CONFLICT, misfit)
     if shuffle.kind == KIND_REDUCE and body.epochs != shuffle.partitions + moved_count(shuffle.moves):
         return _refuse(Status.BUSY, f"{body.key} has other epochs than the {body.epochs} that were sealed; seal again")
     winners, manifest = body.winners, body.manifest

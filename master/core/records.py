@@ -151,6 +151,15 @@ class Shuffle:
     manifest_version: int = 0
     avoid: tuple[int, ...] = ()
 
+    def misfit(self, maps: int, partitions: int) -> str:
+        """A sentence if winners of so many maps and partitions are not of this shuffle, else ""."""
+        if partitions == self.partitions and self.maps in (0, maps):
+            return ""
+        return (
+            f"winners of {maps} maps and {partitions} partitions do not fit {self.key}, registered with {self.maps} "
+            f"(0: not known) and {self.partitions}"
+        )
+
     @property
     def array_bytes(self) -> int:
         """What its arrays occupy in memory and in snapshots."""

@@ -179,13 +179,14 @@ class Shuffles:
     async def commit(self, request: pb.CommitRequest) -> pb.CommitReply:
         """Say the final word on a generation: who won, and for REDUCE partitions what the workers have sealed."""
         key = key_in(request.key)
-        await self._leader.renew(key.instance, request.holder)
+        application = await self._leader.renew(key.instance, request.holder)
         shuffle = await self._shuffle(key)
-        seen = await self._check.see(shuffle.kind, request.winners_array)
+        winners = request.winners_array
+        seen = await self._check.see(shuffle, winners, application.user or key.instance)
         if shuffle.kind == KIND_REDUCE:
-            await self._sealing.commit(shuffle, request.winners_array, seen)
+            await self._sealing.commit(shuffle, winners, seen)
         else:
-            await self._commit_maps(request, shuffle, seen)
+            await self._commit_maps(request, shuffle, winners, seen)
         final = self._leader.peek(lambda state: state.shuffle(key)) or shuffle
         away = await unsealed_copies(final) if final.awaited else {}
         return pb.CommitReply(
@@ -380,8 +381,7 @@ class Shuffles:
         ack = shuffle.ack
         return await self._locations.with_epochs(shuffle, lambda epochs: may_have_lost(epochs, workers, ack))
 
-    async def _commit_maps(self, request: pb.CommitRequest, shuffle: Shuffle, seen: Seen) -> None:
-        winners = request.winners_array
+    async def _commit_maps(self, request: pb.CommitRequest, shuffle: Shuffle, winners: bytes, seen: Seen) -> None:
         strangers = seen.workers.difference(MapAssignment.decode(shuffle.assignment).workers)
         if strangers:
             raise _bad(f"winners name workers {sorted(strangers)[:5]}, which the assignment of {shuffle.key} does not")
@@ -396,6 +396,7 @@ class Shuffles:
             data_bytes=seen.data_bytes,
             under_replicated=seen.single if shuffle.copies_wanted > 1 else 0,
         )
+        request.winners_array = seen.digest  # stands for them in what tells a retry: they may be long
         command = self._leader.numbered("Shuffles/Commit", request, body)
         self._leader.expect(await submit(self._leader, command, upload, winners))
         if not shuffle.committed_ms:

@@ -1,24 +1,29 @@
-"""Checks the winners arrays of commits, in a thread where they are large. Called by shuffles.py."""
+"""Checks the winners arrays of commits. Called by shuffles.py.
+
+Rules: 64 KiB may inflate to 64 MiB, so an array is judged by what its head announces. It has to be of the registered
+shape before anything is inflated, and is looked at in a thread where it is large inflated, winner by winner.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
+from weakref import WeakValueDictionary
 
-from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
+from holdfast.common.errors import ConflictError, HoldfastError, ProtocolError, RetryError, Status
 from holdfast.common.layouts import MapWinners, bitmap_bytes
 from holdfast.common.limits import KIB
+from holdfast.common.net.tasks import awaited
 from holdfast.common.reduce_layouts import ReduceWinners
-from holdfast.master.core.records import KIND_MAP
+from holdfast.master.core.records import KIND_MAP, Shuffle
 from holdfast.master.service.turns import turn
 
-#: Winners larger than this are checked in a thread, so that other calls go on.
+#: Winners larger than this inflated are checked in a thread, so that other calls go on.
 _INLINE_BYTES = 64 * KIB
-#: Large winners checked at once: each may take 256 MiB inflated.
-_CHECKS_AT_ONCE = 2
 _U64_MAX = (1 << 64) - 1
 
 
@@ -38,49 +43,63 @@ class Seen:
 
 
 class WinnersCheck:
-    """Looks at winners, a few large ones at a time."""
+    """Looks at winners, large ones in a thread: one at a time, and one of each user, so that nobody stands in line
+    behind all that one user has."""
 
     def __init__(self) -> None:
-        self._turns = asyncio.Semaphore(_CHECKS_AT_ONCE)
+        self._turn = asyncio.Lock()
+        self._of_user: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
 
-    async def see(self, kind: int, data: bytes) -> Seen:
-        """Return what the array of a shuffle of this kind holds. Raises ProtocolError."""
-        look = _see_map if kind == KIND_MAP else _see_reduce
+    async def see(self, shuffle: Shuffle, data: bytes, user: Hashable) -> Seen:
+        """Return what the array of this shuffle's winners holds. Raises ProtocolError, ConflictError if it is of
+        another shape, which is known before it is inflated, and RetryError (BUSY)."""
+        is_map = shuffle.kind == KIND_MAP
+        look = _see_map if is_map else _see_reduce
         try:
-            if len(data) <= _INLINE_BYTES:
+            maps, partitions, size = (MapWinners if is_map else ReduceWinners).announced(data)
+            if misfit := shuffle.misfit(maps, partitions):
+                raise ConflictError(misfit)
+            if max(size, len(data)) <= _INLINE_BYTES:
                 return look(data)
-            async with turn(self._turns, "other long winners"):
-                return await asyncio.get_running_loop().run_in_executor(None, look, data)
-        except RetryError:
+            # Whoever goes away meanwhile: the turn is given back when the thread has ended.
+            return await asyncio.shield(awaited(self._in_turn(user, partial(look, data))))
+        except (RetryError, ConflictError):
             raise
         except HoldfastError as error:
             status = error.status if error.status is Status.TOO_LARGE else Status.BAD_REQUEST
             raise ProtocolError(f"winners_array: {error}", status=status) from error
 
+    async def _in_turn(self, user: Hashable, look: Callable[[], Seen]) -> Seen:
+        mine = self._of_user.setdefault(user, asyncio.Lock())
+        async with turn(mine, "other long winners of yours"), turn(self._turn, "other long winners"):
+            return await asyncio.get_running_loop().run_in_executor(None, look)
+
 
 def _see_map(data: bytes) -> Seen:
     """Digest the content, so that two encodings of the same winners are equal."""
-    winners = MapWinners.decode(data)
-    digest = hashlib.blake2b(f"{winners.partitions} {len(winners.maps)}".encode(), digest_size=16)
+    maps, partitions, _ = MapWinners.announced(data)
+    digest = hashlib.blake2b(f"{partitions} {maps}".encode(), digest_size=16)
     workers: set[int] = set()
-    for winner in winners.maps:
+    data_bytes = single = 0
+    for winner in MapWinners.each(data):
         workers.update(winner.workers)
+        data_bytes += winner.size_bytes
+        single += len(winner.workers) == 1 and winner.batches > 0
         digest.update(
             f"{winner.attempt} {winner.epoch} {winner.workers} {winner.batches} {winner.size_bytes} ".encode()
             + winner.partitions
         )
-    data_bytes = min(sum(winner.size_bytes for winner in winners.maps), _U64_MAX)
-    single = sum(len(winner.workers) == 1 and winner.batches > 0 for winner in winners.maps)
-    return Seen(len(winners.maps), winners.partitions, digest.digest(), data_bytes, single, None, frozenset(workers))
+    return Seen(maps, partitions, digest.digest(), min(data_bytes, _U64_MAX), single, None, frozenset(workers))
 
 
 def _see_reduce(data: bytes) -> Seen:
     """Digest the attempts alone: the partitions that each wrote to follow from them, and not every committer knows."""
-    winners = ReduceWinners.decode(data)
-    digest = hashlib.blake2b(f"{winners.partitions} {len(winners.attempts)}".encode(), digest_size=16)
-    digest.update(b"".join([attempt.to_bytes(8, "little") for attempt in winners.attempts]))
+    maps, partitions, _ = ReduceWinners.announced(data)
+    attempts, bitmaps = ReduceWinners.inflated(data)
+    digest = hashlib.blake2b(f"{partitions} {maps}".encode(), digest_size=16)
+    digest.update(attempts)
     written = None
-    if winners.bitmaps or not winners.attempts:
-        bits = reduce(or_, (int.from_bytes(bitmap, "little") for bitmap in winners.bitmaps), 0)
-        written = bits.to_bytes(bitmap_bytes(winners.partitions), "little")
-    return Seen(len(winners.attempts), winners.partitions, digest.digest(), written=written)
+    if bitmaps or not maps:
+        bits = reduce(or_, (int.from_bytes(bitmap, "little") for bitmap in bitmaps), 0)
+        written = bits.to_bytes(bitmap_bytes(partitions), "little")
+    return Seen(maps, partitions, digest.digest(), written=written)

@@ -13,7 +13,6 @@ from holdfast.common.limits import FRAME_BODY_BYTES_MAX
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_server import serve
 from holdfast.common.reduce_layouts import Location, ReduceLocations, ReduceWinners
-from holdfast.master.core.records import KIND_REDUCE
 from holdfast.master.raft import Applied
 from holdfast.master.service import asking, proposer, turns
 from holdfast.master.service.asking import Asker
@@ -74,7 +73,7 @@ def test_a_commit_ends_though_a_living_worker_never_answers_its_seal(monkeypatch
         shuffle = leader.peek(lambda state: state.shuffle(key()))
         assert shuffle is not None
         winners = ReduceWinners(4, (AttemptId(5),)).encode()
-        seen = await WinnersCheck().see(KIND_REDUCE, winners)
+        seen = await WinnersCheck().see(shuffle, winners, "user")
         sealing = Sealing(leader, Locations(), Asker(leader))
         with pytest.raises(RetryError, match='"w1" has data of it') as ended:
             await asyncio.wait_for(sealing.commit(shuffle, winners, seen), PATIENCE_SECONDS)
