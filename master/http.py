@@ -3,17 +3,23 @@
 POST /holdfast.v1.Service/Method with Content-Type application/json (proto3 JSON) or application/proto; the reply has
 the same type. Errors: the HTTP status of statuses.py, headers Holdfast-Status and Holdfast-Leader, body {"code": …,
 "message": …}. Every answer has the header Holdfast-Cluster, by which clients know that a master gave it.
+
+Rules: who calls, and whether he may, is known from the headers; then the body's room is taken (service/budgets.py), and
+only then is it read. What is cut, late or refused is let go of at once. An answer has its room until it was taken.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 from aiohttp import web
 from google.protobuf import json_format
+from google.protobuf.message import Message
 
 from holdfast.common.errors import HoldfastError, ProtocolError, Status
+from holdfast.common.limits import KIB
 from holdfast.common.net.descriptors import MASTER_DOORS, connections_max
 from holdfast.common.net.http_server import CONNECTIONS_MAX, HttpServer
 from holdfast.common.net.methods import CLUSTER_KEY, METHODS, Method, told_cluster
@@ -21,15 +27,21 @@ from holdfast.common.security.http import CHALLENGE, identify
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import Identity
 from holdfast.master.service.access import check_page
+from holdfast.master.service.budgets import SMALL_ANSWER_BYTES, Asker, Room
 from holdfast.master.service.handlers import Handlers
 from holdfast.master.service.json_bodies import JsonBodies
 from holdfast.master.service.metrics import Metrics
+from holdfast.master.service.proto_bodies import too_long
 from holdfast.master.service.statuses import code_of, http_status_of, metadata_of
 from holdfast.master.web.gather import Pages
 from holdfast.master.web.page import POLICY
 
 #: For the body of a call, however long.
 _BODY_SECONDS = 60.0
+#: For a client to take an answer, however long.
+_ANSWER_SECONDS = 60.0
+#: Longer answers are written as JSON in a thread.
+_AT_ONCE_BYTES_MAX = 32 * KIB
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: What is read, by GET or HEAD; none of it changes anything.
 _READ = ("/", "/healthz", "/metrics")
@@ -66,6 +78,21 @@ class MasterHttp:
             connections_max=connections_max(CONNECTIONS_MAX, MASTER_DOORS),
             tls=None if security is None else security.listening,
         )
+
+    @property
+    def connections(self) -> int:
+        """Connections open at this port."""
+        return self._server.connections
+
+    @property
+    def connections_max(self) -> int:
+        """Bound of those."""
+        return self._server.connections_max
+
+    @property
+    def displaced(self) -> int:
+        """Connections that made room for others before anybody knew whose they were."""
+        return self._server.displaced
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port. Raises OSError if the address is taken."""
@@ -113,16 +140,10 @@ class MasterHttp:
             return _refused(ProtocolError("call this with POST", status=Status.BAD_REQUEST), "invalid_argument", 405)
         try:
             self._handlers.admit(method, caller)
-            async with asyncio.timeout(_BODY_SECONDS):
-                body = await _read(request, method)
-            if request.content_type == "application/proto":
-                return web.Response(
-                    body=await self._handlers.call_bytes(method, body, caller), content_type="application/proto"
-                )
-            if request.content_type != "application/json":
-                raise ProtocolError("Content-Type is application/json or application/proto", status=Status.BAD_REQUEST)
-            reply = await self._handlers.call(method, await self._json.read(method, body), caller)
-            return web.Response(text=json_format.MessageToJson(reply, indent=None), content_type="application/json")
+            asker = self._handlers.budgets.asker(caller, request.remote or "", method)
+            with self._handlers.budgets.body(asker) as room:
+                reply = await self._handlers.call(method, await self._message(method, request, room), caller, asker)
+            return await self._reply(reply, request.content_type, asker)
         except TimeoutError:
             late = ProtocolError(f"the body did not come within {_BODY_SECONDS:.0f} s", status=Status.BAD_REQUEST)
             return _refused(late, "deadline_exceeded", 408)
@@ -130,20 +151,94 @@ class MasterHttp:
             code = code_of(error.status)
             return _refused(error, code, http_status_of(code))
 
+    async def _message(self, method: Method, request: web.BaseRequest, room: Room) -> Message:
+        """Return the request that is in the body; all that is left of the body is its room."""
+        if request.content_type not in ("application/proto", "application/json"):
+            raise ProtocolError("Content-Type is application/json or application/proto", status=Status.BAD_REQUEST)
+        async with asyncio.timeout(_BODY_SECONDS):
+            body = await _read(request, method, room)
+        if request.content_type == "application/json":
+            return await self._json.read(method, body)
+        try:
+            return self._handlers.parse(method, body)
+        finally:
+            body.clear()
 
-async def _read(request: web.BaseRequest, method: Method) -> bytes:
-    """Read the body; its length is checked before, and again while a chunked one comes in."""
+    async def _reply(self, reply: Message, content_type: str, asker: Asker) -> web.Response:
+        """Write an answer, for which there has to be room until the client has taken it."""
+        room = self._handlers.budgets.answer(asker)
+        size = reply.ByteSize()
+        if size > SMALL_ANSWER_BYTES:
+            room.take(size if content_type == "application/proto" else size * 4 // 3)
+        try:
+            if content_type == "application/proto":
+                body = reply.SerializeToString()
+            elif size <= _AT_ONCE_BYTES_MAX:
+                body = _json(reply)
+            else:
+                body = await asyncio.to_thread(_json, reply)
+            return _Held(room, body, content_type)
+        except BaseException:
+            room.close()
+            raise
+
+
+def _json(reply: Message) -> bytes:
+    return json_format.MessageToJson(reply, indent=None).encode()
+
+
+class _Held(web.Response):
+    """An answer that gives its room back when the client has taken it, or is given up."""
+
+    def __init__(self, room: Room, body: bytes, content_type: str) -> None:
+        super().__init__(body=body, content_type=content_type)
+        self._room = room
+
+    async def prepare(self, request: web.BaseRequest) -> Any:
+        """Hear from aiohttp that it begins to be sent."""
+        try:
+            return await super().prepare(request)
+        except BaseException:
+            self._room.close()
+            raise
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Hear from aiohttp that it is to be sent; return when the kernel has it, but for a little."""
+        request = self._req
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await super().write_eof(data)
+        except TimeoutError:
+            if request is not None and request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError("the client did not take its answer") from None
+        finally:
+            self._room.close()
+
+
+async def _read(request: web.BaseRequest, method: Method, room: Room) -> bytearray:
+    """Read the body into the room that it takes; its length is checked before, and again while a chunked one comes in.
+    What has come goes at once where the rest does not: the error is kept by aiohttp, with this frame."""
     most = method.request_bytes_max
     if request.content_type == "application/json":
         most = most * 4 // 3 + 4096  # proto3 JSON writes bytes as base64: a third more
-    if (request.content_length or 0) > most:
-        raise ProtocolError(f"a body of {method.name} has at most {most} bytes", status=Status.TOO_LARGE)
+    length = request.content_length or 0
+    if length > most:
+        raise too_long(method, most)
+    room.take(length)
     data = bytearray()
-    async for chunk in request.content.iter_any():
-        data += chunk
-        if len(data) > most:
-            raise ProtocolError(f"a body of {method.name} has at most {most} bytes", status=Status.TOO_LARGE)
-    return bytes(data)
+    try:
+        async for chunk in request.content.iter_any():
+            size = len(data) + len(chunk)
+            if size > most:
+                raise too_long(method, most)
+            if size > room.held:
+                room.take(size - room.held)
+            data += chunk
+    except BaseException:
+        data.clear()
+        raise
+    return data
 
 
 def _denied(error: HoldfastError) -> web.Response:

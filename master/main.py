@@ -29,6 +29,7 @@ from holdfast.common.net import detour
 from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.common.net.files import read_small_text
 from holdfast.common.net.log import set_up_logging
+from holdfast.common.net.loop_turns import LoopTurns
 from holdfast.common.net.notify import Notifier
 from holdfast.common.net.tasks import background
 from holdfast.common.security.server import ServerSecurity, read_other_secret, read_secret
@@ -36,9 +37,10 @@ from holdfast.master.backup import restored_index
 from holdfast.master.core.events import Happened
 from holdfast.master.http import MasterHttp
 from holdfast.master.machine.machine import Machine, Subject
-from holdfast.master.raft import TAKEN, RaftError, RaftNode, RaftSettings, SettingsRefused, TlsContexts
+from holdfast.master.raft import STRANGERS_MAX, TAKEN, RaftError, RaftNode, RaftSettings, SettingsRefused, TlsContexts
 from holdfast.master.service.admin import Admin
 from holdfast.master.service.asking import Asker
+from holdfast.master.service.budgets import Budgets
 from holdfast.master.service.dfs_cleaning import DfsCleaner
 from holdfast.master.service.dfs_missing import DfsMissing
 from holdfast.master.service.early import EarlySeals
@@ -57,6 +59,7 @@ from holdfast.master.service.registry import Registry
 from holdfast.master.service.reviving import Reviver
 from holdfast.master.service.sealing import Sealing
 from holdfast.master.service.shuffles import Shuffles
+from holdfast.master.service.waiters import WAITERS_MAX
 from holdfast.master.web.gather import Pages
 
 log = logging.getLogger(__name__)
@@ -147,6 +150,7 @@ class Server:
         settings = _raft_settings(config, own, secrets, security)
         self._node = RaftNode(settings, Machine(self._changed, self._happened), on_leadership=self._led)
         self._leader = Leader(config, self._node, self._failed, security, restored_index(Path(config.master.directory)))
+        self._turns = LoopTurns()
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
         self._notifier = Notifier()
@@ -163,6 +167,7 @@ class Server:
         self._mover = Mover(self._leader, fleet, locations, self._sealing, self._early)
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
         self._missing = DfsMissing(self._leader) if store is None else None
+        self._budgets = Budgets(self._owner)
         self._metrics = Metrics(self._gauges, Readings(self._leader))
         admin = Admin(
             self._leader,
@@ -183,8 +188,14 @@ class Server:
                 "Admin": admin,
             },
             self._metrics,
+            self._budgets,
         )
         self._http = MasterHttp(config.cluster.id, self._handlers, self._metrics, self._pages, security)
+
+    def _owner(self, instance: bytes) -> str:
+        """The user of an application, "" if this master knows none."""
+        application = self._node.local(lambda machine: machine.state.applications.get(instance))
+        return "" if application is None else application.user
 
     def stop(self) -> None:
         """Ask `run` to end."""
@@ -214,13 +225,14 @@ class Server:
         watch = background(self._leader.events.watch(self._node.status), self._leader.fail)
         self._say_ready()
         self._notifier.ready(self._state())
-        telling = background(self._notifier.watch(self._state, self._turns))
+        telling = background(self._notifier.watch(self._state, self._raft_turns))
         try:
             await self._stopping.wait()
             self._notifier.stopping()
             await self._hand_over()
         finally:
             telling.cancel()
+            self._turns.close()
             watch.cancel()
             self._pages.close()
             for looker in (self._cleaner, self._missing):
@@ -238,7 +250,7 @@ class Server:
         doing = "leads" if self._leader.serving else f"follows {status.leader}" if status.leader else "knows no leader"
         return f"{doing}, term {status.term}"
 
-    async def _turns(self) -> None:
+    async def _raft_turns(self) -> None:
         """Come back when Raft's thread has turned: a master whose log stands still is as good as dead."""
         await asyncio.wrap_future(self._node.turn())
 
@@ -302,6 +314,11 @@ class Server:
         yield "holdfast_master_log_bytes", "Bytes in the log", status.log_bytes
         yield "holdfast_master_raft_turn_seconds_max", "Longest turn of the Raft thread", status.longest_turn
         yield "holdfast_master_raft_turns_slow", "Turns of the Raft thread above 50 ms", status.slow_turns
+        yield "holdfast_master_loop_turn_seconds_max", "Longest turn of the event loop", self._turns.longest
+        yield "holdfast_master_loop_turns_slow", "Turns of the event loop above 50 ms", self._turns.slow
+        yield "holdfast_master_raft_strangers", "Connections to the Raft port without proof yet", status.strangers
+        yield "holdfast_master_raft_strangers_max", "Bound of those", STRANGERS_MAX
+        yield "holdfast_master_raft_strangers_displaced", "Those that made room for others", status.displaced
         yield (
             "holdfast_master_peers_connected",
             "Other masters connected",
@@ -314,8 +331,12 @@ class Server:
         )
         yield "holdfast_master_entries_proposed", "Entries that carried them", self._leader.proposer.entries
         yield "holdfast_master_commands_waiting", "Commands waiting to be proposed", self._leader.proposer.waiting
-        yield "holdfast_master_calls_under_way", "Calls under way, long polls not counted", self._handlers.under_way
+        yield "holdfast_master_calls_under_way", "Calls under way, long polls not counted", self._budgets.calls.count
+        yield "holdfast_master_calls_under_way_max", "Bound of those", self._budgets.calls.most
+        yield "holdfast_master_calls_refused", "Calls told to come again because of that", self._budgets.calls.refused
+        yield from self._budget_gauges()
         yield "holdfast_master_long_polls", "Long polls that wait", self._leader.waiters.count
+        yield "holdfast_master_long_polls_max", "Bound of those", WAITERS_MAX
         yield "holdfast_master_workers", "Workers known", workers
         yield "holdfast_master_workers_alive", "Workers alive", alive
         yield "holdfast_master_workers_draining", "Those of them that drain", draining
@@ -334,6 +355,21 @@ class Server:
             self._registry.quotas.refused,
         )
         yield from self._reduce_gauges()
+
+    def _budget_gauges(self) -> Iterable[tuple[str, str, float]]:
+        budgets = self._budgets
+        for name, what, slots in (
+            ("body_bytes", "Bytes of bodies of calls", budgets.bodies),
+            ("answer_bytes", "Bytes of answers not taken", budgets.answers),
+        ):
+            yield f"holdfast_master_{name}", f"{what} held", slots.count
+            yield f"holdfast_master_{name}_max", f"Bound of holdfast_master_{name}", slots.most
+            yield f"holdfast_master_{name}_refused", "Calls told to come again because that was used up", slots.refused
+        yield "holdfast_master_winners_bytes", "Bytes of winners of commits under way", self._sealing.winners.count
+        yield "holdfast_master_winners_bytes_max", "Bound of those", self._sealing.winners.most
+        yield "holdfast_master_http_connections", "Connections at the HTTP port", self._http.connections
+        yield "holdfast_master_http_connections_max", "Bound of those", self._http.connections_max
+        yield "holdfast_master_http_connections_displaced", "Strangers that made room", self._http.displaced
 
     def _reduce_gauges(self) -> Iterable[tuple[str, str, float]]:
         sealing, revives, moves = self._sealing.counts, self._reviver.counts, self._mover.counts

@@ -12,6 +12,7 @@ Rules
 * Only a status that a master of the cluster answered with is final (answers.py, common/errors.py). Whatever else comes
   from the leader's address means that the leader is looked for.
 * Calls go over HTTP unless gRPC is asked for: the same methods at a third of the CPU (docs/adr/0004-control-plane.md).
+  Requests that are longer than a message over gRPC may be always do.
 
 Used by workers, sessions, drills and the CLI. Endpoints name the masters' HTTP ports; gRPC addresses are learnt there.
 """
@@ -46,7 +47,7 @@ from holdfast.common.errors import (
     worth_another_try,
 )
 from holdfast.common.net.answers import not_master
-from holdfast.common.net.methods import METHODS, Method
+from holdfast.common.net.methods import GRPC_MESSAGE_BYTES_MAX, METHODS, Method
 from holdfast.common.net.tasks import awaited, background
 from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport, UnknownHostError
 from holdfast.common.net.waiting import said
@@ -260,7 +261,8 @@ class ControlClient:
 
     async def _try(self, leader: str, method: Method, request: bytes, end: float) -> bytes:
         """One try at one master, given up as soon as another one is known to lead."""
-        address = leader if self._transport is self._http else self._known.get(leader, "")
+        transport = self._http if len(request) > GRPC_MESSAGE_BYTES_MAX else self._transport
+        address = leader if transport is self._http else self._known.get(leader, "")
         if not address:
             reply = await self._discover(leader, _PROBE_TIMEOUT_S)
             if reply is None:
@@ -268,7 +270,7 @@ class ControlClient:
             address = self._known[leader]
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        answered = self._transport.call(address, method.path, request, max(end - begun, 0.01))
+        answered = transport.call(address, method.path, request, max(end - begun, 0.01))
         self._waiting[answered] = (leader, begun)
         if self._watch is None or self._watch.done():
             self._watch = background(self._watch_leaders())

@@ -1,11 +1,12 @@
 """The door of an HTTP port, master's and worker's alike: a bound on connections, and none that sits there silent.
 
 Rules: a connection that has no request under way is closed FIRST_SECONDS after it came if it never finished sending a
-request, and KEEPALIVE_SECONDS after its last answer otherwise; what is unsent FLUSH_SECONDS later is dropped. One
-beyond the bound is closed at once. What is not HTTP is answered 400, in words that repeat nothing of it, and logged in
-one line; a compressed body is answered 415 and never unpacked. Under TLS a handshake under way counts as a connection
-and has HANDSHAKE_SECONDS; what is not TLS is hung up on (tls_protocol.py). Built on aiohttp's low-level server; no
-routes and no policy here.
+request, and KEEPALIVE_SECONDS after its last answer otherwise; what is unsent FLUSH_SECONDS later is dropped. Where all
+places are taken, that of the first stranger goes to who comes: a stranger is a connection of which no request was found
+KNOWN yet. Where there is none, who comes is closed at once. What is not HTTP is answered 400, in words that repeat
+nothing of it, and logged in one line; a compressed body is answered 415 and never unpacked. Under TLS a handshake under
+way counts as a connection and has HANDSHAKE_SECONDS; what is not TLS is hung up on (tls_protocol.py). Built on
+aiohttp's low-level server; no routes and no policy here.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from typing import Any
 
 from aiohttp import http_exceptions, web
 from aiohttp.web_protocol import RequestHandler
 
+from holdfast.common.limits import KIB
 from holdfast.common.net.tls_protocol import RECEIVED_BYTES, TlsProtocol
 
 #: From connecting to the end of the first request's headers.
@@ -34,7 +37,12 @@ HANDSHAKE_SECONDS = 5.0
 CONNECTIONS_MAX = 16_384
 _SWEEP_SECONDS = 1.0
 _STOP_SECONDS = 1.0
+#: Set in a request once it is known who makes it.
+KNOWN = web.RequestKey("known", bool)
 _BACKLOG = 1024
+_log = logging.getLogger(__name__)
+#: Of a body that nobody has read yet, of each connection; the system keeps the rest.
+_READ_BYTES = 32 * KIB
 
 _AS_IT_IS = "send the body as it is: no Content-Encoding is taken here\n"
 _NOT_HTTP = "this is not a request of HTTP that is understood here\n"
@@ -57,16 +65,20 @@ class HttpServer:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`tls`: every connection is under TLS."""
-        self._handler, self._connections_max = handler, connections_max
+        self._handler, self.connections_max = handler, connections_max
         self._tls, self._handshake_seconds = tls, handshake_seconds
         self._first_seconds, self._keepalive_seconds = first_seconds, keepalive_seconds
         self._flush_seconds = flush_seconds
-        self._server = _Server(self._answer, access_log=None, logger=_logger(), auto_decompress=False)
+        self._server = _Server(
+            self._answer, access_log=None, logger=_logger(), auto_decompress=False, read_bufsize=_READ_BYTES
+        )
         self._listener: asyncio.Server | None = None
         #: handshakes of TLS under way, and what all connections under TLS receive through
         self._shaking: set[TlsProtocol] = set()
         self._received = bytearray(RECEIVED_BYTES if tls is not None else 0)
         self._timer: asyncio.TimerHandle | None = None
+        #: strangers that made room for others
+        self.displaced = 0
         #: Connections with a request under way; the others, with the time at which they are closed.
         self._busy: set[RequestHandler] = set()
         self._deadlines: dict[RequestHandler, float] = {}
@@ -98,13 +110,29 @@ class HttpServer:
         return len(self._server.connections) + len(self._shaking)
 
     def _connection(self) -> asyncio.BaseProtocol:
-        if self.connections >= self._connections_max:
+        if self.connections >= self.connections_max and not self._make_room():
             return _Refusing()
         if self._tls is None:
             return self._server()
         return TlsProtocol(
             self._tls, self._server, self._shaking, self._received, self._handshake_seconds, _STOP_SECONDS
         )
+
+    def _make_room(self) -> bool:
+        """Close the stranger that came first, or a handshake; return whether there was one."""
+        strangers = self._server.strangers
+        if self._shaking and len(self._shaking) >= len(strangers):
+            self._shaking.pop().abort()
+        elif strangers:
+            first = next(iter(strangers))
+            del strangers[first]
+            first.force_close()
+            if first.transport is not None:
+                first.transport.abort()
+        else:
+            return False
+        self.displaced += 1
+        return True
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
@@ -115,7 +143,12 @@ class HttpServer:
             return await self._handler(request)
         except web.RequestPayloadError:
             return web.Response(text=_NOT_HTTP, status=HTTPStatus.BAD_REQUEST)
+        except OSError as error:
+            _log.warning("a request was cut off before its end", extra={"why": str(error)})
+            return web.Response(status=HTTPStatus.BAD_REQUEST)  # for nobody: aiohttp has no traceback then
         finally:
+            if KNOWN in request:
+                self._server.strangers.pop(connection, None)
             self._busy.discard(connection)
             self._deadlines[connection] = asyncio.get_running_loop().time() + self._keepalive_seconds
 
@@ -134,6 +167,21 @@ class HttpServer:
 
 class _Server(web.Server):
     """aiohttp's, with connections of ours."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        #: connections of which nobody knows whose they are, the first in front
+        self.strangers: dict[RequestHandler, None] = {}
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        """Hear from a connection."""
+        self.strangers[handler] = None
+        super().connection_made(handler, transport)
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        """Hear from a connection."""
+        self.strangers.pop(handler, None)
+        super().connection_lost(handler, exc)
 
     def __call__(self) -> RequestHandler:
         return _Connection(self, loop=self._loop, **self._kwargs)

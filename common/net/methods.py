@@ -6,12 +6,13 @@ No generated stubs: a method is called by its path with the bytes of its request
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, MIB
+from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB, MIB
 from holdfast.common.proto import holdfast_pb2 as pb
 
 #: Names of the metadata (gRPC) and headers (HTTP, written Holdfast-Status) of an error.
@@ -22,8 +23,12 @@ LOWEST_KEY = "holdfast-lowest"
 #: master's.
 CLUSTER_KEY = "holdfast-cluster"
 
-#: A request without a big array. The longest is a Revive, a CheckShuffles or a heartbeat of less than 2 MiB.
-_REQUEST_BYTES_MAX = 8 * MIB
+#: A request with a list and no big array. The longest is a Revive, a CheckShuffles or a heartbeat of less than 2 MiB.
+LIST_BYTES_MAX = 4 * MIB
+#: One that has neither: names, numbers and ids.
+PLAIN_BYTES_MAX = 64 * KIB
+#: One message over gRPC, which cannot be asked how long it is before it is there. Longer requests go over HTTP.
+GRPC_MESSAGE_BYTES_MAX = 1 * MIB
 
 
 def told_cluster(cluster_id: str) -> str:
@@ -51,16 +56,22 @@ def _methods() -> dict[str, Method]:
         for method in service.methods:
             name = f"{service.name}/{method.name}"
             fields = method.input_type.fields_by_name
-            has_array = any(field.endswith("_array") for field in fields)
             found[name] = Method(
                 name=name,
                 path=f"/{service.full_name}/{method.name}",
                 request=GetMessageClass(method.input_type),
                 reply=GetMessageClass(method.output_type),
                 is_command="call" in fields,
-                request_bytes_max=CONTROL_MESSAGE_BYTES_MAX if has_array else _REQUEST_BYTES_MAX,
+                request_bytes_max=_longest(fields),
             )
     return found
+
+
+def _longest(fields: Any) -> int:
+    """Bytes of a request with these fields."""
+    if any(name.endswith("_array") for name in fields):
+        return CONTROL_MESSAGE_BYTES_MAX
+    return LIST_BYTES_MAX if any(field.is_repeated for field in fields.values()) else PLAIN_BYTES_MAX
 
 
 METHODS = _methods()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
-from typing import Protocol
+
+from aiohttp import web
 
 from holdfast.common.errors import UnauthenticatedError
+from holdfast.common.net.http_server import KNOWN
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import Identity
 
@@ -15,17 +16,12 @@ from holdfast.common.security.tokens import Identity
 CHALLENGE = 'Basic realm="Holdfast: the password is a token"'
 
 
-class Request(Protocol):
-    """What is needed of a request of aiohttp."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Of any case."""
-
-
-def identify(security: ServerSecurity | None, request: Request) -> Identity | None:
-    """Return who makes a request; None without security. Raises UnauthenticatedError, TokenExpiredError."""
-    return None if security is None else security.identify(token_of(request.headers.get("Authorization", "")))
+def identify(security: ServerSecurity | None, request: web.BaseRequest) -> Identity | None:
+    """Return who makes a request, which is known from then on; None without security. Raises UnauthenticatedError,
+    TokenExpiredError."""
+    identity = None if security is None else security.identify(token_of(request.headers.get("Authorization", "")))
+    request[KNOWN] = True
+    return identity
 
 
 def token_of(authorization: str) -> str:

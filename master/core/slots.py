@@ -1,6 +1,9 @@
-"""Places of a bounded number that many share, with a bound for each: one that takes its share leaves room for others.
+"""A bounded amount that many share, with a bound for each: one that takes its share leaves room for others.
 
-Pure. Used by master/service/sealing.py for commits and calls that wait for them, by waiters.py for long polls.
+Amounts are places, or bytes. A part may be reserved: for who keeps the cluster alive, whatever all others take.
+
+Pure. Used by master/service/sealing.py for commits and calls that wait for them, by waiters.py for long polls, by
+budgets.py for calls, bodies and answers.
 """
 
 from __future__ import annotations
@@ -12,32 +15,36 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Slots:
-    """How many places are taken, in all and by whom."""
+    """How much is taken, in all and by whom."""
 
     most: int
     most_each: int
+    #: nobody but who is `vital` gets of the last so many, or is bounded by a share
+    reserved: int = 0
     taken: Counter[Hashable] = field(default_factory=Counter)
     count: int = 0
+    #: how often somebody was told that there was none
+    refused: int = 0
 
-    def full(self) -> bool:
-        """Whether nobody gets a place."""
-        return self.count >= self.most
+    def full(self, amount: int = 1, *, vital: bool = False) -> bool:
+        """Whether nobody gets so much."""
+        return self.count + amount > self.most - (0 if vital else self.reserved)
 
-    def full_for(self, who: Hashable) -> bool:
-        """Whether this one gets none, having its share."""
-        return self.taken[who] >= self.most_each if who in self.taken else False
+    def full_for(self, who: Hashable, amount: int = 1) -> bool:
+        """Whether this one gets no such amount, having its share."""
+        return self.taken.get(who, 0) + amount > self.most_each
 
-    def take(self, who: Hashable) -> None:
-        """Take a place. There is one."""
-        assert not self.full(), self.count
-        assert not self.full_for(who), self.taken[who]
-        self.taken[who] += 1
-        self.count += 1
+    def take(self, who: Hashable, amount: int = 1, *, vital: bool = False) -> None:
+        """Take so much. There is as much."""
+        assert not self.full(amount, vital=vital), self.count
+        assert vital or not self.full_for(who, amount), self.taken[who]
+        self.taken[who] += amount
+        self.count += amount
 
-    def give_back(self, who: Hashable) -> None:
-        """Give one place back."""
-        assert self.taken[who] > 0, who
-        self.count -= 1
-        self.taken[who] -= 1
+    def give_back(self, who: Hashable, amount: int = 1) -> None:
+        """Give so much back."""
+        assert self.taken[who] >= amount, who
+        self.count -= amount
+        self.taken[who] -= amount
         if not self.taken[who]:
             del self.taken[who]

@@ -1,37 +1,51 @@
 """The gRPC side of a master: generic handlers made from the descriptors, health and reflection. No policy.
 
 Requests are parsed by handlers.py and not by gRPC, so that a malformed body gets a typed error like any other. They
-come as streams of one message, which is the same on the wire: so who calls is known before any of it is read.
+come as streams of one message, and answers go as such, which is the same on the wire: so who calls is known, and room
+is taken, before any of a request is read, and an answer has its room until gRPC has sent it. How long a message is
+gRPC only says when it is there, so each that is read may be as long as the longest, which is short. Before a handler
+asks for it gRPC keeps a window of it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from holdfast.common.errors import HoldfastError, ProtocolError, Status
-from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
+from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
+from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB
 from holdfast.common.net.descriptors import MASTER_DOORS, connections_max
-from holdfast.common.net.methods import CLUSTER_KEY, METHODS, Method, told_cluster
+from holdfast.common.net.methods import CLUSTER_KEY, GRPC_MESSAGE_BYTES_MAX, METHODS, Method, told_cluster
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.http import token_of
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import Identity
-from holdfast.master.service.handlers import Handlers
+from holdfast.master.service.budgets import SMALL_ANSWER_BYTES, Room
+from holdfast.master.service.handlers import Handlers, without_frames
 from holdfast.master.service.statuses import code_of, metadata_of
 
-#: RPCs that gRPC itself lets in; long polls are most of them.
-_RPCS_MAX = 16_384
-#: Connections open at once, as at the HTTP port; beyond them new ones are closed.
-CONNECTIONS_MAX = 16_384
+#: RPCs that gRPC itself lets in, in all and of one connection; long polls are most of them.
+RPCS_MAX = 4_096
+STREAMS_MAX = 1_024
+#: Connections open at once; beyond them new ones are closed. Clients of ours use the HTTP port.
+CONNECTIONS_MAX = 1_024
+#: Of a message that nobody has asked for yet, of each call.
+WINDOW_BYTES = 16 * KIB
+#: For a request to come, and for an answer to be taken.
+_MESSAGE_SECONDS = 60.0
 _OPTIONS = (
     ("grpc.max_send_message_length", CONTROL_MESSAGE_BYTES_MAX),
-    ("grpc.max_receive_message_length", CONTROL_MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_concurrent_streams", STREAMS_MAX),
+    ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.so_reuseport", 0),
     # Clients ask every 10 s whether a silent connection still stands.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
@@ -52,10 +66,10 @@ async def serve_grpc(
     """Start a server at "host:port" with room for `most` connections; return it and its port. With `security` it
     offers neither health nor reflection: only calls show a token. Raises OSError if the address is taken."""
     bound = ("grpc.max_allowed_incoming_connections", connections_max(most, MASTER_DOORS))
-    server = aio.server(options=(*_OPTIONS, bound), maximum_concurrent_rpcs=_RPCS_MAX)
+    server = aio.server(options=(*_OPTIONS, bound), maximum_concurrent_rpcs=RPCS_MAX)
     for service in pb.DESCRIPTOR.services_by_name.values():
         methods: dict[str, Any] = {
-            method.name: grpc.stream_unary_rpc_method_handler(
+            method.name: grpc.stream_stream_rpc_method_handler(
                 _handler(cluster_id, handlers, METHODS[f"{service.name}/{method.name}"], security)
             )
             for method in service.methods
@@ -91,30 +105,65 @@ def _identify(security: ServerSecurity | None, context: Any) -> Identity | None:
     return security.identify(token_of(shown if isinstance(shown, str) else ""))
 
 
-async def _request(messages: AsyncIterator[bytes], method: Method) -> bytes:
-    """Read the one message of a call."""
-    async for data in messages:
-        if len(data) > method.request_bytes_max:
-            most = method.request_bytes_max
-            raise ProtocolError(f"a request of {method.name} has at most {most} bytes", status=Status.TOO_LARGE)
-        return data
+def _host(context: Any) -> str:
+    """Where a call comes from."""
+    return str(context.peer()).rpartition(":")[0]
+
+
+async def _request(messages: AsyncIterator[bytes], room: Room) -> bytes:
+    """Read the one message of a call into the room that it takes. Raises ProtocolError, RetryError."""
+    room.take(GRPC_MESSAGE_BYTES_MAX)
+    try:
+        async with asyncio.timeout(_MESSAGE_SECONDS):
+            async for data in messages:
+                room.keep(len(data))
+                return data
+    except TimeoutError:
+        raise ProtocolError(f"no request within {_MESSAGE_SECONDS:.0f} s", status=Status.BAD_REQUEST) from None
     raise ProtocolError("the call has no request", status=Status.BAD_REQUEST)
+
+
+async def _send(reply: Message, room: Room, context: Any) -> None:
+    """Return when gRPC has sent an answer into the room that it takes. Raises RetryError."""
+    size = reply.ByteSize()
+    if size > SMALL_ANSWER_BYTES:
+        room.take(size)
+    try:
+        async with asyncio.timeout(_MESSAGE_SECONDS):
+            await context.write(reply.SerializeToString())
+    except TimeoutError:
+        raise RetryError(f"the answer was not taken within {_MESSAGE_SECONDS:.0f} s", status=Status.BUSY) from None
+
+
+async def _answer(
+    handlers: Handlers, method: Method, security: ServerSecurity | None, messages: AsyncIterator[bytes], context: Any
+) -> HoldfastError | None:
+    """Answer a call; return what refuses it, without frames that would hold its request."""
+    budgets = handlers.budgets
+    try:
+        caller = _identify(security, context)
+        handlers.admit(method, caller)
+        asker = budgets.asker(caller, _host(context), method)
+        with budgets.body(asker) as room:
+            request = handlers.parse(method, await _request(messages, room))
+            reply = await handlers.call(method, request, caller, asker)
+        with budgets.answer(asker) as room:
+            await _send(reply, room, context)
+    except HoldfastError as error:
+        return without_frames(error)
+    return None
 
 
 def _handler(
     cluster_id: str, handlers: Handlers, method: Method, security: ServerSecurity | None
-) -> Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]]:
+) -> Callable[[AsyncIterator[bytes], Any], Awaitable[None]]:
     cluster = (CLUSTER_KEY, told_cluster(cluster_id))
 
-    async def handle(messages: AsyncIterator[bytes], context: Any) -> bytes:
+    async def handle(messages: AsyncIterator[bytes], context: Any) -> None:
         context.set_trailing_metadata((cluster,))
-        try:
-            caller = _identify(security, context)
-            handlers.admit(method, caller)
-            return await handlers.call_bytes(method, await _request(messages, method), caller)
-        except HoldfastError as error:
-            code = grpc.StatusCode[code_of(error.status).upper()]
-            await context.abort(code, str(error), (cluster, *metadata_of(error).items()))
-            raise AssertionError("abort raises") from error
+        refused = await _answer(handlers, method, security, messages, context)
+        if refused is not None:
+            code = grpc.StatusCode[code_of(refused.status).upper()]
+            await context.abort(code, str(refused), (cluster, *metadata_of(refused).items()))
 
     return handle

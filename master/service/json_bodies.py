@@ -32,7 +32,7 @@ class JsonBodies:
     def __init__(self) -> None:
         self._reading = asyncio.Lock()
 
-    async def read(self, method: Method, body: bytes) -> Message:
+    async def read(self, method: Method, body: bytes | bytearray) -> Message:
         """Return the request of a method that is in the body. Raises ProtocolError."""
         if len(body) <= _AT_ONCE_BYTES_MAX:
             return _read(method, body)
@@ -40,7 +40,7 @@ class JsonBodies:
             return await asyncio.to_thread(_read, method, body)
 
 
-def _read(method: Method, body: bytes) -> Message:
+def _read(method: Method, body: bytes | bytearray) -> Message:
     request = method.request()
     if len(body) > MARKS_MAX and sum(map(body.count, _MARKS)) > MARKS_MAX:
         raise ProtocolError(

@@ -50,6 +50,7 @@ from holdfast.master.core.records import Shuffle, Worker
 from holdfast.master.core.seals import Seals, tally, without_unwritten
 from holdfast.master.core.slots import Slots
 from holdfast.master.service.asking import Asker
+from holdfast.master.service.budgets import BODY_BYTES_EACH_MAX, BODY_BYTES_MAX
 from holdfast.master.service.leader import Leader
 from holdfast.master.service.locations import Locations, off_loop
 from holdfast.master.service.scopes import Scope
@@ -131,6 +132,8 @@ class Sealing:
         #: commits and calls that wait for them, by application; commits that wait for a worker, by worker
         self._running = Slots(COMMITS_MAX, COMMITS_EACH_MAX)
         self._waiting = Slots(WAITING_MAX, WAITING_EACH_MAX)
+        #: bytes of winners of commits under way, whose callers may have gone
+        self.winners = Slots(BODY_BYTES_MAX, BODY_BYTES_EACH_MAX)
         self._at_worker = Slots(COMMITS_MAX * WORKERS_MAX, COMMITS_AT_WORKER_MAX)
         self.counts = SealCounts()
         leader.listeners.append(self._led)
@@ -174,7 +177,10 @@ class Sealing:
         await self._wait(key, running)
         if running.task.cancelled():
             raise NotLeaderError(leader=self._leader.http_of(self._leader.node.status().leader))
-        running.task.result()
+        error = running.task.exception()
+        if error is not None:
+            # Another one for each caller: its frames would hold the winners, and the task them.
+            raise error.reworded(str(error)) if isinstance(error, HoldfastError) else error
 
     async def _wait(self, key: ShuffleKey, commit: _Commit, seconds: float | None = None) -> None:
         """Return when a commit ended, or after `seconds`. Raises RetryError (BUSY) where too many wait."""
@@ -188,11 +194,17 @@ class Sealing:
         key = shuffle.key
         self._leader.require()
         _take(self._running, key.instance, "commits are under way")
+        try:
+            _take(self.winners, key.instance, "bytes of winners are being committed", len(winners))
+        except RetryError:
+            self._running.give_back(key.instance)
+            raise
         task = awaited(Scope(key).wait(self._leader, self._run(shuffle, winners, seen)))
         commit = self._commits[key] = _Commit(seen.digest, task)
 
         def end(task: asyncio.Task[None]) -> None:
             self._running.give_back(key.instance)
+            self.winners.give_back(key.instance, len(winners))
             if self._commits.get(key) is commit:
                 del self._commits[key]
                 self._sealing.pop(key, None)
@@ -370,13 +382,13 @@ class Sealing:
         raise NoRoomError(text) if was_full else RetryError(text, status=Status.BUSY)
 
 
-def _take(slots: Slots, instance: bytes, what: str) -> None:
-    """Take a place for an application. Raises RetryError (BUSY) if there is none."""
-    if slots.full():
-        raise RetryError(f"{slots.most} {what}; try again", status=Status.BUSY)
-    if slots.full_for(instance):
-        raise RetryError(f"{slots.most_each} {what} for this application; try again", status=Status.BUSY)
-    slots.take(instance)
+def _take(slots: Slots, instance: bytes, what: str, amount: int = 1) -> None:
+    """Take a place for an application, or so many. Raises RetryError (BUSY) if there is none."""
+    if slots.full(amount):
+        raise RetryError(f"{slots.count} {what}; try again", status=Status.BUSY)
+    if slots.full_for(instance, amount):
+        raise RetryError(f"{slots.taken[instance]} {what} for this application; try again", status=Status.BUSY)
+    slots.take(instance, amount)
 
 
 def _is_committed(shuffle: Shuffle, seen: Seen) -> bool:
@@ -385,9 +397,6 @@ def _is_committed(shuffle: Shuffle, seen: Seen) -> bool:
         if shuffle.winners_digest == seen.digest:
             return True
         raise ConflictError(f"{shuffle.key} is committed with other winners; a commit is final")
-    if seen.partitions != shuffle.partitions or shuffle.maps not in (0, seen.maps):
-        raise ConflictError(
-            f"winners of {seen.maps} maps and {seen.partitions} partitions do not fit {shuffle.key}, registered with "
-            f"{shuffle.maps} (0: not known) and {shuffle.partitions}"
-        )
+    if misfit := shuffle.misfit(seen.maps, seen.partitions):
+        raise ConflictError(misfit)
     return False

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from holdfast.common.net.http_server import HttpServer
+from holdfast.common.net.http_server import KNOWN, HttpServer
 from holdfast.common.net.tls import TlsPipe
 from tests.support.certificates import authority
 from tests.support.waiting import wait_until_async
@@ -25,7 +25,8 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 def play(story: Callable[[int], Awaitable[None]], handler: Any = None, **bounds: Any) -> None:
     """Run a story against a server that answers "hello"."""
 
-    async def hello(_: web.BaseRequest) -> web.Response:
+    async def hello(request: web.BaseRequest) -> web.Response:
+        request[KNOWN] = True
         return web.Response(text="hello")
 
     async def run() -> None:
@@ -105,6 +106,25 @@ def test_connections_are_bounded():
     play(story, connections_max=1)
 
 
+@pytest.mark.parametrize("secure", [False, True])
+def test_a21_strangers_make_room_for_who_comes(secure: bool, tmp_path: Path) -> None:
+    """Connections that show nothing fill all places: who comes is served all the same, and keeps its place."""
+
+    async def story(port: int) -> None:
+        shown = authority().shown().context if secure else None
+        for _ in range(3):
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=shown)
+            for _ in range(2):
+                writer.write(GET)
+                await reader.readuntil(b"hello")
+                silent += [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+            for _, each in (*silent, (reader, writer)):
+                each.close()
+
+    play(story, connections_max=8, tls=listening(tmp_path) if secure else None)
+
+
 def listening(tmp_path: Path) -> ssl.SSLContext:
     """What it listens with."""
     return authority().issue("127.0.0.1").context(tmp_path)
@@ -148,15 +168,15 @@ def test_what_is_not_tls_is_hung_up_on(tmp_path: Path, caplog: pytest.LogCapture
 
 
 def test_handshakes_under_way_count_as_connections(tmp_path: Path) -> None:
-    """Who says nothing takes a place until its time is over; then others are served."""
+    """Who says nothing takes a place until somebody else comes or its time is over; then others are served."""
 
     async def story(port: int) -> None:
         first, held = await asyncio.open_connection("127.0.0.1", port)
         beyond, writer = await asyncio.open_connection("127.0.0.1", port)
-        assert await beyond.read() == b""  # at once, where the first one waits
-        writer.close()
-        assert await first.read() == b""
+        assert await first.read() == b""  # at once, where the other one waits
         held.close()
+        assert await beyond.read() == b""
+        writer.close()
 
         async def served() -> bool:
             try:

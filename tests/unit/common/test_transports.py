@@ -16,6 +16,7 @@ from holdfast.common.errors import HoldfastError, NotMasterError, RetryError, St
 from holdfast.common.net.http_server import HttpServer
 from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport
 from holdfast.common.security.shown import Credentials
+from holdfast.master.service.budgets import Budgets
 from holdfast.master.service.grpc import serve_grpc
 from tests.support.certificates import Authority, Certificate, authority
 from tests.support.waiting import wait_until_async
@@ -29,6 +30,7 @@ class Door:
 
     def __init__(self) -> None:
         self.shown: list[str] = []
+        self.budgets = Budgets()
 
     async def http(self, request: web.BaseRequest) -> web.Response:
         """Answer over HTTP."""
@@ -38,9 +40,14 @@ class Door:
     def admit(self, *_: Any) -> None:
         """Everybody."""
 
-    async def call_bytes(self, _: Any, data: bytes, *__: Any) -> bytes:
+    def parse(self, _: Any, data: bytes) -> Any:
+        """Take anything."""
+        return data
+
+    async def call(self, _: Any, data: bytes, *__: Any) -> Any:
         """Answer over gRPC."""
-        return b"answer of " + data
+        reply = b"answer of " + data
+        return SimpleNamespace(ByteSize=lambda: len(reply), SerializeToString=lambda: reply)
 
     def identify(self, token: str) -> None:
         """Take any token of gRPC."""
