@@ -47,6 +47,7 @@ from holdfast.common.reduce_messages import (
     Push,
     PushAnswer,
     PushCredit,
+    Registered,
     Seal,
     SealAnswer,
     SealFlag,
@@ -199,8 +200,16 @@ def send_all(sock: socket.socket, parts: list[bytes]) -> None:
             views[0] = views[0][sent:]
 
 
+def announce(address: str, shuffle: ShuffleKey) -> None:
+    """Say, in the name of masters, that a shuffle is registered."""
+    master, _ = Connection.open(address, Role.MASTER)
+    master.ask(FrameType.REGISTERED, Registered(shuffle, []).encode())
+    master.sock.close()
+
+
 def generate(address: str, pid: int, load: Load) -> dict[str, float]:
     """Push everything, seal it and read it back; runs in a process of its own."""
+    announce(address, SHUFFLE)
     client, hello = Connection.open(address, Role.CLIENT)
     made = list(frames(load, hello.incarnation))
     window = PushCredit.decode(client.ask(FrameType.PUSH_CREDIT, PushCredit(WINDOW_BYTES).encode())[1]).size_bytes

@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.push import SHUFFLE, Connection, start_worker
+from benchmarks.push import SHUFFLE, Connection, announce, start_worker
 from holdfast.common.batch import BatchWriter
 from holdfast.common.checksum import crc32c, partition_seed
 from holdfast.common.frame import FrameType, encode_frame
@@ -94,6 +94,7 @@ def main() -> None:
         seals, plain = [], []
         for number in range(arguments.rounds):
             key = replace(SHUFFLE, shuffle=ShuffleId(100 + number))
+            announce(address, key)
             push(client, key, hello.incarnation, [BYTES] * PARTITIONS)
             plain.append(plain_sync(arguments.directory, PARTITIONS * BYTES))
             seals.append(seal(master, key, PARTITIONS))

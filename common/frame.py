@@ -52,6 +52,7 @@ class FrameType(IntEnum):
     SEAL = 51  #: from the leading master
     CHUNKS_OPEN = 52  #: credit and closing are STREAM_CREDIT and STREAM_CLOSE
     CHUNKS_DATA = 53  #: worker to client; request id is the one of CHUNKS_OPEN
+    REGISTERED = 54  #: from the leading master: a shuffle that is placed here
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ STREAM_CREDIT_BYTES_MAX = 64 * MIB
 PARTITIONS_MAX = 1_000_000
 #: Maps of one shuffle.
 MAPS_MAX = 1_000_000
+#: Workers of one shuffle that are told of it when it is registered; where more have a part of it they ask.
+ANNOUNCED_MAX = 64
 #: Copies of a partition or map file.
 COPIES_MAX = 2
 #: Epochs of one generation, all partitions together: moves are stopped before they reach it.

@@ -277,7 +277,7 @@ class StreamOpen:
     begin: PartitionId
     end: PartitionId
     credit_bytes: int
-    #: (map, attempt, epoch)
+    #: (map, attempt, epoch), each once
     files: list[tuple[int, int, int]]
 
     def encode(self) -> bytes:
@@ -294,6 +294,8 @@ class StreamOpen:
         reader.end()
         if begin >= end:
             raise ProtocolError(f"STREAM_OPEN: partition range [{begin}, {end}) is empty")
+        if len(set(files)) < len(files):
+            raise ProtocolError("STREAM_OPEN: a file is named twice")
         return cls(
             shuffle=shuffle, begin=PartitionId(begin), end=PartitionId(end), credit_bytes=credit_bytes, files=files
         )

@@ -23,7 +23,7 @@ from holdfast.common.ids import (
     ShuffleKey,
     WorkerId,
 )
-from holdfast.common.limits import PUSH_BATCHES_MAX, SEAL_EPOCHS_MAX, STREAM_FILES_MAX, U32_MAX
+from holdfast.common.limits import ANNOUNCED_MAX, PUSH_BATCHES_MAX, SEAL_EPOCHS_MAX, STREAM_FILES_MAX, U32_MAX
 from holdfast.common.messages import NO_INDEX, Ack
 from holdfast.common.meta import U32, MetaReader, pack_shuffle, pack_text
 
@@ -33,6 +33,7 @@ _PUSH = struct.Struct("<IBQIQI")
 _REPLICA = struct.Struct("<II")
 _CREDIT = struct.Struct("<I")
 _REFUSAL = struct.Struct("<HH")
+_WORKER = struct.Struct("<I")
 _SEAL = struct.Struct("<BQ")
 _EPOCH = struct.Struct("<II")
 _SEALED = struct.Struct("<IIHQIIQ")
@@ -203,6 +204,32 @@ class Seal:
         if flags & ~SealFlag.FINAL:
             raise ProtocolError(f"SEAL: unknown flags {flags:#04x}")
         return cls(shuffle=shuffle, flags=flags, raft_index=RaftIndex(raft_index), epochs=epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """Leader -> worker (role MASTER): a shuffle that is placed there, and where the workers are that have the second
+    copies. Its answer has no meta. A worker that hears of it need not ask when the first batch comes; one that does not
+    hear asks."""
+
+    shuffle: ShuffleKey
+    #: worker and data address
+    places: list[tuple[WorkerId, str]]
+
+    def encode(self) -> bytes:
+        rows = b"".join([_WORKER.pack(worker) + pack_text(address) for worker, address in self.places])
+        return pack_shuffle(self.shuffle) + U32.pack(len(self.places)) + rows
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "REGISTERED")
+        shuffle = reader.shuffle()
+        (count,) = reader.unpack(U32)
+        if count > ANNOUNCED_MAX:
+            raise ProtocolError(f"REGISTERED: {count} workers, at most {ANNOUNCED_MAX} are allowed")
+        places = [(WorkerId(reader.unpack(_WORKER)[0]), reader.text()) for _ in range(count)]
+        reader.end()
+        return cls(shuffle, places)
 
 
 class SealedEpoch(NamedTuple):

@@ -30,6 +30,7 @@ from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.common.net.files import read_small_text
 from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.loop_turns import LoopTurns
+from holdfast.common.net.modes import close_to_others, keep_private
 from holdfast.common.net.notify import Notifier
 from holdfast.common.net.tasks import background
 from holdfast.common.security.server import ServerSecurity, read_other_secret, read_secret
@@ -91,6 +92,10 @@ def main(arguments: list[str] | None = None) -> int:
         log.warning(sentence)
     detour.take_configured(config.faults)
     raise_descriptor_limit()
+    keep_private()
+    directory = Path(config.master.directory)
+    for sentence in close_to_others(directory) if directory.is_dir() else ():
+        log.warning(sentence)
     gc.set_threshold(*_COLLECT)
     try:
         asyncio.run(_run(config, own, secrets, security, store, lambda: _load(options.config)))
@@ -182,7 +187,7 @@ class Server:
         self._handlers = Handlers(
             {
                 "Shuffles": Shuffles(
-                    self._leader, self._masters, registry, fleet, locations, self._sealing, self._reviver
+                    self._leader, self._masters, registry, fleet, locations, self._sealing, self._reviver, asker
                 ),
                 "Registry": registry,
                 "Admin": admin,

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from holdfast.common.config import Config, advertised, parse, place, require_worker
 from holdfast.common.dfs.urls import Kind, parse_url
 from holdfast.common.errors import ConfigError
-from holdfast.common.net.descriptors import raise_descriptor_limit
+from holdfast.common.net.descriptors import WorkerDescriptors, raise_descriptor_limit
 from holdfast.common.net.files import read_small_text
+from holdfast.common.net.modes import keep_private
 from holdfast.common.security.server import ServerSecurity
 from holdfast.worker.core.health import Limits
 from holdfast.worker.storage.prepare import DirectorySettings, StoreSettings, prepare
@@ -35,6 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--config", required=True, type=Path, help="TOML file, see docs/configuration.md")
     path: Path = parser.parse_args(arguments).config
     raise_descriptor_limit()
+    keep_private()
     try:
         text = read_small_text(path, "the configuration")
         config = parse(text, environ=os.environ, source=str(path))
@@ -74,6 +76,7 @@ def _store_settings(config: Config, source: str) -> StoreSettings:
         tiers=config.tiers,
         dfs_folder=dfs.path if dfs is not None and dfs.kind is Kind.LOCAL else "",
         source=source,
+        open_files_max=WorkerDescriptors.here().kept,
         open_away=partial(_open_away, config) if config.dfs.url else None,
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from holdfast.common.errors import ConfigError
 from holdfast.common.limits import MIB
+from holdfast.common.net.modes import FOLDER_MODE
 from holdfast.common.sizes import in_bytes
 
 #: No configuration, certificate or token is longer; what is, is not one, and may have no end (/dev/zero).
@@ -99,7 +100,7 @@ def make_folders(folder: Path, root: Path | None = None) -> None:
         return
     make_folders(folder.parent, root)
     try:
-        folder.mkdir()
+        folder.mkdir(FOLDER_MODE)
     except FileExistsError:
         return  # another thread or process made it, and syncs it
     sync_directory(folder.parent)

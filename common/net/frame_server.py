@@ -28,6 +28,10 @@ from holdfast.common.net.tls import TlsPipe
 HELLO_SECONDS = 5.0
 #: Connections at a time; an executor has a handful.
 CONNECTIONS_MAX = 4_096
+#: The part of them that may not have said HELLO yet: whoever has waited longest of those makes room for the next.
+STRANGERS_SHARE = 4
+#: What the system takes beyond the bound before it can be refused.
+BACKLOG = 100
 
 
 class Handler(Protocol):
@@ -87,9 +91,11 @@ class ServerConnection(FrameConnection):
         if self._server.ended:
             self.abort()  # the system had taken it before the port was closed
             return
-        if len(self._server.connections) > CONNECTIONS_MAX:
-            self.close_because(RetryError(f"{CONNECTIONS_MAX} connections are open; try later", status=Status.BUSY))
+        most = self._server.connections_max
+        if len(self._server.connections) > most:
+            self.close_because(RetryError(f"{most} connections are open; try later", status=Status.BUSY))
             return
+        self._server.met(self)
         self._greeting = self._loop.call_later(HELLO_SECONDS, self._no_hello)
 
     def _no_hello(self) -> None:
@@ -113,6 +119,7 @@ class ServerConnection(FrameConnection):
 
     def _greet(self, header: FrameHeader, meta: bytes) -> None:
         answer = self._server.handler.hello(self, Hello.decode(meta))
+        self._server.strangers.pop(self, None)
         self._reader.greeted = True
         self._reader.admit = partial(self._server.handler.admit, self)
         if self._greeting is not None:
@@ -136,12 +143,22 @@ class ServerConnection(FrameConnection):
 class FrameServer:
     """A listening port and its connections. Make one with `serve`."""
 
-    def __init__(self, handler: Handler, pool: BufferPool, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        pool: BufferPool,
+        tls: ssl.SSLContext | None = None,
+        connections_max: int = 0,
+    ) -> None:
+        """`connections_max`: CONNECTIONS_MAX, or fewer."""
         self.handler = handler
+        self.connections_max = connections_max or CONNECTIONS_MAX
         self.pool = pool
         #: for connections under TLS; None: they are plain
         self.tls = tls
         self.connections: set[ServerConnection] = set()
+        #: those that have not said HELLO, as they came
+        self.strangers: dict[ServerConnection, None] = {}
         #: frame bytes of connections that are gone
         self.bytes_in_closed = 0
         self.bytes_out_closed = 0
@@ -176,7 +193,7 @@ class FrameServer:
         listener = socket.create_server((host, port), backlog=1024)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
         self.address = listener.getsockname()[:2]
-        self._server = await loop.create_server(lambda: ServerConnection(self), sock=listener)
+        self._server = await loop.create_server(lambda: ServerConnection(self), sock=listener, backlog=BACKLOG)
         self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep_again)
 
     def _sweep_again(self) -> None:
@@ -191,9 +208,16 @@ class FrameServer:
             if why is not None:
                 connection.close_because(RetryError(why))  # a network that was cut does the same
 
+    def met(self, connection: ServerConnection) -> None:
+        """A connection is there, and says nothing yet. Who is silent for long makes room for who comes."""
+        self.strangers[connection] = None
+        if len(self.strangers) > max(self.connections_max // STRANGERS_SHARE, 1):
+            next(iter(self.strangers)).abort(RetryError("others want to be heard", status=Status.BUSY))
+
     def forget(self, connection: ServerConnection) -> None:
         """A connection is gone."""
         self.connections.discard(connection)
+        self.strangers.pop(connection, None)
         self.bytes_in_closed += connection.bytes_in
         self.bytes_out_closed += connection.bytes_out
         if self._empty is not None and not self.connections and not self._empty.done():
@@ -221,9 +245,14 @@ class FrameServer:
 
 
 async def serve(
-    host: str, port: int, handler: Handler, pool: BufferPool, tls: ssl.SSLContext | None = None
+    host: str,
+    port: int,
+    handler: Handler,
+    pool: BufferPool,
+    tls: ssl.SSLContext | None = None,
+    connections_max: int = 0,
 ) -> FrameServer:
     """Listen on host:port (0 = a free port) and answer with `handler`; `tls`: to nothing but TLS."""
-    server = FrameServer(handler, pool, tls)
+    server = FrameServer(handler, pool, tls, connections_max)
     await server.listen(host, port)
     return server

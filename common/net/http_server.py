@@ -63,8 +63,10 @@ class HttpServer:
         flush_seconds: float = FLUSH_SECONDS,
         handshake_seconds: float = HANDSHAKE_SECONDS,
         tls: ssl.SSLContext | None = None,
+        backlog: int = _BACKLOG,
     ) -> None:
-        """`tls`: every connection is under TLS."""
+        """`tls`: every connection is under TLS. `backlog`: what the system takes at once, also beyond the bound."""
+        self._backlog = backlog
         self._handler, self.connections_max = handler, connections_max
         self._tls, self._handshake_seconds = tls, handshake_seconds
         self._first_seconds, self._keepalive_seconds = first_seconds, keepalive_seconds
@@ -87,9 +89,9 @@ class HttpServer:
         """Listen on an address or a listening socket; return the port. Raises OSError if the address is taken."""
         loop = asyncio.get_running_loop()
         if isinstance(where, socket.socket):
-            self._listener = await loop.create_server(self._connection, sock=where, backlog=_BACKLOG)
+            self._listener = await loop.create_server(self._connection, sock=where, backlog=self._backlog)
         else:
-            self._listener = await loop.create_server(self._connection, *where, backlog=_BACKLOG)
+            self._listener = await loop.create_server(self._connection, *where, backlog=self._backlog)
         self._sweep()
         return int(self._listener.sockets[0].getsockname()[1])
 

@@ -12,6 +12,8 @@ import os
 import stat
 from pathlib import Path
 
+from holdfast.common.net.modes import FILE_MODE
+
 #: Of whatever is opened where servers keep data.
 NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -57,4 +59,4 @@ def refuse_link(path: str, base: str) -> None:
 def make_anew(path: Path) -> int:
     """Return the descriptor of a new file of that name, for writing; what had the name is gone. Raises OSError."""
     path.unlink(missing_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o600)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, FILE_MODE)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.common.net.links import NO_LINK
+from holdfast.common.net.modes import FILE_MODE
 
 _LOCKS_FILE = Path("/proc/locks")
 
@@ -28,7 +29,7 @@ def acquire(path: Path, *, shared: bool = False) -> int:
     directory, too. Raises HeldError, and OSError if the file cannot be made or opened.
     """
     flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
-    guard = os.open(path, flags | NO_LINK, 0o644)
+    guard = os.open(path, flags | NO_LINK, FILE_MODE)
     try:
         fcntl.flock(guard, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

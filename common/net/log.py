@@ -2,7 +2,8 @@
 
 Rules: modules log through `logging.getLogger(__name__)`; facts go into `extra={"worker": 3}`, which both formats show,
 so that a message is a fixed sentence that can be searched for. Cores do not log; they return decisions. A record is one
-line, whatever names it holds; of a traceback every line is indented.
+line, whatever names it holds; of a traceback every line is indented. What says the same again and again, or too much in
+all, is left out for a while and counted: no flood from outside fills a disk or hides what matters.
 Called by the mains and the CLI.
 """
 
@@ -12,6 +13,8 @@ import json
 import logging
 import sys
 import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from textwrap import indent
 from types import TracebackType
@@ -51,9 +54,60 @@ class JsonFormatter(logging.Formatter):
         return visible_json(json.dumps(entry, default=str, ensure_ascii=False))
 
 
+#: Of warnings and errors with the same sentence: so many in a window are written, the first with its traceback.
+SAME_MAX = 10
+#: Of all warnings and errors together, so that no sentence that is new each time gets around that.
+ALL_MAX = 600
+WINDOW_SECONDS = 60.0
+#: Sentences that are told apart; all beyond count as one.
+_KINDS_MAX = 1_024
+#: Facts are cut to this.
+_FACT_CHARS_MAX = 2_048
+
+
+class Floods(logging.Filter):
+    """Lets through what is new, and says where it begins to leave out. Any thread: its handler's lock is held."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._began = clock()
+        self._all = 0
+        self._seen: dict[tuple[str, str, str], int] = {}
+        #: records that were left out since the start
+        self.left_out = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write it; changes what is written of one that was written before."""
+        if record.levelno < logging.WARNING:
+            return True
+        now = self._clock()
+        if now - self._began >= WINDOW_SECONDS:
+            self._began, self._all = now, 0
+            self._seen.clear()
+        error = record.exc_info[1] if record.exc_info else None
+        kind = (record.name, str(record.msg), type(error).__name__)
+        if kind not in self._seen and len(self._seen) >= _KINDS_MAX:
+            kind = ("", "", "")
+        count = self._seen[kind] = self._seen.get(kind, 0) + 1
+        self._all += 1
+        if count > SAME_MAX or self._all > ALL_MAX:
+            self.left_out += 1
+            return False
+        if count > 1 and record.exc_info:
+            record.exc_info = record.exc_text = None
+        if count == SAME_MAX or self._all == ALL_MAX:
+            record.left_out = f"more like this, for up to {WINDOW_SECONDS:g} s"
+        return True
+
+
+FLOODS = Floods()
+
+
 def set_up_logging(level: str, form: str) -> None:
     """Send records of `level` and above to standard error as `form`, "text" or "json"; replaces an earlier set-up."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(FLOODS)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.captureWarnings(True)
@@ -70,7 +124,12 @@ def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackT
 
 
 def _facts(record: logging.LogRecord) -> dict[str, object]:
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    return {key: _cut(value) for key, value in vars(record).items() if key not in _STANDARD}
+
+
+def _cut(value: object) -> object:
+    text = value if isinstance(value, str) else None
+    return value if text is None or len(text) <= _FACT_CHARS_MAX else f"{text[:_FACT_CHARS_MAX]}…"
 
 
 def _moment(record: logging.LogRecord) -> str:

@@ -549,6 +549,22 @@ class CheckShufflesReply(_message.Message):
     state: int
     def __init__(self, dropped: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., unheard: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., state: _Optional[int] = ...) -> None: ...
 
+class LookUpRequest(_message.Message):
+    __slots__ = ("keys", "workers")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedCompositeFieldContainer[ShuffleKey]
+    workers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, keys: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., workers: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class LookUpReply(_message.Message):
+    __slots__ = ("registered", "workers")
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    registered: _containers.RepeatedCompositeFieldContainer[ShuffleKey]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerAddress]
+    def __init__(self, registered: _Optional[_Iterable[_Union[ShuffleKey, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerAddress, _Mapping]]] = ...) -> None: ...
+
 class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -23,6 +23,7 @@ from crc32c import crc32c
 
 from holdfast.common.lmdb_pages import LmdbDamagedError, PageCheck
 from holdfast.common.net.files import make_folders, sync_directory
+from holdfast.common.net.modes import FILE_MODE
 from holdfast.master.raft.codec import Entry
 from holdfast.master.raft.errors import WAY_OUT, SettingsRefused, StorageDamaged
 from holdfast.master.raft.journal import Change, Meta
@@ -75,7 +76,7 @@ class LmdbStore:
         self._map_bytes = max(FIRST_MAP_BYTES, 2 * data.stat().st_size if data.exists() else 0)
         self._check_pages(data)
         try:
-            self._env = lmdb.open(str(directory), map_size=self._map_bytes, readahead=False, max_dbs=0)
+            self._env = lmdb.open(str(directory), map_size=self._map_bytes, mode=FILE_MODE, readahead=False, max_dbs=0)
         except lmdb.Error as error:
             raise self._damaged(f"cannot be opened: {error}") from error
         if not self._env.stat()["entries"]:

@@ -37,6 +37,7 @@ METHOD_KINDS: dict[str, tuple[Kind, ...]] = {
     "Registry/RegisterWorker": (Kind.SERVER,),
     "Registry/Heartbeat": (Kind.SERVER,),
     "Registry/CheckShuffles": (Kind.SERVER,),
+    "Registry/LookUp": (Kind.SERVER,),
     "Admin/Status": _SEES,
     # Clients find workers by it when an address has changed.
     "Admin/ListWorkers": _ANYBODY,

@@ -1,20 +1,22 @@
-"""Asks workers to seal: the one way from the leader to them, for commits, early seals and late copies.
+"""Asks workers to seal, and tells them what is placed there: the one way from the leader to them.
 
 Rules: an answer is that of the start of the worker that was asked. A wait for it ends with the shuffle, that start of
 the worker, and the leadership (scopes.py). What nobody waits for at this moment runs in the lane of its worker
 (lanes.py), and what a worker does not answer there in time is left to the next time. Runs in the event loop. Used by
-sealing.py, early.py and late.py.
+shuffles.py, sealing.py, early.py and late.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.common.errors import GiveUpError, HoldfastError, RetryError, Status
-from holdfast.common.ids import RaftIndex, ShuffleKey
+from holdfast.common.ids import RaftIndex, ShuffleKey, WorkerId
+from holdfast.common.limits import ANNOUNCED_MAX
+from holdfast.common.net.tasks import background
 from holdfast.common.net.waiting import said
-from holdfast.common.reduce_messages import Seal, SealAnswer
+from holdfast.common.reduce_messages import Registered, Seal, SealAnswer
 from holdfast.master.core.records import Worker
 from holdfast.master.service.lanes import Lanes
 from holdfast.master.service.leader import Leader
@@ -25,6 +27,9 @@ from holdfast.master.service.scopes import Scope
 _LOST_S = 3.0
 #: A living worker that takes longer is asked again by a commit, and left for now by what others wait behind.
 ANSWER_SECONDS = 60.0
+#: Workers that are being told of new shuffles at a time, and how long that may take.
+ANNOUNCING_MAX = 1_024
+ANNOUNCE_SECONDS = 3.0
 
 
 class Asker:
@@ -34,6 +39,8 @@ class Asker:
         self._leader = leader
         self._links = Links(leader.config.cluster.id, leader.security)
         self.lanes = Lanes(leader.fail)
+        #: workers that are being told of a shuffle
+        self._announcing = 0
         leader.listeners.append(self._led)
 
     def _led(self, leads: bool) -> None:
@@ -49,6 +56,28 @@ class Asker:
         if found[1] is None:
             raise HoldfastError(f"{key} has epochs on worker {number}, which never registered")
         return found[1]
+
+    def announce(self, key: ShuffleKey, numbers: Iterable[int], copies: int) -> None:
+        """Tell workers of a shuffle that was placed there, so that none has to ask when its first batch comes. Waits
+        for nothing; a large shuffle, or one of very many at once, does not notice that its workers ask."""
+        numbers = sorted(set(numbers))
+        if len(numbers) > ANNOUNCED_MAX or self._announcing + len(numbers) > ANNOUNCING_MAX:
+            return
+        workers = self._leader.peek(lambda state: [state.workers[one] for one in numbers if one in state.workers])
+        places = [(WorkerId(worker.id), worker.data_address) for worker in workers] if copies > 1 else []
+        for worker in workers:
+            if worker.alive:
+                self._announcing += 1
+                background(self._announce(worker, Registered(key, places)))
+
+    async def _announce(self, worker: Worker, told: Registered) -> None:
+        try:
+            async with asyncio.timeout(ANNOUNCE_SECONDS):
+                await self._links.announce(worker, told, RaftIndex(self._leader.index()))
+        except (HoldfastError, TimeoutError):
+            pass  # it asks
+        finally:
+            self._announcing -= 1
 
     async def ask(self, worker: Worker, key: ShuffleKey, epochs: Sequence[tuple[int, int]], flags: int) -> SealAnswer:
         """Have this start of a worker seal epochs, and return what it says of them.

@@ -1,4 +1,4 @@
-"""The leader's data connections to workers, for seals.
+"""The leader's data connections to workers, for seals, and to tell of shuffles that are placed there.
 
 Rules: one connection a worker, opened once for all who need it, closed when this master stops leading; the least used
 ones are closed beyond a bound. A connection on which many answers came for nobody any more is closed, too: it has room
@@ -20,7 +20,7 @@ from holdfast.common.messages import Hello, Role
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.net.tasks import awaited
-from holdfast.common.reduce_messages import Seal, SealAnswer
+from holdfast.common.reduce_messages import Registered, Seal, SealAnswer
 from holdfast.common.security.shown import Shown
 from holdfast.master.core.records import Worker
 
@@ -56,6 +56,11 @@ class Links:
             self._abandon(worker.id, link)
             raise
         return SealAnswer.decode(reply.meta)
+
+    async def announce(self, worker: Worker, told: Registered, index: RaftIndex) -> None:
+        """Tell this start of the worker of a shuffle that is placed there. Raises RetryError if it cannot be told."""
+        link = await self._link(worker, index)
+        await link.request(FrameType.REGISTERED, told.encode())
 
     def close(self) -> None:
         """Close every connection; requests under way fail."""

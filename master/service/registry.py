@@ -136,6 +136,28 @@ class Registry:
             reply.unheard.extend(key for key, strange in zip(request.keys, unheard, strict=True) if strange)
         return reply
 
+    async def look_up(self, request: pb.LookUpRequest) -> pb.LookUpReply:
+        """Return which of these shuffles are registered, and where these workers are. Only what is missing needs a
+        proof of leadership: a worker refuses its clients upon it."""
+        if len(request.keys) + len(request.workers) > _KEYS_MAX:
+            raise ProtocolError(f"ask for at most {_KEYS_MAX} keys and workers at once", status=Status.BAD_REQUEST)
+        keys = [key_in(key) for key in request.keys]
+
+        def read(state: State) -> tuple[list[bool], list[Worker | None]]:
+            registered = [state.shuffle(key) is not None for key in keys]
+            return registered, [state.workers.get(number) for number in request.workers]
+
+        registered, workers = self._leader.peek(read)
+        if not all(registered) or None in workers:
+            registered, workers = await self._leader.confirmed(read)
+        found = [
+            pb.WorkerAddress(worker=each.id, incarnation=each.incarnation, host=each.host, address=each.data_address)
+            for each in workers
+            if each is not None
+        ]
+        shuffles = [key for key, there in zip(request.keys, registered, strict=True) if there]
+        return pb.LookUpReply(registered=shuffles, workers=found)
+
 
 def _who(state: State, asks: pb.HeartbeatRequest | pb.CheckShufflesRequest) -> Worker | None:
     """The worker that asks; None if this state has not given it its number, or has given that to another one."""

@@ -27,6 +27,7 @@ from holdfast.master.core.seals import may_have_lost
 from holdfast.master.core.state import State
 from holdfast.master.placement.policy import Candidates
 from holdfast.master.service.access import CALLER, check_owner
+from holdfast.master.service.asking import Asker
 from holdfast.master.service.fleet import Fleet, place_of
 from holdfast.master.service.late import unsealed_copies
 from holdfast.master.service.leader import Leader, gone
@@ -54,6 +55,7 @@ class Shuffles:
         locations: Locations,
         sealing: Sealing,
         reviver: Reviver,
+        asker: Asker,
     ) -> None:
         self._leader = leader
         self._masters = masters
@@ -62,6 +64,7 @@ class Shuffles:
         self._locations = locations
         self._sealing = sealing
         self._reviver = reviver
+        self._asker = asker
         self._check = WinnersCheck()
 
     async def discover(self, request: pb.DiscoverRequest) -> pb.DiscoverReply:
@@ -146,14 +149,18 @@ class Shuffles:
         if request.to_write:
             key, request = await self._that_takes_data(key, request)
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
+        known = shuffle is not None
         if shuffle is None or not _same_shape(shuffle, request) or self._blames_more(shuffle, request.unusable_workers):
             self._registry.quotas.check(key)
             await self._open(key, request, shuffle)
             shuffle = self._leader.peek(lambda state: state.shuffle(key)) or await self._shuffle(key)
         array, workers = shuffle.assignment, await self._workers(shuffle)
+        fresh = not shuffle.committed_ms and not known
         if shuffle.kind == KIND_REDUCE:
             now = await self._locations.now(shuffle)
             array, workers = now.array, now.workers
+        if fresh:
+            self._asker.announce(shuffle.key, workers, shuffle.copies)
         return pb.RegisterShuffleReply(
             assignment_array=array,
             workers=self._addresses(workers),

@@ -66,13 +66,13 @@ class Target:
         return await FrameClient.connect(host, int(port), hello, pool, shown=self.application)
 
     async def register(self, shuffle: int, *, kind: pb.PartitionKind, partitions: int, maps: int) -> pb.ShuffleKey:
-        """Register a shuffle of the attacker's own."""
+        """Register a shuffle of the attacker's own; its key is what workers are shown."""
         key = pb.ShuffleKey(instance=self.instance, shuffle=shuffle, generation=0)
         async with ControlClient(self.cluster.endpoints, self.application) as control:
             request = pb.RegisterShuffleRequest(
                 key=key, kind=kind, partitions=partitions, maps=maps, ack=1, holder=self.instance
             )
-            await control.call("Shuffles/RegisterShuffle", request)
+            key.state = (await control.call("Shuffles/RegisterShuffle", request)).state
         return key
 
 

@@ -26,6 +26,7 @@ NOT_SPOKEN = {
     *(f"message_map_{name}" for name in ("open", "opened", "push", "seal", "sealed", "abort")),
     *(f"message_stream_{name}" for name in ("open", "opened", "data")),
     *(f"message_seal{name}" for name in ("", "_answer")),
+    "message_registered",
     "array_map_assignment",
     "array_map_winners_head",
 }

@@ -137,7 +137,7 @@ class SimMaster:
         self.late = LateCopies(self.leader, locations, asker)
         reviver = Reviver(self.leader, fleet, locations, self.sealing, early)
         self.mover = Mover(self.leader, fleet, locations, self.sealing, early)
-        shuffles = Shuffles(self.leader, masters, registry, fleet, locations, self.sealing, reviver)
+        shuffles = Shuffles(self.leader, masters, registry, fleet, locations, self.sealing, reviver, asker)
         explainer = Explainer(self.leader, fleet, locations)
         admin = Admin(self.leader, masters, registry, fleet, explainer, self.sealing, lambda: self._config)
         self._services = {"Shuffles": shuffles, "Registry": registry, "Admin": admin}

@@ -160,6 +160,10 @@ class ServerEnd:
     number: int
     extra: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def closed(self) -> bool:
+        return self.link.closed
+
     def reply(self, header: FrameHeader, meta: Any) -> None:
         self.link.back(header, meta, None)
 

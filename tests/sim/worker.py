@@ -16,10 +16,11 @@ from typing import Any
 
 from holdfast.common.errors import HoldfastError, ProtocolError, UnknownStreamError
 from holdfast.common.frame import FrameHeader, FrameType
-from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId
+from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, ShuffleKey
 from holdfast.common.messages import Role
-from holdfast.common.reduce_messages import ChunksOpen, Push, Seal
+from holdfast.common.reduce_messages import ChunksOpen, Push, Registered, Seal
 from holdfast.worker.core.reduce import Limits
+from holdfast.worker.server.asking import Asking
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.departure import Departure
 from holdfast.worker.server.faults import Faults
@@ -103,8 +104,10 @@ class SimWorker:
             self.store.speed = self.speed
             self.counters = counters = Counters()
             store: Any = self.store
+            asking = self.asking = Asking()
+            asking.learn(store.shuffles())
             self.pushes = PushService(
-                store, self.standing, counters, Faults(), memory=self._memory, limits=self._limits
+                store, self.standing, counters, Faults(), asking, memory=self._memory, limits=self._limits
             )
             self.seals = SealService(store, counters, self.pushes.reduce)
             self._accept(self.standing.worker != NO_WORKER, "the masters do not know this worker yet")
@@ -113,10 +116,11 @@ class SimWorker:
                 accept=self._accept,
                 begin=self.pushes.begin,
                 renumber=partial(self._network.close_all, self.life),
-                forget=self.pushes.forget,
+                forget=self._forget,
                 sealed_only=self.pushes.reduce.sealed_only,
                 pushes=self.pushes,
                 drain=self.pushes.drain,
+                asking=asking,
                 writing=0,
             )
             place = Place(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
@@ -129,6 +133,11 @@ class SimWorker:
             self._loop.create_task(self._tick())
         finally:
             here.reset(token)
+
+    def _forget(self, shuffle: ShuffleKey) -> None:
+        """See data_server.py."""
+        self.asking.forget(shuffle)
+        self.pushes.forget(shuffle)
 
     def _accept(self, yes: bool, why_not: str = "") -> None:
         """See data_server.py."""
@@ -153,6 +162,8 @@ class SimWorker:
         while True:
             await pause(1.0)
             self.pushes.tick(int(self._loop.now * 1e9) + 10**12)
+            self.asking.tick(int(self._loop.now * 1e9) + 10**12)
+            self.asking.registered.check()
             self.pushes.reduce.check()
             Kept.of(self.standing).write([Path(self.name)])
 
@@ -183,6 +194,10 @@ class SimWorker:
             self.pushes.credit(end, header, meta, end.role)
         elif kind is FrameType.SEAL:
             self.seals.seal(end, header, meta)
+        elif kind is FrameType.REGISTERED:
+            told = Registered.decode(meta)
+            self.asking.told(told.shuffle, told.places)
+            end.reply(header, b"")
         elif kind is FrameType.CHUNKS_OPEN:
             end.reply(header, self._chunks(ChunksOpen.decode(meta)))
         else:
@@ -211,6 +226,10 @@ class _Watched:
         self._worker, self._end, self._meta, self._body = worker, end, meta, body
         self.number = end.number
         self.role: Role = end.role
+
+    @property
+    def closed(self) -> bool:
+        return self._end.closed
 
     def reply(self, header: FrameHeader, meta: Any) -> None:
         worker = self._worker

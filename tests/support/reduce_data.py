@@ -46,6 +46,7 @@ from holdfast.common.reduce_messages import (
     Push,
     PushAnswer,
     PushCredit,
+    Registered,
     ReplicaPlace,
     Seal,
     SealAnswer,
@@ -245,8 +246,13 @@ def names(batches: Iterable[Batch]) -> list[tuple[int, int, int]]:
     return [(one.map, one.attempt, one.number) for one in batches]
 
 
+#: Where the processes below are, by worker.
+_PLACES: dict[WorkerId, str] = {}
+
+
 class WorkerProcess:
-    """A real worker process that believes to be registered; its masters do not exist."""
+    """A real worker process that believes to be registered. Its masters do not exist: whoever connects tells it first,
+    in their name, that the shuffles of `shuffle_of` are registered, and where the other processes are."""
 
     def __init__(self, directory: Path, worker: int = WORKER, **settings: str) -> None:
         self.directory = directory
@@ -278,9 +284,11 @@ class WorkerProcess:
             self.kill()
             raise AssertionError("the worker did not start")
         self.ready = json.loads(line)
+        _PLACES[WorkerId(self.worker)] = self.ready["data"]
 
     def kill(self) -> None:
         """Kill -9 and reap."""
+        _PLACES.pop(WorkerId(self.worker), None)
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait(60)
@@ -291,6 +299,7 @@ class WorkerProcess:
     def stop(self) -> None:
         """End in order."""
         assert self.process is not None
+        _PLACES.pop(WorkerId(self.worker), None)
         self.process.terminate()
         assert self.process.wait(60) == 0
         self.process = None
@@ -305,13 +314,28 @@ class WorkerProcess:
         """This worker as a replica."""
         return ReplicaPlace(WorkerId(self.worker), Incarnation(self.ready["incarnation"]), self.ready["data"])
 
+    @staticmethod
+    async def _connect(address: str, role: Role) -> RawClient:
+        host, port = address.split(":")
+        client = RawClient(*await asyncio.open_connection(host, int(port)))
+        await client.say_hello(role, CLUSTER)
+        return client
+
+    async def _announce(self) -> None:
+        for address in _PLACES.values():
+            master = await self._connect(address, Role.MASTER)
+            for number in range(1, 9):
+                told = Registered(shuffle_of(number), list(_PLACES.items()))
+                await master.ask(FrameType.REGISTERED, told.encode())
+            await master.close()
+
     @contextlib.asynccontextmanager
     async def client(self, role: Role = Role.CLIENT, credit: int = 16 << 20) -> AsyncIterator[RawClient]:
         """A connection, with a window if it is one that pushes."""
-        host, port = self.ready["data"].split(":")
-        client = RawClient(*await asyncio.open_connection(host, int(port)))
+        client = await self._connect(self.ready["data"], role)
         try:
-            await client.say_hello(role, CLUSTER)
+            if role is not Role.MASTER:
+                await self._announce()
             if credit and role is not Role.MASTER:
                 assert await client.credit(credit) == credit
             yield client

@@ -24,6 +24,7 @@ NAMING = frozenset(
         FrameType.MAP_ABORT,
         FrameType.STREAM_OPEN,
         FrameType.CHUNKS_OPEN,
+        FrameType.REGISTERED,
     }
 )
 #: Frames that belong to their connection, by handle or stream, or to nobody.

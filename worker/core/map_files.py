@@ -20,6 +20,7 @@ from holdfast.common.errors import Status
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.limits import PARTITIONS_MAX
 from holdfast.common.messages import Ack, FileTotals, MapOpen
+from holdfast.worker.core.shares import Shares
 from holdfast.worker.core.turned_away import TurnedAway
 
 #: Files being written at a time; each costs a descriptor and its region index in memory.
@@ -269,6 +270,8 @@ class MapFiles:
     incarnation: Incarnation
     accepting: Accepting = Accepting(yes=False, why_not="this worker is starting")
     draining: bool = False
+    #: files that may be written at a time
+    most: int = OPEN_FILES_MAX
     _files: dict[MapFileKey, _File] = field(default_factory=dict)
     #: files that have an owner, by connection and handle
     _handles: dict[ConnectionId, dict[int, _File]] = field(default_factory=dict)
@@ -277,6 +280,11 @@ class MapFiles:
     _next_handle: int = 1
     #: Seal effects that have not ended
     seals: int = 0
+    #: files of each application
+    _shares: Shares = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._shares = Shares(self.most)
 
     def step(self, event: Event) -> list[Effect]:
         """Take one event and return what has to be done, in order."""
@@ -334,7 +342,8 @@ class MapFiles:
     def check(self) -> None:
         """Re-derive everything redundant; an AssertionError is a bug."""
         assert len(self._forgotten) <= FORGOTTEN_MAX
-        assert len(self._files) <= OPEN_FILES_MAX
+        assert len(self._files) == self._shares.total <= self.most
+        self._shares.check()
         assert 0 <= self.seals <= SEALS_MAX
         owned = 0
         for connection, handles in self._handles.items():
@@ -372,8 +381,10 @@ class MapFiles:
             return Refuse(ticket, Status.FAILED_COPY, f"{request.file} failed here before")
         if old is not None and old.life == Life.SEALING:
             return Refuse(ticket, Status.BUSY, f"{request.file} is being sealed; ask for its seal again")
-        if old is None and len(self._files) >= OPEN_FILES_MAX:
-            return Refuse(ticket, Status.BUSY, f"{OPEN_FILES_MAX} files are being written")
+        if old is None and len(self._files) >= self.most:
+            return Refuse(ticket, Status.BUSY, f"{self.most} files are being written")
+        if old is None and not self._shares.fits(request.file.shuffle.instance, 1):
+            return Refuse(ticket, Status.BUSY, "this application writes most of the files that this worker can")
         if len(self._handles.get(event.connection, ())) >= HANDLES_MAX:
             return Refuse(ticket, Status.BUSY, f"this connection writes {HANDLES_MAX} files")
         return None
@@ -388,6 +399,7 @@ class MapFiles:
         self._next_handle = self._next_handle % 0xFFFF_FFFF + 1
         file.become(Life.OPEN)
         self._files[file.key] = file
+        self._shares.take(file.key.shuffle.instance, 1)
         self._handles.setdefault(event.connection, {})[file.handle] = file
         return Create(event.ticket, file.key, file.handle, request.partitions, file.ack)
 
@@ -466,6 +478,7 @@ class MapFiles:
 
     def _leave(self, file: _File) -> None:
         del self._files[file.key]
+        self._shares.give(file.key.shuffle.instance, 1)
         if file.owner is not None:
             handles = self._handles[file.owner]
             del handles[file.handle]

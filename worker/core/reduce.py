@@ -179,6 +179,10 @@ class Reduce:
         """Whether `introduce` was called for it, or it is past; else the edge looks into storage and introduces it."""
         return shuffle in self.shuffles or shuffle in self._committed or shuffle in self._forgotten
 
+    def may_introduce(self, push: Push) -> bool:
+        """Whether this push, if nothing else is wrong with it, begins a shuffle here."""
+        return not self.knows(push.shuffle) and push.incarnation == self.incarnation and not self.closed_because
+
     def forgot(self, shuffle: ShuffleKey) -> bool:
         """Whether the masters have said that they do not know it."""
         return shuffle in self._forgotten

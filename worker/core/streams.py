@@ -1,9 +1,10 @@
 """Decides which stream sends next and how much: credit, fair turns, bounds, expiry.
 
-Rules: a stream sends at most the credit that its reader gave; the streams of a connection take turns, a frame each; a
-stream that neither sent nor was given credit for a long time is forgotten. A stream id holds the incarnation in its
-upper half, so that a restarted worker knows that it is none of its own. What a stream reads is the edge's to know
-(server/stream_service.py, which calls this).
+Rules: a stream sends at most the credit that its reader gave; the streams of a connection take turns, a frame each;
+memory is bounded for each connection, each application and all (shares.py); a stream that neither sent nor was given
+credit for a long time is forgotten. A stream id holds the incarnation in its upper half, so that a restarted worker
+knows that it is none of its own. What a stream reads is the edge's to know (server/stream_service.py, which calls
+this).
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from typing import NamedTuple
 from holdfast.common.errors import GiveUpError, RetryError, Status, UnknownStreamError
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import READ_FRAME_BYTES, STREAM_CREDIT_BYTES_MAX
+from holdfast.worker.core.shares import Shares
 
 #: Streams of one connection, and of the whole worker.
 STREAMS_PER_CONNECTION_MAX = 4_096
 STREAMS_MAX = 65_536
-#: Epochs and chunks that the streams of one connection read; what all hold together is bounded in storage/places.py.
+#: Rows of the streams of one connection: epochs and chunks that they read, or parts of their plans. A row takes some
+#: 240 bytes. What all hold of epochs and chunks, which streams share, is bounded in storage/places.py.
 ROWS_PER_CONNECTION_MAX = 262_144
+#: Rows of all plans over MAP files, which each stream has for itself.
+PLAN_ROWS_MAX = 524_288
 #: A reader that does nothing for so long opens its stream again if it still lives.
 IDLE_NS_MAX = 10 * 60 * 10**9
 
@@ -45,8 +50,11 @@ class _Stream:
     #: credit given or bytes sent since the last tick that looked
     active: bool = True
     idle_since_ns: int | None = None
-    #: what it reads, in epochs and chunks
+    #: what it takes in memory
     rows: int = 0
+    #: whose it is, and what of the rows nobody shares
+    owner: bytes = b""
+    own_rows: int = 0
 
 
 @dataclass(slots=True)
@@ -61,6 +69,9 @@ class Streams:
     #: per connection, the streams that have credit, in the order of their turns
     _turns: dict[ConnectionId, deque[StreamId]] = field(default_factory=dict)
     _counter: int = 0
+    #: streams, and rows of plans, of each application
+    shares: Shares = field(default_factory=lambda: Shares(STREAMS_MAX))
+    plans: Shares = field(default_factory=lambda: Shares(PLAN_ROWS_MAX))
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -73,29 +84,54 @@ class Streams:
         self._of.clear()
         self._rows.clear()
         self._turns.clear()
+        self.shares.clear()
+        self.plans.clear()
         self._counter = 0
         return forgotten
 
-    def open(self, connection: ConnectionId, credit: int, rows: int = 0) -> StreamId:
-        """Return the id of a new stream that reads `rows` epochs and chunks. Raises RetryError BUSY at a bound,
-        GiveUpError for too much credit."""
+    def open(
+        self, connection: ConnectionId, credit: int, rows: int = 0, *, owner: bytes = b"", own: bool = False
+    ) -> StreamId:
+        """Return the id of a new stream of an application that takes `rows`, of its `own` where no other stream shares
+        them. Raises RetryError BUSY at a bound, GiveUpError for too much credit."""
         if credit > STREAM_CREDIT_BYTES_MAX:
             raise GiveUpError(_too_much(credit), status=Status.BAD_REQUEST)
         if len(self._of.get(connection, ())) >= STREAMS_PER_CONNECTION_MAX or len(self._streams) >= STREAMS_MAX:
             why = f"{STREAMS_PER_CONNECTION_MAX} streams on a connection and {STREAMS_MAX} in all are allowed"
             raise RetryError(why, status=Status.BUSY)
-        held = self._rows.get(connection, 0)
-        if held + rows > ROWS_PER_CONNECTION_MAX:
-            why = f"the streams of this connection read {held} epochs and chunks, and {rows} more are too many"
-            raise RetryError(f"{why}: read or close some of them first", status=Status.BUSY)
-        self._rows[connection] = held + rows
+        if not self.shares.fits(owner, 1):
+            raise RetryError("this application has most of the streams of this worker", status=Status.BUSY)
+        self._check_rows(connection, rows)
+        if own and not self.plans.take(owner, rows):
+            raise RetryError(_NO_PLANS, status=Status.BUSY)
+        self.shares.take(owner, 1)
+        self._rows[connection] = self._rows.get(connection, 0) + rows
         self._counter += 1
         stream = self.incarnation << 32 | self._counter
-        self._streams[stream] = _Stream(connection, credit, rows=rows)
+        own_rows = rows if own else 0
+        self._streams[stream] = _Stream(connection, credit, rows=rows, owner=owner, own_rows=own_rows)
         self._of.setdefault(connection, set()).add(stream)
         if credit:
             self._turns.setdefault(connection, deque()).append(stream)
         return stream
+
+    def grow(self, connection: ConnectionId, stream: StreamId, rows: int) -> None:
+        """The plan of a stream takes `rows` more. Raises RetryError BUSY at a bound, UnknownStreamError."""
+        found = self._streams.get(stream)
+        if found is None:
+            raise UnknownStreamError(f"stream {stream:#x} is open no more; open it again")
+        self._check_rows(connection, rows)
+        if not self.plans.take(found.owner, rows):
+            raise RetryError(_NO_PLANS, status=Status.BUSY)
+        self._rows[connection] += rows
+        found.rows += rows
+        found.own_rows += rows
+
+    def _check_rows(self, connection: ConnectionId, rows: int) -> None:
+        held = self._rows.get(connection, 0)
+        if held + rows > ROWS_PER_CONNECTION_MAX:
+            why = f"the streams of this connection read {held} epochs, chunks or parts of files, and {rows} more"
+            raise RetryError(f"{why} are too many: read or close some of them first", status=Status.BUSY)
 
     def credit(self, connection: ConnectionId, stream: StreamId, size: int) -> bool:
         """Add credit; tell whether the stream had none, so that sending has to be started again.
@@ -150,7 +186,7 @@ class Streams:
         found = self._streams.get(stream)
         if found is None or found.connection != connection:
             return False
-        del self._streams[stream]
+        self._leave(stream)
         self._of[connection].discard(stream)
         self._rows[connection] -= found.rows
         if not self._of[connection]:
@@ -166,10 +202,15 @@ class Streams:
         """A connection is gone: forget its streams, return them."""
         forgotten = sorted(self._of.pop(connection, ()))
         for stream in forgotten:
-            del self._streams[stream]
+            self._leave(stream)
         self._turns.pop(connection, None)
         self._rows.pop(connection, None)
         return forgotten
+
+    def _leave(self, stream: StreamId) -> None:
+        found = self._streams.pop(stream)
+        self.shares.give(found.owner, 1)
+        self.plans.give(found.owner, found.own_rows)
 
     def ready(self, connection: ConnectionId) -> int:
         """How many streams of a connection have credit."""
@@ -195,6 +236,10 @@ class Streams:
             assert self._rows[connection] <= ROWS_PER_CONNECTION_MAX
             assert all(self._streams[stream].connection == connection for stream in mine)
         assert self._rows.keys() == self._of.keys()
+        self.shares.check()
+        self.plans.check()
+        assert self.shares.total == len(self._streams)
+        assert self.plans.total == sum(stream.own_rows for stream in self._streams.values())
         for stream, found in self._streams.items():
             assert stream >> 32 == self.incarnation, stream
             assert 0 <= found.credit <= STREAM_CREDIT_BYTES_MAX, found
@@ -205,10 +250,13 @@ class Streams:
 
 
 def check_rows(rows: int, files: int) -> None:
-    """Raise GiveUpError TOO_LARGE for a request of `files` epochs that alone reads more than a connection may."""
+    """Raise GiveUpError TOO_LARGE for a request that alone reads more than a connection may."""
     if rows > ROWS_PER_CONNECTION_MAX:
-        why = f"{files} epochs have more chunks than one connection may read at a time: ask for half as many"
+        why = f"{files} files or epochs are more than one connection may read at a time: ask for half as many"
         raise GiveUpError(why, status=Status.TOO_LARGE)
+
+
+_NO_PLANS = "the open streams of this application read most of the files that this worker has memory for; try later"
 
 
 def _too_much(credit: int) -> str:

@@ -6,16 +6,19 @@ import time
 from functools import partial
 from typing import assert_never
 
-from holdfast.common.errors import ForbiddenError, ProtocolError, RetryError, TokenExpiredError
+from holdfast.common.errors import ForbiddenError, ProtocolError, RetryError, Status, TokenExpiredError
 from holdfast.common.frame import FrameHeader, FrameType
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.messages import Hello, HelloOk, Role
 from holdfast.common.net.buffers import Body
-from holdfast.common.net.frame_server import ServerConnection
+from holdfast.common.net.frame_server import CONNECTIONS_MAX, ServerConnection
+from holdfast.common.reduce_messages import Registered
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import Identity
 from holdfast.worker.core.access import check_frame, check_role
 from holdfast.worker.core.greeting import check_hello
+from holdfast.worker.core.shares import Shares
+from holdfast.worker.server.asking import Asking
 from holdfast.worker.server.map_service import MapService, Request
 from holdfast.worker.server.parts import in_parts
 from holdfast.worker.server.push_service import PushService
@@ -23,6 +26,9 @@ from holdfast.worker.server.refusal import refusal
 from holdfast.worker.server.seal_service import SealService
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.server.stream_service import StreamService
+
+#: The part of all connections that is for workers and masters.
+SERVERS_SHARE = 8
 
 
 class DataServer:
@@ -35,7 +41,9 @@ class DataServer:
         streams: StreamService,
         pushes: PushService,
         seals: SealService,
+        asking: Asking,
         security: ServerSecurity | None = None,
+        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         """Without `security` everybody who greets in the name of the cluster is served."""
         self._standing = standing
@@ -46,6 +54,7 @@ class DataServer:
         self.streams = streams
         self.pushes = pushes
         self.seals = seals
+        self.asking = asking
         pushes.seal_split = seals.seal_split
         #: connections of workers and masters, by number; all others are clients
         self._roles: dict[int, Role] = {}
@@ -53,6 +62,8 @@ class DataServer:
         self._connections: dict[int, ServerConnection] = {}
         #: with security: whose each of them is
         self._callers: dict[int, Identity] = {}
+        #: connections of clients, by application; the rest is for workers and masters
+        self._clients = Shares(connections_max - connections_max // SERVERS_SHARE)
         self._ending = False
 
     def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
@@ -62,6 +73,8 @@ class DataServer:
             caller = self._security.identify(hello.token.decode("ascii", "replace"), self.address)
             check_role(caller, hello.role)
         check_hello(hello, self._standing.cluster_id)
+        if hello.role is Role.CLIENT and not self._take_client(caller):
+            raise RetryError("this worker has no connections left for this application; try later", status=Status.BUSY)
         # From here on nothing is refused: `lost` is called for connections that greeted, and takes away what is kept.
         self._connections[connection.number] = connection
         if caller is not None:
@@ -70,6 +83,13 @@ class DataServer:
             self._roles[connection.number] = hello.role
         standing = self._standing
         return HelloOk(worker=standing.worker, incarnation=standing.incarnation, uid=standing.uid)
+
+    def _take_client(self, caller: Identity | None) -> bool:
+        """Whether there is room for another client; without security nobody knows whose it is."""
+        if caller is None and self._clients.total < self._clients.most:
+            self._clients.add(b"", 1)
+            return True
+        return caller is not None and self._clients.take(caller.subject, 1)
 
     def admit(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> bool:
         """Whether there is room for the body of a request. Raises ProtocolError for bodies that no client sends."""
@@ -126,6 +146,12 @@ class DataServer:
                 if self._roles.get(connection.number) is not Role.MASTER:
                     raise ProtocolError("only a master sends SEAL")
                 self.seals.seal(connection, header, meta)
+            case FrameType.REGISTERED:
+                if self._roles.get(connection.number) is not Role.MASTER:
+                    raise ProtocolError("only a master sends REGISTERED")
+                told = Registered.decode(meta)
+                self.asking.told(told.shuffle, told.places)
+                connection.reply(header)
             case FrameType.PING:
                 connection.reply(header)
             case FrameType.STREAM_DATA | FrameType.CHUNKS_DATA | FrameType.HELLO | FrameType.CLOSING:
@@ -150,8 +176,9 @@ class DataServer:
     def lost(self, connection: ServerConnection) -> None:
         """The connection is gone. What one service meets there keeps no other from it."""
         self._connections.pop(connection.number, None)
-        self._roles.pop(connection.number, None)
-        self._callers.pop(connection.number, None)
+        caller = self._callers.pop(connection.number, None)
+        if self._roles.pop(connection.number, Role.CLIENT) is Role.CLIENT:
+            self._clients.give(caller.subject if caller is not None else b"", 1)
         in_parts(
             partial(self.maps.lost, connection),
             partial(self.pushes.lost, connection),
@@ -161,7 +188,8 @@ class DataServer:
     def tick(self) -> None:
         """Once a second."""
         now_ns = time.monotonic_ns()
-        in_parts(partial(self.maps.tick, now_ns), partial(self.streams.tick, now_ns), partial(self.pushes.tick, now_ns))
+        parts = self.maps, self.streams, self.pushes, self.asking
+        in_parts(*(partial(each.tick, now_ns) for each in parts))
         now_s = time.time() if self._callers else 0.0
         for number, caller in list(self._callers.items()):
             if now_s >= caller.expires_s:
@@ -204,6 +232,7 @@ class DataServer:
 
     def forget(self, shuffle: ShuffleKey) -> None:
         """The masters do not know a shuffle any more: take nothing for it."""
+        self.asking.forget(shuffle)
         self.maps.forget(shuffle)
         self.pushes.forget(shuffle)
 

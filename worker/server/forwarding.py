@@ -3,7 +3,8 @@
 Rules: a forward ends within FORWARD_SECONDS, answered or not. A peer that could not be reached, or did not answer, is
 remembered for UNREACHABLE_SECONDS and failed at once meanwhile; its connection is dropped, since bodies that wait on it
 would otherwise be given back while they are sent. All applications share that connection: a push that names another
-worker than the one that is there fails alone. Clients name the address: what is shown there is a token that no other
+worker than the one that is there fails alone. Clients name the address: a
+connection is only made to where the masters say that this worker is, and what is shown there is a token that no other
 server takes. Nothing here waits for anything but the peer, and the peer serves
 replica traffic from a reserve of its own, so two workers never wait for one another. A peer is asked for as much as is
 sent at once: what is asked for and not used would keep other primaries waiting (core/credits.py). Called by
@@ -27,6 +28,7 @@ from holdfast.common.net.frame_client import FrameClient
 from holdfast.common.net.tasks import awaited, background
 from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit, ReplicaPlace
 from holdfast.worker.core.credits import CREDIT_LIFE_NS
+from holdfast.worker.server.asking import Asking
 from holdfast.worker.server.standing import Standing
 
 #: From a push's arrival until its replica has to have answered.
@@ -135,14 +137,21 @@ class _Peer:
 class Forwarder:
     """All forwards of a worker. Loop thread only."""
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: Standing, asking: Asking, peers_max: int = PEERS_MAX) -> None:
+        self._peers_max = peers_max
         self._standing = standing
+        self._asking = asking
         self._pool = BufferPool(FRAME_BODY_BYTES_MAX)
         #: those used last at the end
         self._peers: dict[str, _Peer] = {}
         self._connecting: dict[str, asyncio.Task[_Peer]] = {}
         #: address → when it may be asked again (monotonic seconds)
         self._unreachable: dict[str, float] = {}
+
+    @property
+    def peers(self) -> int:
+        """Connections to other workers, those that are being opened among them."""
+        return len(self._peers) + len(self._connecting)
 
     @property
     def unreachable(self) -> int:
@@ -193,6 +202,9 @@ class Forwarder:
     async def _peer(self, place: ReplicaPlace) -> _Peer:
         peer = self._peers.get(place.address)
         if peer is None or peer.client.closed:
+            await self._asking.check_place(place)
+            peer = self._peers.get(place.address)  # somebody else may have needed it
+        if peer is None or peer.client.closed:
             task = self._connecting.get(place.address)
             if task is None:
                 task = self._connecting[place.address] = awaited(self._connect(place))
@@ -218,7 +230,7 @@ class Forwarder:
         except HoldfastError:
             self._drop(place.address)
             raise
-        if len(self._peers) >= PEERS_MAX:
+        if len(self._peers) >= self._peers_max:
             # Not one that is waited for, if there is another.
             address = next((one for one, peer in self._peers.items() if peer.idle), next(iter(self._peers)))
             self._peers.pop(address).client.close()

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from holdfast.common.net.http_server import HttpServer
 
 
+#: What the system takes at once, also beyond the bound on connections.
+_BACKLOG = 32
+#: From connecting to the end of the first request: who asks here asks briefly.
+_FIRST_SECONDS = 5.0
+
+
 def _load() -> None:
     """Import what takes a while, in a thread: the data port serves already."""
     importlib.import_module("holdfast.common.net.http_server")
@@ -26,9 +32,11 @@ def _load() -> None:
     importlib.import_module("holdfast.common.net.versions").versions()  # which looks into many files, once
 
 
-async def serve_http(listener: socket.socket, status: Status, security: ServerSecurity | None) -> HttpServer:
-    """Answer on a listening socket; returns what `stop()` ends. With `security` only /healthz wants no token, and says
-    no more than yes or no."""
+async def serve_http(
+    listener: socket.socket, status: Status, security: ServerSecurity | None, connections_max: int
+) -> HttpServer:
+    """Answer on a listening socket, `connections_max` at a time; returns what `stop()` ends. With `security` only
+    /healthz wants no token, and says no more than yes or no."""
     await asyncio.to_thread(_load)
     from aiohttp import web
 
@@ -67,6 +75,8 @@ async def serve_http(listener: socket.socket, status: Status, security: ServerSe
             return web.Response(text="ask with GET\n", status=405)
         return await page(request)
 
-    server = HttpServer(serve, tls=None if security is None else security.listening)
+    tls = None if security is None else security.listening
+    server = HttpServer(serve, tls=tls, connections_max=connections_max, backlog=_BACKLOG, first_seconds=_FIRST_SECONDS)
+    status.http.append(server)
     await server.start(listener)
     return server

@@ -11,6 +11,7 @@ import concurrent.futures
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeVar, assert_never
 
 from holdfast.common.errors import HoldfastError, error_for
@@ -20,6 +21,7 @@ from holdfast.common.messages import Ack, MapAbort, MapOpen, MapOpened, MapPush,
 from holdfast.common.net.buffers import Body
 from holdfast.common.net.frame_server import ServerConnection
 from holdfast.worker.core.map_files import (
+    OPEN_FILES_MAX,
     AbortAsked,
     Accepting,
     Append,
@@ -42,6 +44,7 @@ from holdfast.worker.core.map_files import (
     ShuffleForgotten,
     Tick,
 )
+from holdfast.worker.server.asking import Asking
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.refusal import refusal, refusal_of
@@ -64,21 +67,45 @@ class Request(NamedTuple):
 class MapService:
     """All writing of MAP files. Loop thread only."""
 
-    def __init__(self, store: Store, standing: Standing, counters: Counters, faults: Faults) -> None:
+    def __init__(
+        self,
+        store: Store,
+        standing: Standing,
+        counters: Counters,
+        faults: Faults,
+        asking: Asking,
+        files_max: int = OPEN_FILES_MAX,
+    ) -> None:
         self._store = store
+        self._asking = asking
         self._counters = counters
         self._faults = faults
         self._loop = asyncio.get_running_loop()
         self._writers: dict[MapFileKey, MapFileWriter] = {}
         self._no_seals = asyncio.Event()
         self._no_seals.set()
-        self.files = MapFiles(standing.incarnation)
+        self.files = MapFiles(standing.incarnation, most=files_max)
 
     # Requests.
 
     def open(self, request: Request, meta: bytes) -> None:
-        """Take a MAP_OPEN."""
-        self._act(self.files.step(OpenAsked(request.connection.number, request, MapOpen.decode(meta))))
+        """Take a MAP_OPEN. Nothing is made for a shuffle before the masters have said that they have it."""
+        message = MapOpen.decode(meta)
+        shuffle = message.file.shuffle
+        if self._asking.knows(shuffle) or not self.files.accepting.yes:
+            self._open(request, message)
+        else:
+            self._asking.ask(shuffle, request.connection.number, partial(self._open_or_refuse, request, message))
+
+    def _open(self, request: Request, message: MapOpen) -> None:
+        self._act(self.files.step(OpenAsked(request.connection.number, request, message)))
+
+    def _open_or_refuse(self, request: Request, message: MapOpen, why_not: HoldfastError | None) -> None:
+        """The masters have said whether they have the shuffle, or did not in time."""
+        if why_not is not None:
+            self._refuse(request, why_not)
+        elif not request.connection.closed:
+            self._open(request, message)
 
     def push(self, request: Request, meta: bytes, body: Body | None) -> None:
         """Take a MAP_PUSH; releases the body."""

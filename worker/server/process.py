@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from holdfast.common.config import Config, advertised
 from holdfast.common.errors import ConfigError, RetryError
@@ -27,19 +28,24 @@ from holdfast.common.ids import NO_WORKER
 from holdfast.common.limits import MIB
 from holdfast.common.net import detour
 from holdfast.common.net.buffers import BufferPool
+from holdfast.common.net.descriptors import WorkerDescriptors
 from holdfast.common.net.frame_server import serve
 from holdfast.common.net.log import set_up_logging
+from holdfast.common.net.loop_turns import LoopTurns
+from holdfast.common.net.modes import close_to_others
 from holdfast.common.net.notify import Notifier
 from holdfast.common.net.tasks import awaited, background
 from holdfast.common.net.waiting import SAY_SECONDS
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.version import VERSION
 from holdfast.worker.core.reduce import Limits
+from holdfast.worker.server.asking import Asking
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
 from holdfast.worker.server.departure import Departure
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.http import serve_http
+from holdfast.worker.server.idle import Idle, tame_allocator
 from holdfast.worker.server.map_service import MapService
 from holdfast.worker.server.push_service import PushService
 from holdfast.worker.server.seal_service import SealService
@@ -67,11 +73,15 @@ STOCK_BYTES = 32 * MIB
 def run(config: Config, pending: Pending, security: ServerSecurity | None) -> None:
     """Open the directories, serve until told to stop. Raises ConfigError or OSError, also for a taken port."""
     set_up_logging(config.log.level, config.log.format)
+    tame_allocator()
     if security is not None and (sentence := security.ending(time.time())):
         _log.warning(sentence)
     detour.take_configured(config.faults)
     for sentence in doubts(pending.settings.directories):
         _log.warning(sentence)
+    for directory in pending.settings.directories:
+        for sentence in close_to_others(Path(directory.path)):
+            _log.warning(sentence)
     pending.disk = Faults.of(config.faults).disk()
     store = pending.open()
     worker = Worker(config, store, security)
@@ -131,11 +141,13 @@ class Worker:
         and refuse it."""
         config, store = self._config, self._store
         _stop_at_signals(self._stop.set, self._stop.set)
-        counters, faults = Counters(), Faults.of(config.faults)
+        counters, faults, asking = Counters(), Faults.of(config.faults), Asking()
+        descriptors = WorkerDescriptors.here()
+        asking.learn(store.shuffles())
         standing = Standing(
             config.cluster.id, config.worker.name, store.incarnation, uid=store.worker_uid, shown=self._security
         )
-        maps = MapService(store, standing, counters, faults)
+        maps = MapService(store, standing, counters, faults, asking, descriptors.written)
         kept = KeptStanding.read(directory_paths(store))
         standing.given(kept.worker, kept.state, kept.raft_index)
         keeper = Keeper(store, standing)
@@ -144,13 +156,15 @@ class Worker:
             standing,
             counters,
             faults,
+            asking,
             memory=int(config.worker.memory),
             limits=Limits(int(config.worker.soft_split), int(config.worker.hard_split)),
             disk_reserve=int(config.worker.disk_reserve),
+            peers_max=descriptors.peers,
         )
         seals = SealService(store, counters, pushes.reduce)
         streams = StreamService(store, standing, counters, faults)
-        server = DataServer(standing, maps, streams, pushes, seals, self._security)
+        server = DataServer(standing, maps, streams, pushes, seals, asking, self._security, descriptors.connections)
         departure = Departure(server, standing, config.worker.drain_timeout.ns, self._stop)
         _stop_at_signals(departure.asked, departure.hurried)
         store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
@@ -159,7 +173,7 @@ class Worker:
         pool = BufferPool(int(config.worker.memory), STOCK_BYTES)
         http = socket.create_server((config.worker.bind, config.worker.http_port))
         tls = self._security.listening if self._security is not None else None
-        frames = await serve(config.worker.bind, config.worker.data_port, server, pool, tls)
+        frames = await serve(config.worker.bind, config.worker.data_port, server, pool, tls, descriptors.connections)
         place = _place(config, frames.address[1], http.getsockname()[1])
         server.address = place.data_address
         _say_ready(standing, place)
@@ -167,7 +181,7 @@ class Worker:
         watch = background(self._notifier.watch(lambda: _state(standing, departure)))
         for sentence in (*store.report, *faults.active()):
             _log.info(sentence)
-        status = Status(standing, store, counters, pool, frames, server, faults, place)
+        status = Status(standing, store, counters, pool, frames, server, faults, place, descriptors, LoopTurns())
         self._monitor.start()
         store.watch_away(config.disk_check.interval.seconds)
         beside = awaited(self._beside(status, keeper, http, departure))
@@ -204,7 +218,7 @@ class Worker:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_tick(status, keeper, self._monitor))
             tasks.create_task(registration.run(",".join(map(str, self._config.worker.masters))))
-            runner = await serve_http(http, status, self._security)
+            runner = await serve_http(http, status, self._security, status.descriptors.http)
             _calm_collector()
             try:
                 await asyncio.Event().wait()
@@ -264,11 +278,13 @@ def _say_ready(standing: Standing, place: Place) -> None:
 async def _tick(status: Status, keeper: Keeper, monitor: Monitor) -> None:
     """What happens once a second: disks looked at, expiry, idle memory given back, and the standing kept if it has
     changed. Nothing of it waits for a disk, since that is how a disk that hangs is noticed."""
+    idle = Idle(status.load)
     while True:
         await asyncio.sleep(TICK_SECONDS)
         status.data.tick()
         monitor.look()  # behind what splits epochs: those of a directory that was isolated are split before it returns
         status.pool.trim()
+        idle.tick()
         keeper.keep()
 
 

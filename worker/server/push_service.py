@@ -12,10 +12,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 
-from holdfast.common.batch import HEADER_BYTES
 from holdfast.common.checksum import crc32c
 from holdfast.common.errors import HoldfastError, ProtocolError, Status, error_for
 from holdfast.common.frame import FrameHeader, FrameType
@@ -30,10 +28,12 @@ from holdfast.common.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCr
 from holdfast.worker.core.credits import Credits
 from holdfast.worker.core.reduce import EPOCHS_MAX, LEGAL, Decision, EpochState, Life, Limits, Reduce
 from holdfast.worker.core.usage import Held
+from holdfast.worker.server.asking import Asking
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.faults import Faults
-from holdfast.worker.server.forwarding import FORWARD_SECONDS, Forwarder
+from holdfast.worker.server.forwarding import FORWARD_SECONDS, PEERS_MAX, Forwarder
 from holdfast.worker.server.parts import in_parts
+from holdfast.worker.server.pushes import Came, OnItsWay, check_sizes, may_grow
 from holdfast.worker.server.refusal import refusal
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.storage.push_log import is_full
@@ -66,27 +66,6 @@ SYNC_SECONDS = 20.0
 DISK_RESERVE_SHARE = 0.1
 
 
-@dataclass(slots=True, eq=False)
-class _Push:
-    """A frame on its way to its answer."""
-
-    connection: ServerConnection
-    header: FrameHeader
-    credits: Credits
-    size: int
-    body: Body
-    decision: Decision
-    #: statuses that came after the decision
-    failures: dict[int, int] = field(default_factory=dict)
-    #: what the answer waits for: syncs, the replica, first arrivals; and since when
-    waits: int = 0
-    since_ns: int = 0
-    #: directories whose sync it waits for
-    syncing: set[int] = field(default_factory=set)
-    landed: asyncio.Future[None] | None = None
-    answered: bool = False
-
-
 class PushService:
     """All pushes of REDUCE partitions. Loop thread only."""
 
@@ -96,18 +75,21 @@ class PushService:
         standing: Standing,
         counters: Counters,
         faults: Faults,
+        asking: Asking,
         *,
         memory: int,
         limits: Limits = Limits(),  # noqa: B008 - a constant
         disk_reserve: int = 0,
+        peers_max: int = PEERS_MAX,
     ) -> None:
         self._store = store
         self._counters = counters
         self._faults = faults
+        self._asking = asking
         self._loop = asyncio.get_running_loop()
         self._disk_reserve = disk_reserve
         #: pushes that wait for their answers, as they came
-        self._entries: dict[Decision, _Push] = {}
+        self._entries: dict[Decision, OnItsWay] = {}
         #: when people were last told that a push waits for long, and why a replica failed
         self._said_ns = self._replica_said_ns = -int(SAY_AGAIN_SECONDS * 1e9)
         windows = int(memory * BUFFER_SHARE)
@@ -124,8 +106,8 @@ class PushService:
         self._until_look = 0
         #: the push that was acknowledged from memory and found no room; at most one: until it is written others are
         #: written before they are acknowledged
-        self._owed: _Push | None = None
-        self.forwarder = Forwarder(standing)
+        self._owed: OnItsWay | None = None
+        self.forwarder = Forwarder(standing, asking, peers_max)
         self.reduce = Reduce(standing.incarnation, limits, choose=store.tiering.choose)
         #: seals epochs without being asked
         self.seal_split: Callable[[Sequence[EpochState]], None] = lambda _: None
@@ -179,26 +161,57 @@ class PushService:
             if self._until_look < 0:
                 self._look_at_rooms()
             request = Push.decode(meta)
-            view = body.view
-            _check_sizes(request, size)
-            refused = self._refuse(request, view, header)
-            decision = None if refused is not None else self.reduce.decide(request)
+            check_sizes(request, size)
+            if header.type is FrameType.REPLICATE and request.replica is not None:
+                raise ProtocolError("REPLICATE: a replica has no replica")
+            came = Came(connection, header, meta, request, body, account)
+            if self.reduce.may_introduce(request) and not self._asking.knows(request.shuffle):
+                self._asking.ask(request.shuffle, connection.number, partial(self._push_or_refuse, came))
+                return
         except BaseException:  # the data server answers it, or closes the connection
-            body.release()
-            self._grant(account.answered(connection.number, size, time.monotonic_ns()))
+            self._let_go(connection, body, account, size)
+            raise
+        self._push(came)
+
+    def _let_go(self, connection: ServerConnection, body: Body, account: Credits, size: int) -> None:
+        body.release()
+        self._grant(account.answered(connection.number, size, time.monotonic_ns()))
+
+    def _push_or_refuse(self, came: Came, why_not: HoldfastError | None) -> None:
+        """The masters have said whether they have the shuffle of this push, or did not in time."""
+        connection, header = came.connection, came.header
+        if why_not is None and not connection.closed:
+            try:
+                self._push(came)
+            except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
+                connection.refuse(header, refusal(error))
+            return
+        self._let_go(connection, came.body, came.account, header.body_bytes)
+        if why_not is not None:
+            self._counters.refused(why_not.status)
+            connection.refuse(header, why_not)
+
+    def _push(self, came: Came) -> None:
+        """Take what is of a shuffle that may be written to. Releases the body when it is answered."""
+        connection, header, meta, request, body, account = came
+        size, view = header.body_bytes, body.view
+        try:
+            refused = self._refuse(request, view)
+            decision = None if refused is not None else self.reduce.decide(request)
+        except BaseException:
+            self._let_go(connection, body, account, size)
             raise
         if decision is None:
             assert refused is not None
-            body.release()
-            self._grant(account.answered(connection.number, size, time.monotonic_ns()))
+            self._let_go(connection, body, account, size)
             self._counters.refused(refused.status)
             connection.refuse(header, refused)
             return
-        push = _Push(connection, header, account, size, body, decision)
+        push = OnItsWay(connection, header, account, size, body, decision)
         rows = memoryview(meta)[-PUSH_ENTRY.size * len(request.entries) :]
         self._guarded(push, lambda: self._take(push, rows, view))
 
-    def _guarded(self, push: _Push, act: Callable[[], object], _: object = None) -> None:
+    def _guarded(self, push: OnItsWay, act: Callable[[], object], _: object = None) -> None:
         """Do something for a push. Whatever comes of it, the push is answered once, and what it holds is given back: a
         mistake of ours costs the copies that it touched, and nobody else."""
         try:
@@ -207,7 +220,7 @@ class PushService:
             _log.exception("a push failed in an unforeseen way", extra={"shuffle": str(push.decision.push.shuffle)})
             self._abandon(push, error)
 
-    def _abandon(self, push: _Push, error: Exception) -> None:
+    def _abandon(self, push: OnItsWay, error: Exception) -> None:
         if push.answered:
             return
         for index, state in enumerate(push.decision.states):
@@ -233,10 +246,8 @@ class PushService:
         finally:
             self.reduce.broke(state)
 
-    def _refuse(self, request: Push, body: memoryview, header: FrameHeader) -> HoldfastError | None:
+    def _refuse(self, request: Push, body: memoryview) -> HoldfastError | None:
         """The questions about the frame as a whole."""
-        if header.type is FrameType.REPLICATE and request.replica is not None:
-            raise ProtocolError("REPLICATE: a replica has no replica")
         if crc32c(body) != request.body_crc:
             return error_for(Status.CORRUPT, "the body does not match its checksum")
         if not self.reduce.knows(request.shuffle):
@@ -245,7 +256,7 @@ class PushService:
         refusal = self.reduce.refuse(request)
         return None if refusal is None else error_for(refusal.status, refusal.why)
 
-    def _take(self, push: _Push, rows: memoryview, body: memoryview) -> None:
+    def _take(self, push: OnItsWay, rows: memoryview, body: memoryview) -> None:
         """Write what was taken, then answer, at once or when everything it waits for is there."""
         decision = push.decision
         request = decision.push
@@ -286,7 +297,7 @@ class PushService:
             self._loop.call_later(slow, self._guarded, push, partial(self._one_less, push))
         self._one_less(push)
 
-    def _open(self, push: _Push) -> None:
+    def _open(self, push: OnItsWay) -> None:
         """Begin the copies of new epochs; where that fails the copy is given up before it held anything."""
         for state in push.decision.opened:
             try:
@@ -295,7 +306,7 @@ class PushService:
             except OSError as error:
                 self._drop_unopened(push, state, Status.NO_ROOM if is_full(error) else Status.FAILED_COPY)
 
-    def _drop_unopened(self, push: _Push, state: EpochState, status: Status) -> None:
+    def _drop_unopened(self, push: OnItsWay, state: EpochState, status: Status) -> None:
         self.reduce.broke(state)
         for index, taken in enumerate(push.decision.states):
             if taken is state:
@@ -303,7 +314,7 @@ class PushService:
                 push.decision.states[index] = None
         push.decision.whole = False
 
-    def _write(self, push: _Push, rows: memoryview, body: memoryview) -> None:
+    def _write(self, push: OnItsWay, rows: memoryview, body: memoryview) -> None:
         decision = push.decision
         failures = self._store.reduce.append(decision, rows, body)
         for index, status in failures:
@@ -316,7 +327,7 @@ class PushService:
                         if taken is state:
                             self._fail(push, index, status)
 
-    def _fail(self, push: _Push, index: int, status: Status) -> None:
+    def _fail(self, push: OnItsWay, index: int, status: Status) -> None:
         state = push.decision.states[index]
         if state is not None:
             self._end(state, status)
@@ -328,7 +339,7 @@ class PushService:
         else:
             self.reduce.split(state)
 
-    def _write_promised(self, push: _Push, rows: memoryview, body: memoryview) -> None:
+    def _write_promised(self, push: OnItsWay, rows: memoryview, body: memoryview) -> None:
         """Write what was acknowledged from memory. What finds no room is kept here until it does, and its epochs take
         nothing more; after any other error nobody may take the rest of a copy for all."""
         taken = push.decision.states
@@ -339,7 +350,7 @@ class PushService:
             push.failures = dict.fromkeys(range(len(taken)), int(Status.FAILED_COPY))
         self._give_up_promised(push)
         owed = {index for index, status in push.failures.items() if status == Status.NO_ROOM}
-        left = [state if index in owed and _may_grow(state) else None for index, state in enumerate(taken)]
+        left = [state if index in owed and may_grow(state) else None for index, state in enumerate(taken)]
         for state in filter(None, taken):
             state.owed = state in left
         if any(left):
@@ -354,14 +365,14 @@ class PushService:
             return
         push, self._owed = self._owed, None
         decision = push.decision
-        decision.states = [state if _may_grow(state) else None for state in decision.states]
+        decision.states = [state if may_grow(state) else None for state in decision.states]
         decision.whole, decision.marked = False, []
         push.failures.clear()
         self._write_promised(push, memoryview(b""), push.body.view)
         if self._owed is None:
             _log.info("what waited for room waits no more", extra={"shuffle": str(decision.push.shuffle)})
 
-    def _give_up_promised(self, push: _Push) -> None:
+    def _give_up_promised(self, push: OnItsWay) -> None:
         """What was acknowledged from memory could not be written: nobody may take the rest of its copy for all."""
         for index, status in push.failures.items():
             state = push.decision.states[index]
@@ -371,14 +382,14 @@ class PushService:
 
     # What an answer waits for.
 
-    def _sync(self, push: _Push) -> None:
+    def _sync(self, push: OnItsWay) -> None:
         directories = dict.fromkeys([state.directory for state in push.decision.states if state is not None])
         for directory, future in zip(directories, self._store.reduce.sync(push.decision), strict=True):
             push.waits += 1
             push.syncing.add(directory)
             future.add_done_callback(partial(self._guarded, push, partial(self._synced, push, directory, future)))
 
-    def _synced(self, push: _Push, directory: int, done: Future[Missing]) -> None:
+    def _synced(self, push: OnItsWay, directory: int, done: Future[Missing]) -> None:
         """A directory's part of a push is on its disk, but for the epochs that storage names: those are given up, and
         no others. What was dropped meanwhile is refused as any batch that comes after that."""
         missing = done.result()
@@ -406,7 +417,7 @@ class PushService:
             if waited >= SYNC_SECONDS and push.waits == len(push.syncing):
                 self._leave_disk(push)
 
-    def _leave_disk(self, push: _Push) -> None:
+    def _leave_disk(self, push: OnItsWay) -> None:
         """Answer a push that waits for nothing but disks that do not sync it. What it wrote stays, and is sealed if
         they go on: readers drop what comes twice. Its epochs there take nothing more."""
         for index, state in enumerate(push.decision.states):
@@ -420,7 +431,7 @@ class PushService:
         found = self._store.directories()
         return ", ".join(str(found[number].path) for number in sorted(directories))
 
-    def _forward(self, push: _Push, body: memoryview) -> None:
+    def _forward(self, push: OnItsWay, body: memoryview) -> None:
         """Repeat what was taken to the replica, batches that failed here left out."""
         decision = push.decision
         chosen = [
@@ -433,7 +444,7 @@ class PushService:
         self._counters.forwards += 1
         task.add_done_callback(lambda done: self._guarded(push, lambda: self._forwarded(push, chosen, done)))
 
-    def _forwarded(self, push: _Push, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
+    def _forwarded(self, push: OnItsWay, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
         error = None if done.cancelled() else done.exception()
         refused = chosen if done.cancelled() or error is not None else done.result()
         for index in refused:
@@ -446,7 +457,7 @@ class PushService:
             _log.warning("pushes could not be repeated to a replica", extra=told)
         self._one_less(push)
 
-    def _wait_for(self, push: _Push, index: int, first: Decision) -> None:
+    def _wait_for(self, push: OnItsWay, index: int, first: Decision) -> None:
         """A batch that came before, whose first arrival is not answered yet: it gets the same outcome."""
         other = self._entries.get(first)
         if other is None:
@@ -470,7 +481,7 @@ class PushService:
 
         other.landed.add_done_callback(lambda done: self._guarded(push, partial(landed, done)))
 
-    def _one_less(self, push: _Push) -> None:
+    def _one_less(self, push: OnItsWay) -> None:
         push.waits -= 1
         if not push.waits and not push.answered:
             self._entries.pop(push.decision, None)
@@ -478,7 +489,7 @@ class PushService:
             if push.landed is not None:
                 push.landed.set_result(None)
 
-    def _answer(self, push: _Push, *, release: bool = True) -> None:
+    def _answer(self, push: OnItsWay, *, release: bool = True) -> None:
         decision = push.decision
         push.answered = True
         # What it holds first: nothing that goes wrong with the answer may keep it.
@@ -582,15 +593,3 @@ class PushService:
 
 
 assert SYNC_SECONDS > FORWARD_SECONDS, "the replica has answered by then"
-
-
-def _may_grow(state: EpochState | None) -> bool:
-    """Whether what was acknowledged may still be written to this epoch: it takes nothing new and is not sealed."""
-    return state is not None and state.life is Life.HARD
-
-
-def _check_sizes(request: Push, size: int) -> None:
-    """The batches make up the body, and none is shorter than a header."""
-    sizes = [entry[3] for entry in request.entries]
-    if sum(sizes) != size or min(sizes) < HEADER_BYTES:
-        raise ProtocolError(f"{request.shuffle}: the batches of a push do not make up its {size} bytes")

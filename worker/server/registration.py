@@ -81,6 +81,7 @@ class Registration:
                 tasks.create_task(self._again_and_again("register", lambda: self._be_registered(client)))
                 # Of its own: heartbeats wait for no answer about shuffles.
                 tasks.create_task(self._again_and_again("forget", lambda: self._forget_dropped(client)))
+                tasks.create_task(self._again_and_again("ask", lambda: self._server.asking.step(client)))
         finally:
             await client.close()
 

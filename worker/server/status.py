@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.limits import KIB
 from holdfast.common.net.buffers import BufferPool
+from holdfast.common.net.descriptors import WorkerDescriptors
 from holdfast.common.net.frame_server import FrameServer
+from holdfast.common.net.log import FLOODS
+from holdfast.common.net.loop_turns import LoopTurns
 from holdfast.common.net.versions import versions
+from holdfast.worker.core.reduce import EPOCHS_MAX
+from holdfast.worker.core.registered import WAITING_MAX
+from holdfast.worker.core.streams import PLAN_ROWS_MAX, STREAMS_MAX
 from holdfast.worker.server.counters import Counters
 from holdfast.worker.server.data_server import DataServer
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.standing import Place, Standing
 from holdfast.worker.storage.identity import VERSION
+from holdfast.worker.storage.places import ROWS_MAX
 from holdfast.worker.storage.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.common.net.http_server import HttpServer
 
 
 def resident_bytes() -> int:
@@ -41,6 +51,10 @@ class Status:
     data: DataServer
     faults: Faults
     place: Place
+    descriptors: WorkerDescriptors
+    turns: LoopTurns
+    #: the HTTP port, once it is there
+    http: list[HttpServer] = field(default_factory=list)
 
     def problems(self) -> list[str]:
         """Sentences for people; empty if all is well."""
@@ -64,10 +78,26 @@ class Status:
             "body_bytes_max": self.pool.budget_bytes,
             "body_waiting": self.pool.waiting,
             "connections": len(self.frames.connections),
+            "connections_max": self.descriptors.connections,
+            "http_connections": sum(one.connections for one in self.http),
+            "http_connections_max": self.descriptors.http,
+            "peers": self.data.pushes.forwarder.peers,
+            "peers_max": self.descriptors.peers,
             "streams": len(self.data.streams.streams),
+            "streams_max": STREAMS_MAX,
+            "plan_rows": self.data.streams.streams.plans.total,
+            "plan_rows_max": PLAN_ROWS_MAX,
+            "read_rows": self.store.reduce.places.rows,
+            "read_rows_max": ROWS_MAX,
+            "shuffles_registered": self.data.asking.registered.shuffles,
+            "asking": self.data.asking.registered.waiting,
+            "asking_max": WAITING_MAX,
+            "loop_turn_microseconds_max": int(self.turns.longest * 1e6),
             "files_open": self.data.maps.files.count,
+            "files_open_max": self.descriptors.written,
             "seals_running": self.data.maps.files.seals,
             "epochs_open": self.data.pushes.reduce.epochs,
+            "epochs_open_max": EPOCHS_MAX,
             "push_window_bytes": self.data.pushes.credits.held_bytes,
             "push_owed_bytes": self.data.pushes.owed_bytes,
             "push_waiting": self.data.pushes.credits.waiting,
@@ -84,6 +114,12 @@ class Status:
             "incarnation": self.standing.incarnation,
             "raft_index": self.standing.raft_index,
         }
+
+    def load(self) -> int:
+        """What takes memory that is not counted in bytes: connections, streams, thousands of rows and epochs."""
+        connections = len(self.frames.connections) + sum(one.connections for one in self.http)
+        rows = self.data.streams.streams.plans.total + self.store.reduce.places.rows + self.data.pushes.reduce.epochs
+        return connections + len(self.data.streams.streams) + rows // 1_000
 
     def _dfs_gauges(self) -> dict[str, int]:
         dfs = self.store.dfs()
@@ -102,6 +138,8 @@ class Status:
             "direct_bytes_written": self.store.reduce.direct_bytes,
             "partition_flushes": self.store.reduce.flushes,
             "disk_syncs": self.store.syncs,
+            "loop_turns_slow": self.turns.slow,
+            "log_lines_left_out": FLOODS.left_out,
             "files_moved": self.store.tiering.counts.files,
             "moved_bytes": self.store.tiering.counts.bytes,
             "moves_failed": self.store.tiering.counts.failed,

@@ -31,6 +31,7 @@ from holdfast.worker.server.sources import ChunkSearch, ChunkSource, MapSource, 
 from holdfast.worker.server.standing import Standing
 from holdfast.worker.storage.answers import UnreadableError, unreadable
 from holdfast.worker.storage.places import SealedPlace
+from holdfast.worker.storage.reader import FILE_ROWS
 from holdfast.worker.storage.store import Plan, Store
 
 _log = logging.getLogger(__name__)
@@ -65,24 +66,41 @@ class StreamService:
         """Take a STREAM_OPEN. Raises ProtocolError for a malformed one; all else is answered."""
         request = StreamOpen.decode(meta)
         plan = self._store.plan(request.shuffle, request.begin, request.end, ())
-        self._plan_on(connection, header, request, plan, 0)
+        rows, owner = FILE_ROWS * len(request.files), request.shuffle.instance
+        try:  # the room for its plan is taken before anything is planned: others plan at the same time
+            check_rows(rows, len(request.files))
+            stream = self.streams.open(connection.number, 0, rows, owner=owner, own=True)
+        except HoldfastError as error:
+            self._refuse(connection, header, error)
+            return
+        self._plan_on(connection, header, request, plan, stream, 0)
 
     def _plan_on(
-        self, connection: ServerConnection, header: FrameHeader, request: StreamOpen, plan: Plan, first: int
+        self,
+        connection: ServerConnection,
+        header: FrameHeader,
+        request: StreamOpen,
+        plan: Plan,
+        stream: int,
+        first: int,
     ) -> None:
         """Add some more files to a plan; when all are in it the stream begins. Meanwhile nothing is read."""
         if connection.closed:
             return
         past = first + PLAN_FILES
         try:
+            before = plan.rows
             self._store.extend(plan, request.files[first:past])
+            files = min(past, len(request.files)) - first
+            self.streams.grow(connection.number, stream, plan.rows - before - FILE_ROWS * files)
             if past < len(request.files):
                 connection.hold()
-                self._loop.call_soon(self._plan_on, connection, header, request, plan, past)
+                self._loop.call_soon(self._plan_on, connection, header, request, plan, stream, past)
                 return
             source = MapSource(header, iter(plan.pieces()))
-            stream = self.streams.open(connection.number, request.credit_bytes)
+            self.streams.credit(connection.number, stream, request.credit_bytes)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered, and the connection read again
+            self.streams.close(connection.number, stream)
             connection.unhold()
             self._refuse(connection, header, self._refusal(error))
             return
@@ -142,7 +160,9 @@ class StreamService:
         # Not for the DFS: nothing is read of this connection meanwhile, and who has a seat may wait for credit.
         while not source.distant and not source.look():
             yield 0.0
-        stream = self.streams.open(connection.number, request.credit_bytes, rows + len(places))
+        stream = self.streams.open(
+            connection.number, request.credit_bytes, rows + len(places), owner=request.shuffle.instance
+        )
         chunks = [len(place.record.chunks) for place in places]
         opened = ChunksOpened(stream=stream, total_bytes=total, chunks=chunks)
         self._begin(connection, stream, source, opened.encode())

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from holdfast.common.net.links import NO_LINK
+from holdfast.common.net.modes import FILE_MODE, FOLDER_MODE
 
 _SYNC_FILE_RANGE_WRITE = 2
 #: Parts of one gathered write (the kernel takes 1,024).
@@ -59,11 +60,11 @@ class Disk:
     def create(self, path: Path) -> int:
         """Make a new file and return its descriptor; the folder must be there."""
         with _opened(path.parent) as folder:
-            return os.open(path.name, _CREATE, 0o644, dir_fd=folder)
+            return os.open(path.name, _CREATE, FILE_MODE, dir_fd=folder)
 
     def create_unnamed(self, folder: Path) -> int:
         """Make a file that has no name: its room is free when its descriptor is closed, however that comes about."""
-        return os.open(folder, os.O_TMPFILE | os.O_RDWR | NO_LINK, 0o600)
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | NO_LINK, FILE_MODE)
 
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
         """Write all of `data` at `offset`, into the kernel."""
@@ -110,7 +111,7 @@ class Disk:
     def make_folder(self, path: Path) -> bool:
         """Make a folder; False if it was there."""
         try:
-            path.mkdir()
+            path.mkdir(FOLDER_MODE)
         except FileExistsError:
             with _opened(path):  # no link, and no file
                 return False

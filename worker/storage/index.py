@@ -33,6 +33,7 @@ from holdfast.common.checksum import crc32c
 from holdfast.common.errors import NoRoomError
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.lmdb_pages import LmdbDamagedError
+from holdfast.common.net.modes import FILE_MODE
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.records import (
     HEAD,
@@ -160,7 +161,7 @@ class Index:
         self._writer = threading.Lock()
         size = max(MAP_BYTES_FIRST, 2 * _file_bytes(path))
         self._map_bytes = min(size, max(map_bytes_max, _file_bytes(path)))
-        self._env = lmdb.open(str(path), map_size=self._map_bytes, readahead=False, max_readers=64)
+        self._env = lmdb.open(str(path), map_size=self._map_bytes, mode=FILE_MODE, readahead=False, max_readers=64)
         self._env.reader_check()
 
     @classmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,16 +20,18 @@ from holdfast.common.lmdb_pages import LmdbDamagedError, PageCounts
 from holdfast.worker.storage import names
 from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.check import DataReport, IndexReport, decode_data, decode_index
-from holdfast.worker.storage.directory import StorageDirectory
+from holdfast.worker.storage.directory import StorageDirectory, Tables
 from holdfast.worker.storage.disk import Disk, bytes_on_disk
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, STARTS_KEY, Index
+from holdfast.worker.storage.layout import shuffle_folder
 from holdfast.worker.storage.log_recovery import find_segments, scan_log, scan_segment
 from holdfast.worker.storage.owner import Threads
 from holdfast.worker.storage.prepare import Candidate, StoreSettings
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reconcile import Reconciler, put_aside
+from holdfast.worker.storage.records import decode_shuffle
 from holdfast.worker.storage.recovery import DirectoryFacts, Opening, Part, decide_opening
 from holdfast.worker.storage.reduce_layout import parse_segment
 from holdfast.worker.storage.reduce_records import FILE_HEAD_BYTES
@@ -159,6 +162,26 @@ def _refuse_copies(directories: Sequence[Examined]) -> None:
             )
 
 
+def _remove_empty(root: Path, data: DataReport) -> None:
+    """Remove folders of shuffles that have nothing in them: of files that were all aborted, or that a kill left. One
+    that is made meanwhile, or cannot be removed, stays."""
+    for key, total in data.shuffles.items():
+        if not total.files:
+            with suppress(OSError):
+                folder = root / shuffle_folder(decode_shuffle(key))
+                folder.rmdir()
+                folder.parent.rmdir()
+
+
+def _reconcile(found: Examined, disk: Disk, index: Index) -> Tables:
+    """Make files and index agree; adds to the notes."""
+    _remove_empty(found.root, found.data)
+    reconciler = Reconciler(found.root, disk, index, found.data, found.index)
+    tables = reconciler.run()
+    found.notes += reconciler.notes
+    return tables
+
+
 def open_directory(
     found: Examined,
     opening: Opening,
@@ -188,9 +211,7 @@ def open_directory(
         _record_logs(index, root, starts.boot_id)
         index.put(META_KEY, identity.encode())
     disk.sync_folder(root)
-    reconciler = Reconciler(root, disk, index, found.data, found.index)
-    tables = reconciler.run()
-    found.notes += reconciler.notes
+    tables = _reconcile(found, disk, index)
     with index.reading() as reader:
         logs = reader.logs()
     segments = scan_log(root, starts.boot_id, logs)

@@ -1,7 +1,7 @@
 """Sealed epochs that are being read: where each lies and its chunks, kept once however many streams read it.
 
 Rules: an entry goes with the last stream that holds its place, so nothing here is a cache that has to be emptied. The
-chunks of all places together are bounded. Loop thread only. Called by reduce_store.py.
+chunks of all places together are bounded, and those of one application. Loop thread only. Called by reduce_store.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.common.errors import RetryError, Status
 from holdfast.worker.core.health import WindowMean
+from holdfast.worker.core.shares import Shares
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
 from holdfast.worker.storage.reduce_records import EpochRecord
 
@@ -46,8 +47,13 @@ class Places:
         self._known: dict[EpochKey, weakref.ref[SealedPlace]] = {}
         #: how many places lie in each file
         self._readers: Counter[DataKey] = Counter()
-        #: their weight
-        self.rows = 0
+        #: their weight, by application
+        self._shares = Shares(ROWS_MAX)
+
+    @property
+    def rows(self) -> int:
+        """The weight of all of them."""
+        return self._shares.total
 
     def share(
         self, key: EpochKey, record: EpochRecord, path: str, fetches: WindowMean | None = None, *, away: bool = False
@@ -63,10 +69,9 @@ class Places:
             place.path, place.away, place.fetches = path, away, fetches
             return place
         place = SealedPlace(key, record, path, away, fetches)
-        if self.rows + place.rows > ROWS_MAX:
+        if not self._shares.take(key.shuffle.instance, place.rows):
             why = f"the open streams of this worker read {self.rows} chunks; try again when some have ended"
             raise RetryError(why, status=Status.BUSY)
-        self.rows += place.rows
         self._known[key] = weakref.ref(place)
         file = record.place(key)
         self._readers[file] += 1
@@ -85,7 +90,7 @@ class Places:
         return file in self._readers
 
     def _gone(self, key: EpochKey, file: DataKey, rows: int) -> None:
-        self.rows -= rows
+        self._shares.give(key.shuffle.instance, rows)
         self._readers[file] -= 1
         if not self._readers[file]:
             del self._readers[file]

@@ -17,6 +17,7 @@ from holdfast.common.config import TiersSection
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.links import first_link, sentence
 from holdfast.common.net.locks import HeldError, acquire
+from holdfast.common.net.modes import FOLDER_MODE
 from holdfast.worker.core.health import SECOND_NS, Limits
 from holdfast.worker.storage import names
 from holdfast.worker.storage.handles import Handle
@@ -122,7 +123,7 @@ def lock_directory(root: str) -> Handle:
 
 def _lock(number: int, root: str) -> Handle:
     try:
-        os.makedirs(root, exist_ok=True)
+        os.makedirs(root, FOLDER_MODE, exist_ok=True)
         link = first_link(root)
         if link is not None:
             raise ConfigError(f"worker.directories[{number}].path {root} is not used: {sentence(link)}")

@@ -28,6 +28,8 @@ _T = TypeVar("_T")
 PIECE_RUNS_MAX = 4_096
 #: What a stream reads of a file is remembered from its plan on if it has no more runs.
 KEPT_RUNS_MAX = 8
+#: What a file of a plan takes in memory, in rows of 240 bytes; each run that is remembered of it is one more.
+FILE_ROWS = 4
 
 
 class Stretch(NamedTuple):
@@ -148,6 +150,8 @@ class Plan:
         self._open_files = open_files
         self._files: list[PlannedFile] = []
         self.total_bytes = 0
+        #: what is remembered takes so much, in rows of core/streams.py
+        self.rows = 0
 
     def add(self, key: MapFileKey, directory: StorageDirectory, found: Found, reader: Reader) -> None:
         """Add a sealed file; raises CorruptError if its region records are wrong. `reader` is that of the lookup."""
@@ -160,14 +164,18 @@ class Plan:
 
             stretches = with_chunks(directory, key, found, reader, collect)
             self.total_bytes += sum([stretch.length for stretch in stretches])
-            if sum([len(stretch.runs) for stretch in stretches]) > KEPT_RUNS_MAX:
+            runs = sum([len(stretch.runs) for stretch in stretches])
+            if runs > KEPT_RUNS_MAX:
                 stretches = None
+            else:
+                self.rows += runs
         else:
 
             def add_up(chunks: RegionChunks) -> int:
                 return sum([span_bytes(chunks, region, begin, end) for region in range(regions)])
 
             self.total_bytes += with_chunks(directory, key, found, reader, add_up)
+        self.rows += FILE_ROWS
         self._files.append(PlannedFile(key, directory, stretches))
 
     def pieces(self) -> Iterator[Piece]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from holdfast.client.core.doctor.facts import Host, NameFact, PortFact
 from holdfast.client.core.doctor.findings import Finding, advice, problem
 from holdfast.common.config import Config, advertised
+from holdfast.common.limits import MIB
 from holdfast.common.sizes import in_bytes
 from holdfast.common.version import installing
 
@@ -15,6 +16,9 @@ from holdfast.common.version import installing
 NOFILE_LEAST, NOFILE_GOOD = 4_096, 65_536
 #: Of the memory there is: the rest is for Python, the index's pages and the page cache.
 _MEMORY_SHARE = 0.8
+#: What a worker may hold beside the bodies of frames, at all its bounds at once: TLS of its connections, what its
+#: streams read, epochs, what it remembers of attempts (docs/failure_model.md, "What a server may use").
+_WORKER_FIXED = 768 * MIB
 _ANY = ("", "0.0.0.0", "::")
 
 
@@ -59,11 +63,11 @@ def _memory(host: Host, config: Config) -> Iterator[Finding]:
     if not config.worker.directories:
         return
     tiers = sum(each.capacity for each in config.worker.directories if each.tier == "MEMORY")
-    wanted = config.worker.memory + tiers
+    wanted = config.worker.memory + _WORKER_FIXED + tiers
     if wanted <= host.memory_bytes * _MEMORY_SHARE:
         return
     level = problem if wanted > host.memory_bytes else advice
-    parts = f"worker.memory {in_bytes(config.worker.memory)}"
+    parts = f"worker.memory {in_bytes(config.worker.memory)}, {in_bytes(_WORKER_FIXED)} beside it"
     parts += f" and {in_bytes(tiers)} of tier MEMORY" if tiers else ""
     yield level(
         "memory",

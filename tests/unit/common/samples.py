@@ -92,6 +92,7 @@ REDUCE_MESSAGES: dict[str, Any] = {
             reduce_messages.SealedEpoch(PARTITION, Epoch(1), Status.UNKNOWN_FILE),
         ]
     ),
+    "registered": reduce_messages.Registered(SHUFFLE, [(WorkerId(5), "127.0.0.1:7001"), (WorkerId(9), "h9:7001")]),
     "chunks_open": reduce_messages.ChunksOpen(
         shuffle=SHUFFLE, map_begin=2, map_end=8, credit_bytes=1 << 20, files=[(5, 0, 3), (5, 1, 0)]
     ),

@@ -28,6 +28,7 @@ from holdfast.worker.server.standing import Standing
 from holdfast.worker.server.stream_service import StreamService
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
+from tests.support.registered import EverythingRegistered
 
 CLUSTER = "c"
 #: what its masters have said before the test begins
@@ -48,11 +49,12 @@ class DataWorld:
         self.standing = standing = Standing(CLUSTER, "w1", self.store.incarnation, WorkerId(1), shown=security)
         standing.saw(INDEX)
         counters, faults = Counters(), Faults()
-        maps = MapService(self.store, standing, counters, faults)
-        pushes = PushService(self.store, standing, counters, faults, memory=64 * MIB)
+        asking = EverythingRegistered()
+        maps = MapService(self.store, standing, counters, faults, asking)
+        pushes = PushService(self.store, standing, counters, faults, asking, memory=64 * MIB)
         seals = SealService(self.store, counters, pushes.reduce)
         streams = StreamService(self.store, standing, counters, faults)
-        self.server = DataServer(standing, maps, streams, pushes, seals, security)
+        self.server = DataServer(standing, maps, streams, pushes, seals, asking, security)
         self.pool = BufferPool(64 * MIB)
         self.frames: FrameServer
 

@@ -18,11 +18,11 @@ from holdfast.common.net.frame_server import ServerConnection, serve
 from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.shown import Credentials
-from holdfast.worker.server import forwarding
 from holdfast.worker.server.forwarding import Forwarder, _Peer
 from holdfast.worker.server.standing import Standing
 from tests.support.frame_world import Echo
 from tests.support.reduce_data import Writer, shuffle_of
+from tests.support.registered import EverythingRegistered
 from tests.support.waiting import wait_until_async
 from tests.unit.worker.data_world import CLUSTER, DataWorld, data_world, secured
 
@@ -34,10 +34,10 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 class Primary:
     """The worker that took the pushes, as far as it forwards."""
 
-    def __init__(self, world: DataWorld, security: ServerSecurity | None = None) -> None:
+    def __init__(self, world: DataWorld, security: ServerSecurity | None = None, peers_max: int = 256) -> None:
         self.world = world
         self.standing = Standing(CLUSTER, "w2", Incarnation(1), WorkerId(2), shown=security)
-        self.forwarder = Forwarder(self.standing)
+        self.forwarder = Forwarder(self.standing, EverythingRegistered(), peers_max)
         self._shuffles = 0
 
     async def forward(self, size: int = 100, **named: Any) -> Sequence[int]:
@@ -126,14 +126,13 @@ def test_a47_a_replica_whose_answer_cannot_be_read_costs_that_push_alone(tmp_pat
     run(story())
 
 
-def test_a47_a_replica_that_is_waited_for_keeps_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a47_a_replica_that_is_waited_for_keeps_its_connection(tmp_path: Path) -> None:
     """A worker has more replicas than connections to them: the one that goes is one of which nobody waits for an
     answer, and of those the one used least recently."""
-    monkeypatch.setattr(forwarding, "PEERS_MAX", 3)
 
     async def story() -> None:
         async with data_world(tmp_path) as world:
-            primary, garblers = Primary(world), [Garbler() for _ in range(5)]
+            primary, garblers = Primary(world, peers_max=3), [Garbler() for _ in range(5)]
             replicas = [await serve("127.0.0.1", 0, one, BufferPool(64 * MIB)) for one in garblers]
             named: list[dict[str, Any]] = [
                 {"address": f"127.0.0.1:{one.address[1]}", "worker": WorkerId(3)} for one in replicas

@@ -31,6 +31,7 @@ from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
 from tests.support.changing import files_below
 from tests.support.reduce_data import Made, Writer, shuffle_of
+from tests.support.registered import EverythingRegistered
 from tests.support.waiting import wait_until_async
 from tests.unit.worker.data_world import INDEX, data_world
 
@@ -65,7 +66,7 @@ class World:
         )
         self.store = prepare(settings, disk or self.faults.disk()).open()
         standing = Standing("c", "w", self.store.incarnation, WorkerId(1))
-        self.service = PushService(self.store, standing, Counters(), Faults(), memory=64 * MIB)
+        self.service = PushService(self.store, standing, Counters(), Faults(), EverythingRegistered(), memory=64 * MIB)
         self.service.accept(True)
         self.connection = cast("Any", Connection())
         self.pool = BufferPool(64 * MIB)

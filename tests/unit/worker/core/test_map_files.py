@@ -23,9 +23,7 @@ from holdfast.common.layouts import MapAssignment
 from holdfast.common.messages import Ack, FileTotals, MapOpen
 from holdfast.worker.core import map_files, turned_away
 from holdfast.worker.core.map_files import (
-    HANDLES_MAX,
     LEGAL,
-    OPEN_FILES_MAX,
     ORPHAN_GRACE_NS,
     AbortAsked,
     Accepting,
@@ -53,6 +51,8 @@ from holdfast.worker.core.map_files import (
 )
 
 SHUFFLE = ShuffleKey(Instance(bytes(16)), ShuffleId(1), Generation(0))
+#: of another application
+STRANGER = ShuffleKey(Instance(bytes(15) + b"s"), ShuffleId(1), Generation(0))
 OTHER = ShuffleKey(Instance(bytes(16)), ShuffleId(2), Generation(0))
 MINE = Incarnation(7)
 TOTALS = FileTotals(regions=1, batches=2, size_bytes=100, crc_sum=5)
@@ -222,16 +222,24 @@ def test_a_new_incarnation_appends_to_nothing_old(files: MapFiles) -> None:
     assert isinstance(steps(files, opening(key(3), incarnation=8))[0], Create)
 
 
-def test_files_and_handles_are_bounded(monkeypatch: pytest.MonkeyPatch, files: MapFiles) -> None:
+def test_files_and_handles_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the bounds an open is BUSY; an old file opened again needs no new place."""
-    assert HANDLES_MAX < OPEN_FILES_MAX
     monkeypatch.setattr(map_files, "HANDLES_MAX", 2)
-    monkeypatch.setattr(map_files, "OPEN_FILES_MAX", 3)
+    files = MapFiles(MINE, Accepting(True), most=4)
     steps(files, opening(key(1)), opening(key(2)))
     assert refusals(steps(files, opening(key(3)))) == [Status.BUSY]
-    steps(files, opening(key(3), connection=2))
+    another = opening(key(3, shuffle=STRANGER), connection=2)
+    steps(files, another)
     assert refusals(steps(files, opening(key(4), connection=3))) == [Status.BUSY]
-    assert isinstance(steps(files, opening(key(3), connection=3))[0], Create)
+    assert isinstance(steps(files, another)[0], Create)
+
+
+def test_one_application_leaves_files_to_others() -> None:
+    """Whoever writes most of what this worker can is BUSY, and another application is not."""
+    files = MapFiles(MINE, Accepting(True), most=10)
+    steps(files, *(opening(key(number)) for number in range(8)))
+    assert refusals(steps(files, opening(key(8)))) == [Status.BUSY]
+    assert isinstance(steps(files, opening(key(8, shuffle=STRANGER)))[0], Create)
 
 
 def test_seals_are_bounded(monkeypatch: pytest.MonkeyPatch, files: MapFiles) -> None:

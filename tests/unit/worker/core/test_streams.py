@@ -8,6 +8,7 @@ from holdfast.common.errors import GiveUpError, HoldfastError, RetryError, Statu
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import READ_FRAME_BYTES, STREAM_CREDIT_BYTES_MAX
 from holdfast.worker.core import streams as module
+from holdfast.worker.core.shares import Shares
 from holdfast.worker.core.streams import IDLE_NS_MAX, Streams, Turn
 
 
@@ -125,6 +126,25 @@ def test_streams_are_bounded(monkeypatch: pytest.MonkeyPatch, streams: Streams) 
         streams.open(3, 0)
     streams.close(1, first)
     streams.open(3, 0)
+
+
+def test_an_application_leaves_streams_and_plans_to_others() -> None:
+    """Whoever has most of either is BUSY, and another application is not; what is closed is given back."""
+    streams = Streams(Incarnation(1), shares=Shares(10), plans=Shares(1_000))
+    mine = [streams.open(number, 0, 100, owner=b"mine", own=True) for number in range(8)]
+    with pytest.raises(RetryError):
+        streams.open(9, 0, owner=b"mine")
+    theirs = streams.open(9, 0, 100, owner=b"theirs", own=True)
+    with pytest.raises(RetryError):
+        streams.grow(9, theirs, 61)
+    streams.grow(9, theirs, 50)
+    streams.check()
+    streams.lost(0)
+    streams.close(1, mine[1])
+    streams.grow(9, theirs, 60)
+    streams.check()
+    streams.begin(Incarnation(2))
+    assert (streams.shares.total, streams.plans.total) == (0, 0)
 
 
 def test_an_idle_stream_expires_and_a_busy_one_does_not(streams: Streams) -> None:

@@ -51,7 +51,7 @@ def test_who_comes_while_a_file_moves_does_not_hide_who_was_there() -> None:
 
 def test_places_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the bound a new place is BUSY, a shared one is not, and one that was let go makes room."""
-    monkeypatch.setattr(module, "ROWS_MAX", 2 * PLACE_ROWS + 6)
+    monkeypatch.setattr(module, "ROWS_MAX", 3 * (PLACE_ROWS + 3))
     places = Places()
     held = [places.share(key(number), record(3), "a") for number in range(2)]
     assert places.share(key(0), record(3), "a") is held[0]

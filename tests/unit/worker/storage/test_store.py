@@ -53,6 +53,24 @@ def test_restart_keeps_what_was_sealed(tmp_path):
     again.close()
 
 
+def test_a22_folders_in_which_nothing_is_go_at_the_start(tmp_path):
+    """A shuffle of which all files were aborted leaves a folder, which its shuffle takes along while the worker lives.
+    The next start removes it, and nothing else: nobody else would."""
+    store = open_store(tmp_path)
+    kept = make_content(file_key(shuffle_key(bytes(16), 1)))
+    write(store, kept)
+    for number in range(2, 5):
+        file = file_key(shuffle_key(bytes(16), number))
+        store.begin(file, 8, Ack.WRITTEN)
+        store.abort(file)
+    assert len(list((tmp_path / "data").glob("*/*"))) == 4
+    store.close()
+    again = open_store(tmp_path)
+    assert [path.name.partition("-")[0] for path in (tmp_path / "data").glob("*/*")] == ["1"]
+    assert read(again, [kept.key], 0, 8) == kept.pieces(0, 8)
+    again.close()
+
+
 def test_sealing_twice_gives_one_answer(tmp_path):
     """Two asks at once share the seal; other totals for a sealed file are CORRUPT and change nothing."""
     store = open_store(tmp_path)

@@ -23,6 +23,8 @@ public final class FrameType {
     public static final int CHUNKS_OPEN = 52;
     /** Worker to client; request id is the one of CHUNKS_OPEN. */
     public static final int CHUNKS_DATA = 53;
+    /** From the leading master to a worker. */
+    public static final int REGISTERED = 54;
 
     private FrameType() {}
 
@@ -46,6 +48,7 @@ public final class FrameType {
             case SEAL -> "SEAL";
             case CHUNKS_OPEN -> "CHUNKS_OPEN";
             case CHUNKS_DATA -> "CHUNKS_DATA";
+            case REGISTERED -> "REGISTERED";
             default -> "";
         };
     }

@@ -1,0 +1,59 @@
+"""What servers keep is theirs alone: files have mode 0600 and folders 0700, whatever the umask of whoever starts them.
+
+Rules: who makes a file says its mode; the umask of the process covers what libraries make. What an earlier version or
+somebody else left open is closed at the start: the folder first, so that nobody reaches what is below any more. Where
+it was closed already nobody did, so only it and the names in it are looked at. Links are left alone. Called by the
+mains of masters and workers.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+_OTHERS = 0o077
+
+
+def keep_private() -> None:
+    """From now on nothing that this process makes is open to anybody else."""
+    os.umask(_OTHERS)
+
+
+def close_to_others(root: Path) -> list[str]:
+    """Take from everybody else what they may do with `root` and what is in it. Returns sentences for the log; what
+    belongs to somebody else cannot be changed, and is told of."""
+    told: list[str] = []
+    try:
+        was_open = bool(root.stat().st_mode & _OTHERS)
+        count = int(_close(root, root.stat().st_mode))
+        count += _close_below(root, deep=was_open)
+    except OSError as error:
+        told.append(f"{root} is open to other users of this host, and cannot be closed: {error}")
+    else:
+        if count:
+            told.append(f"{root}: {count} files or folders were open to other users of this host, and are closed now")
+    return told
+
+
+def _close_below(folder: Path, *, deep: bool) -> int:
+    """Look at what is in a folder, and in those below it if `deep`."""
+    count, below = 0, [str(folder)]
+    while below:
+        with os.scandir(below.pop()) as entries:
+            for entry in entries:
+                found = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(found.st_mode) and deep:
+                    below.append(entry.path)
+                if stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode):
+                    count += _close(entry.path, found.st_mode)
+    return count
+
+
+def _close(path: str | Path, mode: int) -> bool:
+    if not mode & _OTHERS:
+        return False
+    os.chmod(path, stat.S_IMODE(mode) & ~_OTHERS)
+    return True

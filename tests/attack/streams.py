@@ -1,0 +1,68 @@
+"""A tenant opens streams over files of its own, and reads nothing: what a stream is planned to read takes memory."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.frame import FrameType
+from holdfast.common.ids import MapFileKey, PartitionId
+from holdfast.common.limits import STREAM_FILES_MAX
+from holdfast.common.messages import StreamOpen
+from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.keys import key_in
+from holdfast.common.proto import holdfast_pb2 as pb
+from tests.attack.target import Target
+from tests.support.map_data import file_key, make_content, write_file
+
+_SHUFFLE = 16
+_PARTITIONS = 8
+#: Files of which each stream of `plans` reads a little.
+_FILES = 256
+
+
+async def repeated(target: Target, until: Callable[[], bool]) -> Counter[str]:
+    """STREAM_OPEN that names one file as often as a request can: 31 MB a stream, 4,096 streams a connection."""
+    client, files = await _files(target, 1)
+    return await _open(target, client, files * STREAM_FILES_MAX, until)
+
+
+async def plans(target: Target, until: Callable[[], bool]) -> Counter[str]:
+    """STREAM_OPEN of many files, each once, again and again: nothing is read, and nothing closed."""
+    client, files = await _files(target, _FILES)
+    return await _open(target, client, files, until)
+
+
+async def _files(target: Target, count: int) -> tuple[FrameClient, list[MapFileKey]]:
+    shuffle = key_in(await target.register(_SHUFFLE, kind=pb.PARTITION_KIND_MAP, partitions=_PARTITIONS, maps=0))
+    client = await target.worker(target.cluster.workers[0])
+    files = [file_key(shuffle, number) for number in range(count)]
+    for file in files:
+        await write_file(client, make_content(file, partitions=_PARTITIONS, batch_bytes=10))
+    return client, files
+
+
+async def _open(
+    target: Target, client: FrameClient, files: list[MapFileKey], until: Callable[[], bool]
+) -> Counter[str]:
+    """Open streams over these files on one connection after the other, all of which stay."""
+    found: Counter[str] = Counter()
+    clients = [client]
+    request = StreamOpen(
+        shuffle=files[0].shuffle,
+        begin=PartitionId(0),
+        end=PartitionId(_PARTITIONS),
+        credit_bytes=0,
+        files=[(file.map, file.attempt, file.epoch) for file in files],
+    ).encode()
+    try:
+        while not until():
+            try:
+                await clients[-1].request(FrameType.STREAM_OPEN, request)
+                found["opened"] += 1
+            except HoldfastError as error:
+                found[error.status.name] += 1
+                clients.append(await target.worker(target.cluster.workers[0]))
+        return found
+    finally:
+        for each in clients:
+            each.abort()

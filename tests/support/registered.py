@@ -1,0 +1,16 @@
+"""For tests of a part of a worker: whatever clients name, the masters have it."""
+
+from holdfast.common.ids import ShuffleKey
+from holdfast.common.reduce_messages import ReplicaPlace
+from holdfast.worker.server.asking import Asking
+
+
+class EverythingRegistered(Asking):
+    """Asks nobody."""
+
+    def knows(self, shuffle: ShuffleKey) -> bool:
+        """Yes."""
+        return True
+
+    async def check_place(self, place: ReplicaPlace) -> None:
+        """It is there."""

@@ -1,0 +1,65 @@
+"""Gives memory back that was needed in a rush: to the collector what only cycles hold, to the system what is free.
+
+Rules: what a push or a read makes has no cycles, so the collector is seldom asked (process.py); but connections that
+fail, and HTTP, leave some, and each may hold buffers of TLS. They are looked for by time, the young ones first, and all
+only while there is little to look at. The allocator keeps what is freed below something that stays; where much has gone
+since it was asked last, it is asked to give that back. Loop thread only. Called by process.py once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+from collections.abc import Callable
+
+#: Seconds between looks for cycles: among what is new, and among everything.
+YOUNG_SECONDS = 5
+ALL_SECONDS = 30
+#: With more objects than these a look at everything would hold up the loop for too long.
+OBJECTS_MAX = 200_000
+#: The load that has to be gone before the allocator is asked, and seconds between two times.
+LOAD_GONE = 32
+TRIM_SECONDS = 15
+#: Larger pieces are mappings of their own, which go back when they are freed; glibc would raise this bound by itself.
+_MMAP_BYTES = 256 << 10
+_TRIM_BYTES = 1 << 20
+#: Heaps of threads: each keeps what was freed in it.
+_HEAPS = 2
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+
+
+def tame_allocator() -> None:
+    """Have glibc give back what is freed; another C library is left as it is."""
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+        set_option(_M_TRIM_THRESHOLD, _TRIM_BYTES)
+        set_option(_M_ARENA_MAX, _HEAPS)
+
+
+class Idle:
+    """Looks at what a worker still needs."""
+
+    def __init__(self, load: Callable[[], int]) -> None:
+        """`load` counts what takes memory, such as connections."""
+        self._load = load
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        self._peak = 0
+        self._ticks = 0
+        self._trimmed = 0
+
+    def tick(self) -> None:
+        """Once a second."""
+        self._ticks += 1
+        if self._ticks % ALL_SECONDS == 0 and len(gc.get_objects(2)) < OBJECTS_MAX:
+            gc.collect()
+        elif self._ticks % YOUNG_SECONDS == 0:
+            gc.collect(0)
+        load = self._load()
+        self._peak = max(self._peak, load)
+        if self._peak - load >= LOAD_GONE and self._ticks - self._trimmed >= TRIM_SECONDS:
+            self._peak, self._trimmed = load, self._ticks
+            gc.collect(1)
+            if self._trim is not None:
+                asyncio.get_running_loop().run_in_executor(None, self._trim, 0)
