@@ -1,8 +1,9 @@
 """Symbolic links where servers keep data: they make none and follow none, whoever put them there.
 
-Rules: a directory with one in it is not used: a server that starts looks through all of it. In work files are opened
-without following, and what is made is made anew; a folder of a DFS is looked at from its base on for each call. A
-directory may be reached by a link, as it is configured. Called by the worker's store, the masters and the DFS's folder.
+Rules: a directory with one in it is not used: a server that starts looks through all of it. Only among a worker's data
+files one is left alone, as is whatever else lies there. In work files are opened without following, and what is made is
+made anew; a folder of a DFS is looked at from its base on for each call. A directory may be reached by a link, as it is
+configured. Called by the worker's store, the masters and the DFS's folder.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.common.net.modes import FILE_MODE
@@ -18,18 +20,18 @@ from holdfast.common.net.modes import FILE_MODE
 NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def first_link(root: str) -> str | None:
-    """Return a symbolic link below a folder, None if there is none. Folders may go meanwhile. Raises OSError."""
+def first_link(root: str, spared: Callable[[str], bool] | None = None) -> str | None:
+    """Return a symbolic link below a folder that is not `spared`, None if there is none. Raises OSError."""
     waiting = [root]
     while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
-                    if entry.is_symlink():
+                    if entry.is_symlink() and (spared is None or not spared(entry.path)):
                         return entry.path
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
-        except FileNotFoundError:
+        except FileNotFoundError:  # a folder that goes meanwhile
             continue
     return None
 

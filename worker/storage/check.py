@@ -151,7 +151,7 @@ def _list_shuffle(root: str, below: str, others: list[str]) -> ShuffleSum:
                     files += 1
                     size += length
                     digest += crc_of(os.fsencode(name)) * length
-                else:
+                elif not entry.is_symlink():
                     others.append(f"{below}/{name}")
     finally:
         os.close(folder)

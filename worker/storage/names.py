@@ -63,3 +63,9 @@ def parse_shuffle(name: str) -> tuple[int, int, int] | None:
         return None
     shuffle, generation = int(found[1]), int(found[2])
     return (shuffle, generation, int(found[3], 16)) if max(shuffle, generation) <= _U32_MAX else None
+
+
+def is_data_file(root: str, path: str) -> bool:
+    """Whether a path below `root` is that of something in a shuffle's folder."""
+    parts = path.removeprefix(f"{root.rstrip('/')}/").split("/")
+    return len(parts) == 4 and parts[0] == DATA

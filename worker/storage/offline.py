@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from holdfast.common.dfs.names import stored_name, worker_folder
@@ -101,7 +102,7 @@ def open_offline(path: str) -> Offline:
     root = Path(os.path.realpath(path))
     if not (root / names.IDENTITY).exists() and not (root / names.INDEX_DATA).exists():
         raise ConfigError(f"{path} is not a storage directory: it has neither an identity nor an index")
-    link = first_link(str(root))
+    link = first_link(str(root), partial(names.is_data_file, str(root)))
     if link is not None:
         raise ConfigError(sentence(link))
     offline = Offline(root, _lock(root))

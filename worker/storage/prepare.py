@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,7 +125,7 @@ def lock_directory(root: str) -> Handle:
 def _lock(number: int, root: str) -> Handle:
     try:
         os.makedirs(root, FOLDER_MODE, exist_ok=True)
-        link = first_link(root)
+        link = first_link(root, partial(names.is_data_file, root))
         if link is not None:
             raise ConfigError(f"worker.directories[{number}].path {root} is not used: {sentence(link)}")
         return lock_directory(root)

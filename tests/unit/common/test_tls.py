@@ -265,6 +265,7 @@ def test_a_handshake_that_does_not_come_ends(
             context = authority().shown().context
             reader, writer = await asyncio.open_connection(*server.address, ssl=context)
             (late,) = server.connections
+            await wait_until_async(lambda: late._tls is not None and late._tls.shaken, "its handshake")
             late._no_hello()
             header, reason = await next_frame(reader)
             assert header.type == FrameType.CLOSING
