@@ -142,7 +142,8 @@ class MasterHttp:
             self._handlers.admit(method, caller)
             asker = self._handlers.budgets.asker(caller, request.remote or "", method)
             with self._handlers.budgets.body(asker) as room:
-                reply = await self._handlers.call(method, await self._message(method, request, room), caller, asker)
+                message = await self._message(method, request, room, asker)
+                reply = await self._handlers.call(method, message, caller, asker)
             return await self._reply(reply, request.content_type, asker)
         except TimeoutError:
             late = ProtocolError(f"the body did not come within {_BODY_SECONDS:.0f} s", status=Status.BAD_REQUEST)
@@ -151,14 +152,14 @@ class MasterHttp:
             code = code_of(error.status)
             return _refused(error, code, http_status_of(code))
 
-    async def _message(self, method: Method, request: web.BaseRequest, room: Room) -> Message:
+    async def _message(self, method: Method, request: web.BaseRequest, room: Room, asker: Asker) -> Message:
         """Return the request that is in the body; all that is left of the body is its room."""
         if request.content_type not in ("application/proto", "application/json"):
             raise ProtocolError("Content-Type is application/json or application/proto", status=Status.BAD_REQUEST)
         async with asyncio.timeout(_BODY_SECONDS):
             body = await _read(request, method, room)
         if request.content_type == "application/json":
-            return await self._json.read(method, body)
+            return await self._json.read(method, body, asker.who)
         try:
             return self._handlers.parse(method, body)
         finally:

@@ -172,7 +172,7 @@ class Server:
         self._mover = Mover(self._leader, fleet, locations, self._sealing, self._early)
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
         self._missing = DfsMissing(self._leader) if store is None else None
-        self._budgets = Budgets(self._owner)
+        self._budgets = Budgets(self._leader.owner)
         self._metrics = Metrics(self._gauges, Readings(self._leader))
         admin = Admin(
             self._leader,
@@ -196,11 +196,6 @@ class Server:
             self._budgets,
         )
         self._http = MasterHttp(config.cluster.id, self._handlers, self._metrics, self._pages, security)
-
-    def _owner(self, instance: bytes) -> str:
-        """The user of an application, "" if this master knows none."""
-        application = self._node.local(lambda machine: machine.state.applications.get(instance))
-        return "" if application is None else application.user
 
     def stop(self) -> None:
         """Ask `run` to end."""

@@ -19,6 +19,7 @@ from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB, MIB
 from holdfast.common.net.methods import Method
 from holdfast.common.security.tokens import Identity, Kind
 from holdfast.master.core.slots import Slots
+from holdfast.master.service.access import user_of
 
 #: A body in proto3 JSON: bytes are base64 there, a third more.
 JSON_BYTES_MAX = CONTROL_MESSAGE_BYTES_MAX * 4 // 3 + 4 * KIB
@@ -91,8 +92,8 @@ class Room(AbstractContextManager["Room"]):
 class Budgets:
     """The budgets of one master."""
 
-    def __init__(self, owner: Callable[[bytes], str] = lambda _: "") -> None:
-        """`owner` tells the user of an application, "" if it is not known."""
+    def __init__(self, owner: Callable[[bytes], str | None] = lambda _: None) -> None:
+        """`owner` tells the user of an application, None if it is not known."""
         self._owner = owner
         self.calls = Slots(CALLS_MAX, CALLS_EACH_MAX, CALLS_RESERVED)
         self.bodies = Slots(BODY_BYTES_MAX, BODY_BYTES_EACH_MAX, BODY_BYTES_RESERVED)
@@ -102,10 +103,8 @@ class Budgets:
         """Return whose share a call takes of: a user's, with all its applications, or a host's without security."""
         if caller is None:
             return Asker(host, method.name.startswith(_OF_WORKERS))
-        if caller.kind is Kind.APPLICATION:
-            user = self._owner(caller.subject)
-            return Asker((Kind.USER, user.encode()) if user else (caller.kind, caller.subject), vital=False)
-        return Asker((caller.kind, caller.subject), caller.kind in _VITAL)
+        user = user_of(caller, self._owner)
+        return Asker((Kind.USER, user) if user else (caller.kind, caller.subject), caller.kind in _VITAL)
 
     def body(self, asker: Asker) -> Room:
         """Room for a body; nothing is taken yet."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Hashable
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -16,7 +17,7 @@ from google.protobuf.message import Message
 from holdfast.common.errors import ProtocolError, Status
 from holdfast.common.limits import KIB, REVIVE_EPOCHS_MAX
 from holdfast.common.net.methods import Method
-from holdfast.master.service.turns import turn
+from holdfast.master.service.turns import Line
 
 #: What opens or parts values, or is escaped, in one body. The longest Revive has four for each partition.
 MARKS_MAX = 6 * REVIVE_EPOCHS_MAX
@@ -30,13 +31,14 @@ class JsonBodies:
     """Reads bodies; one for each loop."""
 
     def __init__(self) -> None:
-        self._reading = asyncio.Lock()
+        self._line = Line()
 
-    async def read(self, method: Method, body: bytes | bytearray) -> Message:
-        """Return the request of a method that is in the body. Raises ProtocolError."""
+    async def read(self, method: Method, body: bytes | bytearray, user: Hashable) -> Message:
+        """Return the request of a method that is in the body. Raises ProtocolError, and RetryError (BUSY) where many
+        users have long ones."""
         if len(body) <= _AT_ONCE_BYTES_MAX:
             return _read(method, body)
-        async with turn(self._reading, "other long bodies"):
+        async with self._line.turn(user, "other long bodies"):
             return await asyncio.to_thread(_read, method, body)
 
 

@@ -246,7 +246,7 @@ class Leader:
             raise ProtocolError(
                 f"a call id has a client of {INSTANCE_BYTES} bytes and a number from 1", status=Status.BAD_REQUEST
             )
-        user = user_of(CALLER.get(), self._owner)
+        user = user_of(CALLER.get(), self.owner)
         if user is not None:
             self._callers.heard(call.client, user, self.now_ns())
         client, number, drawn = call.client, call.number, call.raft_index
@@ -254,7 +254,8 @@ class Leader:
         digest = hashlib.blake2b(name.encode() + request.SerializeToString(deterministic=True), digest_size=16)
         return cmd.Command(body, client, number, drawn, digest.digest())
 
-    def _owner(self, instance: bytes) -> str | None:
+    def owner(self, instance: bytes) -> str | None:
+        """The user of an application, None if this master knows none."""
         application = self.node.local(lambda machine: machine.state.applications.get(instance))
         return application.user if application is not None else None
 

@@ -7,8 +7,9 @@ TURN_SECONDS: clients ask again, and nobody is kept who has gone. Runs in the ev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
 
 from holdfast.common.errors import RetryError, Status
 
@@ -28,3 +29,18 @@ async def turn(lock: asyncio.Lock | asyncio.Semaphore, what: str) -> AsyncIterat
         yield
     finally:
         lock.release()
+
+
+class Line:
+    """One at a time, and one of each user in line: nobody stands behind all that one user has."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._of_user: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, user: Hashable, what: str) -> AsyncIterator[None]:
+        """Have the turn. Raises RetryError (BUSY), as `turn`."""
+        mine = self._of_user.setdefault(user, asyncio.Lock())
+        async with turn(mine, f"{what} of yours"), turn(self._turn, what):
+            yield

@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
-from weakref import WeakValueDictionary
 
 from holdfast.common.errors import ConflictError, HoldfastError, ProtocolError, RetryError, Status
 from holdfast.common.layouts import MapWinners, bitmap_bytes
@@ -20,7 +19,7 @@ from holdfast.common.limits import KIB
 from holdfast.common.net.tasks import awaited
 from holdfast.common.reduce_layouts import ReduceWinners
 from holdfast.master.core.records import KIND_MAP, Shuffle
-from holdfast.master.service.turns import turn
+from holdfast.master.service.turns import Line
 
 #: Winners larger than this inflated are checked in a thread, so that other calls go on.
 _INLINE_BYTES = 64 * KIB
@@ -47,8 +46,7 @@ class WinnersCheck:
     behind all that one user has."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-        self._of_user: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+        self._line = Line()
 
     async def see(self, shuffle: Shuffle, data: bytes, user: Hashable) -> Seen:
         """Return what the array of this shuffle's winners holds. Raises ProtocolError, ConflictError if it is of
@@ -70,8 +68,7 @@ class WinnersCheck:
             raise ProtocolError(f"winners_array: {error}", status=status) from error
 
     async def _in_turn(self, user: Hashable, look: Callable[[], Seen]) -> Seen:
-        mine = self._of_user.setdefault(user, asyncio.Lock())
-        async with turn(mine, "other long winners of yours"), turn(self._turn, "other long winners"):
+        async with self._line.turn(user, "other long winners"):
             return await asyncio.get_running_loop().run_in_executor(None, look)
 
 

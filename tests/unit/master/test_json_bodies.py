@@ -27,7 +27,7 @@ def of_keys(count: int) -> bytes:
 def test_many_small_values_are_refused_before_they_are_read(body: bytes) -> None:
     """Millions of objects, escapes or lists: TOO_LARGE, with what to do."""
     with pytest.raises(ProtocolError, match="application/proto") as refused:
-        asyncio.run(JsonBodies().read(CHECK, body))
+        asyncio.run(JsonBodies().read(CHECK, body, "user"))
     assert refused.value.status is Status.TOO_LARGE
 
 
@@ -39,10 +39,10 @@ def test_what_clients_send_is_read() -> None:
         failed = [{"partition": each, "epoch": 12_345, "status": 123} for each in range(REVIVE_EPOCHS_MAX)]
         body = json.dumps({"key": {"shuffle": 1}, "failed": failed}).encode()
         assert len(body) < REVIVE.request_bytes_max
-        revive = await bodies.read(REVIVE, body)
+        revive = await bodies.read(REVIVE, body, "user")
         assert isinstance(revive, pb.ReviveRequest)
         assert len(revive.failed) == REVIVE_EPOCHS_MAX
-        commit = await bodies.read(COMMIT, b'{"winnersArray":"' + b"AAAA" * (3 << 20) + b'"}')
+        commit = await bodies.read(COMMIT, b'{"winnersArray":"' + b"AAAA" * (3 << 20) + b'"}', "user")
         assert isinstance(commit, pb.CommitRequest)
         assert commit.winners_array == bytes(9 << 20)
 
@@ -54,7 +54,7 @@ def test_the_loop_turns_while_a_long_body_is_read() -> None:
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        read = loop.create_task(JsonBodies().read(CHECK, of_keys(20_000)))
+        read = loop.create_task(JsonBodies().read(CHECK, of_keys(20_000), "user"))
         turns = 0
 
         def turn() -> None:
