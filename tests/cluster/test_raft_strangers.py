@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -53,9 +54,9 @@ def test_a19_strangers_at_the_raft_port_keep_no_master_out(cluster: LocalCluster
     """While strangers hold 64 connections to each Raft port, silent or half way through a handshake, every master is
     killed and started in turn, and is back in the quorum; an honest client's job goes on, and its data is exact."""
 
-    async def beside_restarts(target: Target, until: object) -> object:
+    async def beside_restarts(target: Target, until: Callable[[], bool]) -> Counter[str]:
+        done = until()
         attacking = asyncio.ensure_future(attack(target, lambda: done))
-        done = False
         try:
             for master in cluster.masters:
                 await asyncio.to_thread(restart, master)
@@ -68,7 +69,7 @@ def test_a19_strangers_at_the_raft_port_keep_no_master_out(cluster: LocalCluster
         master.start()
         wait_until(lambda: is_back(cluster, master), f"{master.name} to be back", 60)
 
-    told, _ = beside(cluster, beside_restarts, tries=1)  # type: ignore[arg-type]
+    told, _ = beside(cluster, beside_restarts, tries=1)
     assert told["opened"] >= 64 * len(cluster.masters)
     for master in cluster.masters:
         assert "Traceback" not in log_of(master)
