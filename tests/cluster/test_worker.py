@@ -14,6 +14,7 @@ from holdfast.common.errors import HoldfastError, RetryError, Status, UnknownStr
 from holdfast.common.frame import FrameType
 from holdfast.common.limits import MIB
 from holdfast.common.messages import Ack, MapAbort, StreamCredit
+from holdfast.worker.server.stream_service import PLAN_FILES
 from tests.cluster.shapes import Shape
 from tests.support.map_data import (
     Collector,
@@ -247,18 +248,17 @@ def test_a_stream_over_many_files_comes_in_their_order(world: World) -> None:
 
     async def story() -> None:
         shuffle = await world.new_shuffle()
-        contents = [make_content(file_key(shuffle, number), batch_bytes=50) for number in range(2)]
+        contents = [make_content(file_key(shuffle, number), batch_bytes=50) for number in range(PLAN_FILES + 10)]
         async with world.client() as client:
-            for content in contents:
-                await write_file(client, content)
-            order = [contents[number % 3 % 2] for number in range(500)]
+            await asyncio.gather(*(write_file(client, content) for content in contents))
+            order = random.Random(5).sample(contents, len(contents))
             keys = [content.key for content in order]
             for begin, end in ((3, 4), (0, 8)):
                 expected: dict[Any, bytes] = {}
                 for number, content in enumerate(order):
                     expected |= content.pieces(begin, end, number)
                 assert await read_files(client, keys, begin, end) == expected
-            unknown = file_key(shuffle, 2)
+            unknown = file_key(shuffle, len(contents))
             assert await refused(read_files(client, [*keys, unknown], 3, 4)) == Status.UNKNOWN_FILE
             await client.request(FrameType.PING)
 
