@@ -142,6 +142,16 @@ def test_what_java_pushes_python_reads(
         pushing.check()
 
 
+def test_a25_noise_in_one_partition_costs_no_other_its_compression(programs: Programs, shared: LocalCluster) -> None:
+    """Every fourth batch is noise, and all of it goes to one partition: the text of the others is compressed."""
+    with Session(shared.endpoints, app="noise") as session:
+        pushing = Pushing(programs, shared, session, maps=1)
+        pushing.say(records=400, sizes=[4_000], noise=0)
+        told = pushing.results()[0]
+        assert told["status"] == Status.OK
+        assert told["pushed"] < 100 * 4_000 + 300 * 500
+
+
 def test_writers_wait_for_direct_memory(
     programs: Programs, shared: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,14 +28,6 @@ def ended(running: Job) -> str:
     return str(told.value)
 
 
-def test_a25_a_batch_that_does_not_shrink_concerns_its_own_partition(cluster: LocalCluster, tmp_path: Path) -> None:
-    """One partition of noise does not have the text of the others go uncompressed, over the plug-in."""
-    before = pushed(cluster)
-    with job("noisy", conf(cluster.endpoints, fallback="never"), tmp_path) as running:
-        assert running.step() == ROWS_BYTES
-        assert pushed(cluster) - before < 2 * NOISE_BYTES + ROWS_BYTES // 8
-
-
 def test_a25_the_level_of_zstd_holds(cluster: LocalCluster, tmp_path: Path) -> None:
     """spark.io.compression.zstd.level says how hard shuffles are compressed."""
     took = []

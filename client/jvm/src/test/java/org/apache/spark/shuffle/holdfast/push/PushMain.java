@@ -12,6 +12,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.TreeMap;
 import java.util.concurrent.CountDownLatch;
 import org.apache.spark.shuffle.holdfast.control.Masters;
@@ -32,7 +33,7 @@ import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
  * its frames have 256 KiB then. Then lines on standard input, each answered by
  * one line: {@code push key=value ...} (see {@link #push}) with {@code PUSHED {json}}, after {@code HALF} and another line
  * if {@code halt=1}; {@code counts} with {@code COUNTS {json}}; {@code abort} and {@code starve} with {@code DONE}, see {@link PushMoments}. Record {@code i} of map {@code m} goes to partition
- * {@code (7919 m + 104729 i) mod partitions} and is (m, partition, i, size) over and over, as u32, up to its size.
+ * {@code (7919 m + 104729 i) mod partitions} and, but in partition {@code noise}, is (m, partition, i, size) over and over, as u32, up to its size.
  */
 public final class PushMain {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -69,14 +70,15 @@ public final class PushMain {
     }
 
     /** What a task is asked for. */
-    private record Work(int[] sizes, int records, long attempt, Compression compression, boolean last, boolean encrypted, boolean halt) {
+    private record Work(int[] sizes, int records, long attempt, Compression compression, boolean last, boolean encrypted, boolean halt,
+            int noise) {
         static Work of(Map<String, String> told) {
             int[] sizes = Arrays.stream(told.getOrDefault("sizes", "100").split(",")).mapToInt(Integer::parseInt).toArray();
             return new Work(
                     sizes, Integer.parseInt(told.getOrDefault("records", "100")),
                     Long.parseUnsignedLong(told.getOrDefault("attempt", "100")),
                     new Compression(Codec.valueOf(told.getOrDefault("codec", "LZ4")), Integer.parseInt(told.getOrDefault("level", "1"))), told.containsKey("last"), told.containsKey("encrypted"),
-                    told.containsKey("halt"));
+                    told.containsKey("halt"), Integer.parseInt(told.getOrDefault("noise", "-1")));
         }
     }
 
@@ -106,6 +108,9 @@ public final class PushMain {
             for (int each = 0; each < work.records(); each++) {
                 int partition = partition(map, each, places.partitions());
                 byte[] data = payload(map, partition, each, work.sizes()[each % work.sizes().length]);
+                if (partition == work.noise()) {
+                    new Random(each).nextBytes(data);
+                }
                 writer.write(partition, data, 0, data.length, work.last() && lasts.get(partition) == each);
                 most = Math.max(most, buffers.takenBytes());
                 if (work.halt() && each == work.records() / 2) {
