@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.attack import hoarding, replicas, strangers, streams, unregistered, worker_http
+from tests.attack import bodies, commits, hoarding, raft_port, replicas, strangers, streams, unregistered, worker_http
 from tests.attack.target import Attack
 
 ATTACKS: dict[str, Attack] = {
@@ -17,4 +17,9 @@ ATTACKS: dict[str, Attack] = {
     "unregistered-files": unregistered.files,
     "unregistered-pushes": unregistered.pushes,
     "replicas-anywhere": replicas.anywhere,
+    "refused-bodies": bodies.refused_over_grpc,
+    "cut-bodies": bodies.cut_over_http,
+    "commits-of-another-shape": commits.of_another_shape,
+    "raft-silent": raft_port.silent,
+    "raft-half-way": raft_port.half_way,
 }
