@@ -2,8 +2,8 @@
 
 Rules: what a push or a read makes has no cycles, so the collector is seldom asked (process.py); but connections that
 fail, and HTTP, leave some, and each may hold buffers of TLS. They are looked for by time, the young ones first, and all
-only while there is little to look at. The allocator keeps what is freed below something that stays; where much has gone
-since it was asked last, it is asked to give that back. Loop thread only. Called by process.py once a second.
+only while there is little to look at. The allocator keeps what is freed below something that stays; while the
+process is larger than it was, it is asked to give that back. Loop thread only. Called by process.py once a second.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ YOUNG_SECONDS = 5
 ALL_SECONDS = 30
 #: With more objects than these a look at everything would hold up the loop for too long.
 OBJECTS_MAX = 200_000
-#: The load that has to be gone before the allocator is asked, and seconds between two times.
-LOAD_GONE = 32
+#: The allocator is asked where this process has so much more than it had at its least, and how often.
+GROWN_BYTES = 8 << 20
 TRIM_SECONDS = 15
 #: Larger pieces are mappings of their own, which go back when they are freed; glibc would raise this bound by itself.
 _MMAP_BYTES = 256 << 10
@@ -41,13 +41,12 @@ def tame_allocator() -> None:
 class Idle:
     """Looks at what a worker still needs."""
 
-    def __init__(self, load: Callable[[], int]) -> None:
-        """`load` counts what takes memory, such as connections."""
-        self._load = load
+    def __init__(self, resident: Callable[[], int]) -> None:
+        """`resident` is the memory of this process in bytes."""
+        self._resident = resident
+        self._least = resident()
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        self._peak = 0
         self._ticks = 0
-        self._trimmed = 0
 
     def tick(self) -> None:
         """Once a second."""
@@ -56,10 +55,8 @@ class Idle:
             gc.collect()
         elif self._ticks % YOUNG_SECONDS == 0:
             gc.collect(0)
-        load = self._load()
-        self._peak = max(self._peak, load)
-        if self._peak - load >= LOAD_GONE and self._ticks - self._trimmed >= TRIM_SECONDS:
-            self._peak, self._trimmed = load, self._ticks
-            gc.collect(1)
-            if self._trim is not None:
+        if self._ticks % TRIM_SECONDS == 0:
+            now = self._resident()
+            self._least = min(self._least, now)
+            if now - self._least >= GROWN_BYTES and self._trim is not None:
                 asyncio.get_running_loop().run_in_executor(None, self._trim, 0)

@@ -278,7 +278,7 @@ def _say_ready(standing: Standing, place: Place) -> None:
 async def _tick(status: Status, keeper: Keeper, monitor: Monitor) -> None:
     """What happens once a second: disks looked at, expiry, idle memory given back, and the standing kept if it has
     changed. Nothing of it waits for a disk, since that is how a disk that hangs is noticed."""
-    idle = Idle(status.load)
+    idle = Idle(resident_bytes)
     while True:
         await asyncio.sleep(TICK_SECONDS)
         status.data.tick()

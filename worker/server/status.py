@@ -115,12 +115,6 @@ class Status:
             "raft_index": self.standing.raft_index,
         }
 
-    def load(self) -> int:
-        """What takes memory that is not counted in bytes: connections, streams, thousands of rows and epochs."""
-        connections = len(self.frames.connections) + sum(one.connections for one in self.http)
-        rows = self.data.streams.streams.plans.total + self.store.reduce.places.rows + self.data.pushes.reduce.epochs
-        return connections + len(self.data.streams.streams) + rows // 1_000
-
     def _dfs_gauges(self) -> dict[str, int]:
         dfs = self.store.dfs()
         if dfs is None:
