@@ -11,7 +11,7 @@ from tests.matrix.trouble import WAIT_SECONDS_MAX
 from tests.support.spark_conf import conf
 
 #: What each run tries; `tox -e matrix` tries all, larger, several times.
-SHORT = ("failing_maps", "failing_readers", "coalesced", "left_early", "nested")
+SHORT = ("failing_maps", "failing_readers", "left_early", "nested")
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.spark, pytest.mark.plugin]
 

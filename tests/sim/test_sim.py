@@ -16,23 +16,27 @@ SEEDS_MAX = 500
 #: A seed that finds a mistake, for those that the first few do not find. Looked at first, so that this takes no time; a
 #: change of the scenario makes some of them useless, and the search begins at 0.
 FOUND_BY = {
-    "body_not_checked": 21,
-    "chunk_number_kept_for_the_other_copy": 5,
+    "body_not_checked": 50,
+    "chunk_number_kept_for_the_other_copy": 9,
     "commit_waits_for_nobody": 247,
     "failed_whatever_it_was": 27,
     "failed_write_forgotten": 130,
+    "generation_reused_after_unregister": 4,
+    "last_ignored": 9,
+    "left_is_always_vouched_for": 4,
     "long_poll_left_behind": 61,
-    "replica_traffic_without_reserve": 205,
+    "replica_traffic_without_reserve": 46,
     "resent_under_another_epoch_unseen": 22,
-    "retried_call_applied_again": 60,
-    "revived_twice": 32,
-    "sealed_accepts_again": 46,
-    "seen_before_answered_ok_with_one_copy": 91,
+    "retried_call_applied_again": 92,
+    "revived_twice": 5,
+    "sealed_accepts_again": 39,
+    "sealed_empty_after_reboot": 9,
+    "seen_before_answered_ok_with_one_copy": 142,
     "small_window_kept_in_line": 16,
     "sync_retried_after_error": 65,
     "torn_batch_kept": 41,
-    "torn_batch_taken_for_damage": 48,
-    "unknown_from_a_stale_leader": 257,
+    "torn_batch_taken_for_damage": 217,
+    "unknown_from_a_stale_leader": 423,
     "wiped_directory_vouched_for": 118,
 }
 
@@ -57,6 +61,7 @@ def test_the_product_is_safe() -> None:
     assert lost > 0
 
 
+@pytest.mark.timeout(1500)  # for a search, where a seed finds nothing any more
 @pytest.mark.parametrize("name", sorted(BUGS))
 def test_planted_mistake_is_found(name: str) -> None:
     """The simulation finds this mistake within SEEDS_MAX seeds."""

@@ -24,7 +24,8 @@ JOB = Path(__file__).parent / "plugin_io_job.py"
 RUN_SECONDS = 600.0
 BOTH = ("kryo", "java")
 SQL = ["repartition", "round_robin", "group_by", "joins", "order_by", "window", "limits", "reused", "skewed"]
-FEW_RDDS = ["reduceByKey:java", "sortedCombined:kryo", "sortByKey:kryo", "partitionBy:kryo", "python_rdds"]
+#: What the default run tries, beside the matrix.
+FEW = ["round_robin", "window", "limits", "skewed", "sortedCombined:kryo", "python_rdds"]
 LONG = ["long_rows", "many_partitions"]
 RDDS = [
     *(f"{name}:{each}" for name in ("partitionBy", "manyPartitions", "long", "sparse") for each in BOTH),
@@ -126,12 +127,13 @@ def compared(cluster: LocalCluster, jvm: Jvm, tmp_path_factory: pytest.TempPathF
     return Compared(cluster, jvm.classes, tmp_path_factory.mktemp("plugin-io-events"), Outcome({}, {}))
 
 
-def test_sql_and_rdds_shuffle_as_before(compared: Compared) -> None:
+@pytest.mark.parametrize("jobs", [FEW, pytest.param(SQL, marks=pytest.mark.long)], ids=["few", "sql"])
+def test_jobs_shuffle_as_before(compared: Compared, jobs: list[str]) -> None:
     """Exchanges of every kind, AQE's coalesced, split and local reads too, and RDDs that are combined, ordered or
     pickled; Spark's UI counts the same records."""
-    outcome = compared.holds([*SQL, *FEW_RDDS], "sql")
+    outcome = compared.holds(jobs, f"jobs-{len(jobs)}")
     assert compared.own.answers["skewed"][-2:] == [True, True], "the plans do not have what this is about"
-    for job in SQL:
+    for job in filter(SQL.__contains__, jobs):
         own, ours = compared.own.metrics[job], outcome.metrics[job]
         assert ours["records_written"] == own["records_written"], job
         if job == "limits":  # Spark's own readers count nothing where they are left early

@@ -123,9 +123,12 @@ def push_killed(world: World, step: int, told: dict[int, int]) -> bool:
     return False
 
 
-def test_a_log_that_is_killed_at_any_step_is_never_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+def test_a_log_that_is_killed_at_any_step_is_never_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
     """Segments begin, fill, are used again and go: wherever a kill falls, the next start finds all that was
-    acknowledged and takes nothing for damage."""
+    acknowledged and takes nothing for damage. The default run tries every fourth step."""
     monkeypatch.setattr("holdfast.worker.storage.prepare._check", CheckHere)
     step, killed = 0, True
     while killed:
@@ -147,7 +150,7 @@ def test_a_log_that_is_killed_at_any_step_is_never_damaged(tmp_path: Path, monke
         again.store.close()
         shutil.rmtree(world.root)
         shutil.rmtree(after)
-        step += 1
+        step += every
     assert step > 40
 
 
