@@ -28,6 +28,7 @@ from holdfast.common.errors import ConfigError
 from holdfast.common.net import detour
 from holdfast.common.net.descriptors import raise_descriptor_limit
 from holdfast.common.net.files import read_small_text
+from holdfast.common.net.idle import Idle, tame_allocator
 from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.loop_turns import LoopTurns
 from holdfast.common.net.modes import close_to_others, keep_private
@@ -97,6 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
     for sentence in close_to_others(directory) if directory.is_dir() else ():
         log.warning(sentence)
     gc.set_threshold(*_COLLECT)
+    tame_allocator()
     try:
         asyncio.run(_run(config, own, secrets, security, store, lambda: _load(options.config)))
     except (ConfigError, SettingsRefused) as error:
@@ -226,12 +228,14 @@ class Server:
         self._say_ready()
         self._notifier.ready(self._state())
         telling = background(self._notifier.watch(self._state, self._raft_turns))
+        idle = background(_give_back(), self._leader.fail)
         try:
             await self._stopping.wait()
             self._notifier.stopping()
             await self._hand_over()
         finally:
             telling.cancel()
+            idle.cancel()
             self._turns.close()
             watch.cancel()
             self._pages.close()
@@ -422,6 +426,14 @@ def _raft_settings(
         tls=None if security is None else TlsContexts(security.listening, security.context),
         other_secret=secrets[1],
     )
+
+
+async def _give_back() -> None:
+    """Have the system get back what a rush of calls needed. Cycles are not looked for: see _COLLECT."""
+    idle = Idle(collects=False)
+    while True:
+        await asyncio.sleep(1.0)
+        idle.tick()
 
 
 async def _run(

@@ -30,6 +30,7 @@ from holdfast.common.net import detour
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.descriptors import WorkerDescriptors
 from holdfast.common.net.frame_server import serve
+from holdfast.common.net.idle import Idle, resident_bytes, tame_allocator
 from holdfast.common.net.log import set_up_logging
 from holdfast.common.net.loop_turns import LoopTurns
 from holdfast.common.net.modes import close_to_others
@@ -45,12 +46,11 @@ from holdfast.worker.server.data_server import DataServer
 from holdfast.worker.server.departure import Departure
 from holdfast.worker.server.faults import Faults
 from holdfast.worker.server.http import serve_http
-from holdfast.worker.server.idle import Idle, tame_allocator
 from holdfast.worker.server.map_service import MapService
 from holdfast.worker.server.push_service import PushService
 from holdfast.worker.server.seal_service import SealService
 from holdfast.worker.server.standing import Keeper, KeptStanding, Place, Standing, directory_paths
-from holdfast.worker.server.status import Status, resident_bytes
+from holdfast.worker.server.status import Status
 from holdfast.worker.server.stream_service import StreamService
 from holdfast.worker.storage.monitor import Monitor
 from holdfast.worker.storage.paths import doubts
@@ -278,7 +278,7 @@ def _say_ready(standing: Standing, place: Place) -> None:
 async def _tick(status: Status, keeper: Keeper, monitor: Monitor) -> None:
     """What happens once a second: disks looked at, expiry, idle memory given back, and the standing kept if it has
     changed. Nothing of it waits for a disk, since that is how a disk that hangs is noticed."""
-    idle = Idle(resident_bytes)
+    idle = Idle()
     while True:
         await asyncio.sleep(TICK_SECONDS)
         status.data.tick()

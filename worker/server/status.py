@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common.ids import NO_WORKER
-from holdfast.common.limits import KIB
 from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.descriptors import WorkerDescriptors
 from holdfast.common.net.frame_server import FrameServer
+from holdfast.common.net.idle import resident_bytes
 from holdfast.common.net.log import FLOODS
 from holdfast.common.net.loop_turns import LoopTurns
 from holdfast.common.net.versions import versions
@@ -29,14 +28,6 @@ from holdfast.worker.storage.store import Store
 
 if TYPE_CHECKING:
     from holdfast.common.net.http_server import HttpServer
-
-
-def resident_bytes() -> int:
-    """Resident memory of this process without that of mapped files, such as the index and the push log. The buffers for
-    bodies are shared mappings without a file, so they count, though the kernel calls them shared."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    found = dict(line.split(":", 1) for line in lines)
-    return sum(int(found[name].removesuffix("kB")) for name in ("RssAnon", "RssShmem")) * KIB
 
 
 @dataclass(frozen=True, slots=True)
