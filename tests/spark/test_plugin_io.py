@@ -25,7 +25,7 @@ RUN_SECONDS = 600.0
 BOTH = ("kryo", "java")
 SQL = ["repartition", "round_robin", "group_by", "joins", "order_by", "window", "limits", "reused", "skewed"]
 #: What the default run tries, beside the matrix.
-FEW = ["round_robin", "window", "limits", "skewed", "sortedCombined:kryo", "python_rdds"]
+FEW = ["window", "limits", "skewed", "python_rdds"]
 LONG = ["long_rows", "many_partitions"]
 RDDS = [
     *(f"{name}:{each}" for name in ("partitionBy", "manyPartitions", "long", "sparse") for each in BOTH),

@@ -73,6 +73,7 @@ def test_a09_maps_run_again_without_a_worker_that_readers_cannot_use(
             wait_until(lambda: generations(cluster) == {1}, "generation 0 to be dropped", 30.0)
 
 
+@pytest.mark.long
 def test_a09_the_user_reads_the_reason_first(tmp_path: Path) -> None:
     """Where there is no other worker the job ends, and what PySpark raises says in one sentence near its beginning
     which worker could not be reached, for how long, and what to look at."""

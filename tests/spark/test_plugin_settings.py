@@ -28,6 +28,7 @@ def ended(running: Job) -> str:
     return str(told.value)
 
 
+@pytest.mark.long
 def test_a25_the_level_of_zstd_holds(cluster: LocalCluster, tmp_path: Path) -> None:
     """spark.io.compression.zstd.level says how hard shuffles are compressed."""
     took = []

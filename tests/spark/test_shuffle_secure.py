@@ -51,7 +51,7 @@ PROGRAM = textwrap.dedent(
 )
 
 
-@pytest.mark.parametrize("how", ["classic", "connect"])
+@pytest.mark.parametrize("how", ["classic", pytest.param("connect", marks=pytest.mark.long)])
 def test_a26_python_tasks_have_a_token_that_nothing_shows(tmp_path: Path, how: str) -> None:
     """Rows go through a secured cluster, from DataFrames and from an RDD, and nothing that Spark writes meanwhile has a
     token in it: no event log, no file of executors, no log."""
