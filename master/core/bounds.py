@@ -23,12 +23,6 @@ GONE_MAX = 20_000
 ARRAY_BYTES_MAX = 1 * GIB
 #: Epochs that one command makes: apply takes one to three microseconds for each, and may not hold up the log for long.
 MOVES_PER_COMMAND_MAX = 8_192
-#: Of one user: three quarters of what there is, so that no user alone keeps the others out.
-APPLICATIONS_PER_USER_MAX = APPLICATIONS_MAX // 4 * 3
-SHUFFLES_PER_USER_MAX = SHUFFLES_MAX // 4 * 3
-ARRAY_BYTES_PER_USER_MAX = ARRAY_BYTES_MAX // 4 * 3
-#: The same of those whose answers are remembered (below).
-CLIENTS_PER_USER_MAX = 12_288
 #: Parts of arrays whose final command has not come yet.
 UPLOAD_BYTES_MAX = 256 * MIB
 UPLOADS_MAX = 64

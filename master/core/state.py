@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from holdfast.common.ids import NO_STATE, Generation, Instance, ShuffleId, ShuffleKey, StateId
+from holdfast.common.shares import Shares
+from holdfast.master.core import bounds
 from holdfast.master.core.answers import AnswerTable
 from holdfast.master.core.heads import Heads
 from holdfast.master.core.moves import MOVED, Moved, rows_of, unpack_moved
 from holdfast.master.core.records import KIND_REDUCE, Application, Client, Shuffle, Upload, Worker
-from holdfast.master.core.shares import Share
 
 
 @dataclass(slots=True)
@@ -94,15 +95,15 @@ class State:
         self.worker_by_directory = {
             directory.id: worker.id for worker in self.workers.values() for directory in worker.directories
         }
-        self.shuffle_count = sum(len(below.shuffles) for below in self.below.values())
         self.head_count = sum(below.runs for below in self.below.values())
-        self.array_bytes = sum(shuffle.array_bytes for shuffle in self.every_shuffle())
+        #: By user: applications, shuffle generations, and bytes of these. Here they are only counted; who has so much
+        #: that others would lack room is refused in service/quotas.py.
+        self.applications_of = Shares(bounds.APPLICATIONS_MAX)
+        self.shuffles_of = Shares(bounds.SHUFFLES_MAX)
+        self.bytes_of = Shares(bounds.ARRAY_BYTES_MAX)
+        for instance, below in self.below.items():
+            self._own_more(instance, len(below.shuffles), _bytes_of(below), 1)
         self.under_replicated = sum(shuffle.under_replicated for shuffle in self.every_shuffle())
-        #: What each user has of what all share; only those who have anything.
-        self.shares: dict[str, Share] = {}
-        for application in self.applications.values():
-            shuffles = self.below[application.instance].shuffles.values()
-            self._add(application.instance, len(shuffles), sum(shuffle.array_bytes for shuffle in shuffles), 1)
         #: Committed generations with copies that no worker has said anything of.
         self.unsealed = {shuffle.key: None for shuffle in self.every_shuffle() if shuffle.unsealed}
         self.upload_bytes = sum(upload.array_bytes for upload in self.uploads.values())
@@ -148,21 +149,19 @@ class State:
         self.applications[application.instance] = application
         if application.instance not in self.below:
             self.below[application.instance] = Below()
-            self._add(application.instance, applications=1)
+            self._own_more(application.instance, applications=1)
 
     def put_shuffle(self, shuffle: Shuffle) -> None:
         """Add or replace a generation of a shuffle of a living application."""
         below = self._own(shuffle.key.instance)
         before = below.shuffles.get(shuffle.key.number)
         more = shuffle.array_bytes - (before.array_bytes if before else 0)
-        self.array_bytes += more
-        self._add(shuffle.key.instance, int(before is None), more)
+        self._own_more(shuffle.key.instance, int(before is None), more)
         self.under_replicated += shuffle.under_replicated - (before.under_replicated if before else 0)
         if shuffle.unsealed:
             self.unsealed[shuffle.key] = None
         else:
             self.unsealed.pop(shuffle.key, None)
-        self.shuffle_count += before is None
         below.shuffles[shuffle.key.number] = shuffle
         heads = below.heads.setdefault(shuffle.key.state, Heads())
         self.head_count -= len(heads)
@@ -172,34 +171,32 @@ class State:
     def drop_shuffle(self, key: ShuffleKey) -> None:
         """Remove a generation; that it existed is remembered."""
         shuffle = self._own(key.instance).shuffles.pop(key.number)
-        self.array_bytes -= shuffle.array_bytes
-        self.shuffle_count -= 1
-        self._add(key.instance, -1, -shuffle.array_bytes)
+        self._own_more(key.instance, -1, -shuffle.array_bytes)
         self._forget(shuffle)
 
     def drop_application(self, instance: bytes) -> int:
         """Remove an application with everything below it; return how many shuffle generations went."""
         below = self.below.pop(instance)
-        size = sum(shuffle.array_bytes for shuffle in below.shuffles.values())
-        self._add(instance, -len(below.shuffles), -size, -1)
+        self._own_more(instance, -len(below.shuffles), -_bytes_of(below), -1)
         del self.applications[instance]
-        self.array_bytes -= size
-        self.shuffle_count -= len(below.shuffles)
         self.head_count -= below.runs
         for shuffle in below.shuffles.values():
             self._forget(shuffle)
         self.gone[instance] = self.time_ms
         return len(below.shuffles)
 
-    def _add(self, instance: bytes, shuffles: int = 0, array_bytes: int = 0, applications: int = 0) -> None:
+    def _own_more(self, instance: bytes, shuffles: int = 0, array_bytes: int = 0, applications: int = 0) -> None:
         """Count what the user of an application has more, or less."""
         user = self.applications[instance].user
-        share = self.shares.setdefault(user, Share())
-        share.applications += applications
-        share.shuffles += shuffles
-        share.array_bytes += array_bytes
-        if share.nothing:
-            del self.shares[user]
+        for shares, more in (
+            (self.applications_of, applications),
+            (self.shuffles_of, shuffles),
+            (self.bytes_of, array_bytes),
+        ):
+            if more > 0:
+                shares.add(user, more)
+            else:
+                shares.give(user, -more)
 
     def _forget(self, shuffle: Shuffle) -> None:
         self.under_replicated -= shuffle.under_replicated
@@ -232,6 +229,16 @@ class State:
         return below
 
     # Questions.
+
+    @property
+    def shuffle_count(self) -> int:
+        """Shuffle generations alive."""
+        return self.shuffles_of.total
+
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of assignments, moves, winners and manifests."""
+        return self.bytes_of.total
 
     def shuffle(self, key: ShuffleKey) -> Shuffle | None:
         """Return the record of a generation; None if it is not there, or another state than the key's registered what
@@ -291,10 +298,13 @@ class State:
     def _check_indexes(self) -> Iterator[str]:
         tables = self.capture()
         again = State(tables)
-        for name in ("worker_by_uid", "worker_by_name", "worker_by_directory", "newest", "unsealed", "shares"):
+        for name in ("worker_by_uid", "worker_by_name", "worker_by_directory", "newest", "unsealed"):
             if getattr(again, name) != getattr(self, name):
                 yield f"the index {name} is not what the tables say"
-        for name in ("array_bytes", "upload_bytes", "shuffle_count", "head_count", "under_replicated"):
+        for name in (
+            *("applications_of", "shuffles_of", "bytes_of"),
+            *("upload_bytes", "head_count", "under_replicated"),
+        ):
             if getattr(again, name) != getattr(self, name):
                 yield f"{name} is {getattr(self, name)}, the tables say {getattr(again, name)}"
 
@@ -324,6 +334,10 @@ class State:
                 if bool(shuffle.committed_ms) != bool(shuffle.winners):
                     yield f"shuffle {key} is committed without winners, or has winners uncommitted"
                 yield from _check_moves(shuffle)
+
+
+def _bytes_of(below: Below) -> int:
+    return sum(shuffle.array_bytes for shuffle in below.shuffles.values())
 
 
 def _check_moves(shuffle: Shuffle) -> Iterator[str]:

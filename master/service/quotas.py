@@ -14,9 +14,9 @@ from typing import NoReturn
 from holdfast.common.errors import QuotaExceededError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.sizes import counted, in_bytes
 from holdfast.master.core.events import Kind
 from holdfast.master.core.records import Application
-from holdfast.master.core.shares import Share, too_many_applications, too_many_shuffles
 from holdfast.master.core.state import State
 from holdfast.master.core.usage import Held, Limits, Owned, Row, exceeded
 from holdfast.master.service.leader import Leader
@@ -60,10 +60,13 @@ class Quotas:
         self._leader.usage.heard(worker, [_row(each) for each in applications])
 
     def check_user(self, instance: bytes, user: str) -> None:
-        """Raise QuotaExceededError if the application is new, and its user has as many as one may have."""
+        """Raise QuotaExceededError if the application is new, and its user has so many that others would lack room."""
 
         def why_not(state: State) -> str:
-            return "" if instance in state.applications else too_many_applications(user, _share(state, user))
+            shares = state.applications_of
+            if instance in state.applications or shares.fits(user, 1):
+                return ""
+            return _too_much(user, counted(shares.held(user), "application"), f"{shares.total} of {shares.most}")
 
         why = self._leader.peek(why_not)
         if why:
@@ -92,16 +95,24 @@ class Quotas:
             self._refuse(application, why)
 
     def _check_share(self, key: ShuffleKey) -> None:
-        """Refuse a new shuffle of a user who has as much as one may have of what the masters hold."""
+        """Refuse a new shuffle of a user who has so much of what the masters hold that others would lack room."""
 
         def why_not(state: State) -> tuple[Application | None, str]:
             application = state.applications.get(key.instance)
             if application is None or state.head(key.instance, key.shuffle) is not None:
                 return None, ""
-            return application, too_many_shuffles(application.user, _share(state, application.user))
+            user, shuffles, size = application.user, state.shuffles_of, state.bytes_of
+            if not shuffles.fits(user, 1):
+                held, all_of = counted(shuffles.held(user), "shuffle"), f"{shuffles.total} of {shuffles.most}"
+            elif not size.fits(user, 0):
+                held = f"{in_bytes(size.held(user))} of places and winners of shuffles"
+                all_of = f"{in_bytes(size.total)} of {in_bytes(size.most)}"
+            else:
+                return None, ""
+            return application, _too_much(user, held, all_of)
 
         application, why = self._leader.peek(why_not)
-        if application is not None and why:
+        if application is not None:
             self._refuse(application, why)
 
     def _refuse(self, application: Application, why: str) -> NoReturn:
@@ -132,8 +143,11 @@ class Quotas:
         return application, owned, [number for number, worker in heard if worker is None or not worker.alive]
 
 
-def _share(state: State, user: str) -> Share:
-    return state.shares.get(user, Share())
+def _too_much(user: str, held: str, all_of: str) -> str:
+    return (
+        f'user "{user}" has {held}, and gets no more while {all_of} are taken on the masters, since others need room; '
+        "end applications or unregister shuffles that are not needed any more"
+    )
 
 
 def _row(told: pb.ApplicationHeld) -> Row:

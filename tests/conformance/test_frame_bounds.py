@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from holdfast.common.errors import ProtocolError, RetryError, Status
-from holdfast.common.frame import FrameType, encode_frame
+from holdfast.common.frame import HEADER_BYTES, FrameType, encode_frame
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, FRAME_META_BYTES_MAX, MIB
 from holdfast.common.messages import DataFlag, StreamData
 from holdfast.common.net import frame_client, frame_server, frames
+from holdfast.common.net.frame_reader import FrameReader
 from holdfast.common.net.wire import FileRange
 from tests.support.frame_world import GREETING, OPENING, Recorder, next_frame, run, world
 from tests.support.waiting import wait_until_async
@@ -285,6 +286,33 @@ def test_a28_who_stops_in_the_middle_of_a_body_is_told_to_try_again() -> None:
             assert (await idle.request(FrameType.PING)).meta == b""
             writer.close()
             idle.abort()
+
+    run(story)
+
+
+def holds(received: FrameReader, wanted: int) -> bool:
+    """So many bytes of a frame that is not whole are here."""
+    return received._filled == wanted
+
+
+def test_a47_a_head_that_trickles_in_costs_its_connection() -> None:
+    """A header whose meta section never ends: a byte now and then is no progress, also while nobody waits."""
+
+    async def story() -> None:
+        async with world() as it:
+            reader, writer = await it.raw()
+            request = encode_frame(FrameType.MAP_PUSH, 2, bytes(1_000), MIB)
+            writer.write(GREETING + request[:100])
+            await next_frame(reader)
+            received = it.echo.connection._reader
+            for more in range(2):
+                await wait_until_async(partial(holds, received, 100 + more - HEADER_BYTES), "the drip to come")
+                it.server.sweep()
+                writer.write(request[100 + more : 101 + more])
+            header, reason = await next_frame(reader)
+            assert header.type == FrameType.CLOSING
+            assert b"the head of a frame is not here" in reason
+            writer.close()
 
     run(story)
 

@@ -20,7 +20,7 @@ from holdfast.common.errors import Status
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.limits import PARTITIONS_MAX
 from holdfast.common.messages import Ack, FileTotals, MapOpen
-from holdfast.worker.core.shares import Shares
+from holdfast.common.shares import Shares
 from holdfast.worker.core.turned_away import TurnedAway
 
 #: Files being written at a time; each costs a descriptor and its region index in memory.

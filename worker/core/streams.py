@@ -16,7 +16,7 @@ from typing import NamedTuple
 from holdfast.common.errors import GiveUpError, RetryError, Status, UnknownStreamError
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import READ_FRAME_BYTES, STREAM_CREDIT_BYTES_MAX
-from holdfast.worker.core.shares import Shares
+from holdfast.common.shares import Shares
 
 #: Streams of one connection, and of the whole worker.
 STREAMS_PER_CONNECTION_MAX = 4_096

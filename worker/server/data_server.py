@@ -15,9 +15,9 @@ from holdfast.common.net.frame_server import CONNECTIONS_MAX, ServerConnection
 from holdfast.common.reduce_messages import Registered
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import Identity
+from holdfast.common.shares import Shares
 from holdfast.worker.core.access import check_frame, check_role
 from holdfast.worker.core.greeting import check_hello
-from holdfast.worker.core.shares import Shares
 from holdfast.worker.server.asking import Asking
 from holdfast.worker.server.map_service import MapService, Request
 from holdfast.worker.server.parts import in_parts

@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from holdfast.common.errors import RetryError, Status
+from holdfast.common.shares import Shares
 from holdfast.worker.core.health import WindowMean
-from holdfast.worker.core.shares import Shares
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
 from holdfast.worker.storage.reduce_records import EpochRecord
 

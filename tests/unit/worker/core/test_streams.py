@@ -7,8 +7,8 @@ import pytest
 from holdfast.common.errors import GiveUpError, HoldfastError, RetryError, Status, UnknownStreamError
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import READ_FRAME_BYTES, STREAM_CREDIT_BYTES_MAX
+from holdfast.common.shares import Shares
 from holdfast.worker.core import streams as module
-from holdfast.worker.core.shares import Shares
 from holdfast.worker.core.streams import IDLE_NS_MAX, Streams, Turn
 
 

@@ -2,7 +2,7 @@
 
 import random
 
-from holdfast.worker.core.shares import Shares
+from holdfast.common.shares import Shares
 
 
 def test_one_alone_has_most_and_leaves_room_for_the_next() -> None:

@@ -15,36 +15,43 @@ from holdfast.master.service.quotas import Quotas
 from tests.unit.master.alone import Node, do, leader_of
 from tests.unit.master.build import H2, I1, I2, application, key, reduce, sixteen, worker
 
+#: How much the user has of each: with a bound of three more that is above four times what is left.
+HELD = 12
 
-@pytest.mark.parametrize(
-    ("bound", "most"),
-    [("SHUFFLES_PER_USER_MAX", 2), ("ARRAY_BYTES_PER_USER_MAX", 20), ("APPLICATIONS_PER_USER_MAX", 1)],
-)
-def test_one_user_leaves_room_for_the_others(monkeypatch: pytest.MonkeyPatch, bound: str, most: int) -> None:
-    """Who has as much as one user may have gets no new application and no new shuffle, with the reason; what there is
-    goes on, others are not touched, and it is over when something was given back."""
-    monkeypatch.setattr(bounds, bound, most)
-    shuffles = "APPLICATIONS" not in bound
+
+@pytest.mark.parametrize("bound", ["SHUFFLES_MAX", "ARRAY_BYTES_MAX", "APPLICATIONS_MAX"])
+def test_one_user_leaves_room_for_the_others(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    """Who has so much that others would lack room gets no new application and no new shuffle, with the reason; what
+    there is goes on, others are not touched, and it is over when something was given back."""
+    new_shuffle = bound != "APPLICATIONS_MAX"
+    shuffles = HELD if new_shuffle else 1
+    monkeypatch.setattr(
+        bounds, bound, HELD + 3 if bound != "ARRAY_BYTES_MAX" else (HELD + 1) * len(reduce().assignment)
+    )
 
     async def story() -> None:
         leader = leader_of(Node())
         leader.leadership(True, 1)
         quotas = Quotas(leader)
         await do(leader, worker(1), worker(2), application())
-        await do(leader, cmd.RegisterApplication(I2, "app", "alice", 1000, H2), reduce(key(1)), reduce(key(2)))
+        await do(leader, cmd.RegisterApplication(I2, "app", "alice", 1000, H2))
+        more = [] if new_shuffle else [sixteen(f"more {number}") for number in range(HELD - 1)]
+        await do(leader, *(application(each) for each in more))
+        await do(leader, *(reduce(key(number)) for number in range(shuffles)))
 
         def ask() -> None:
-            quotas.check(key(3)) if shuffles else quotas.check_user(sixteen("i3"), "user")
+            quotas.check(key(HELD)) if new_shuffle else quotas.check_user(sixteen("new"), "user")
 
-        with pytest.raises(QuotaExceededError, match=r'user "user" has .* and may have no more'):
+        with pytest.raises(QuotaExceededError, match=r'user "user" has .* and gets no more while .* are taken'):
             ask()
-        quotas.check(key(1))  # more of what there is
+        quotas.check(key(0))  # more of what there is
         quotas.check_user(I1, "user")
-        quotas.check(key(1, instance=I2))
-        quotas.check_user(sixteen("i4"), "bob")
-        await do(leader, cmd.Unregister(key(1)), cmd.Unregister(key(2)))
-        if not shuffles:
-            await do(leader, cmd.Forget(I1, False, 0))
+        quotas.check(key(0, instance=I2))
+        quotas.check_user(sixteen("of bob"), "bob")
+        if new_shuffle:
+            await do(leader, *(cmd.Unregister(key(number)) for number in range(shuffles)))
+        else:
+            await do(leader, *(cmd.Forget(each, False, 0) for each in more))
         ask()
         assert leader.peek(lambda state: state.check()) == []
         leader.leadership(False, 1)
@@ -56,22 +63,25 @@ def test_one_user_leaves_room_for_the_clients_of_others(monkeypatch: pytest.Monk
     """Answers are remembered for 15 minutes, and of a bounded number of clients: a user who draws one id after another
     is told BUSY while others go on, and so do the clients of that user who are known. When they were silent long enough
     there is room again."""
-    monkeypatch.setattr(bounds, "CLIENTS_PER_USER_MAX", 3)
+    monkeypatch.setattr(bounds, "CLIENTS_MAX", 10)
     callers = Callers()
-    for number in range(3):
+    for number in range(8):
         callers.heard(b"mallory %d" % number, "mallory", number)
-    with pytest.raises(RetryError, match='user "mallory" has 3 clients') as refused:
+    with pytest.raises(RetryError, match='user "mallory" has 8 of 8 clients') as refused:
         callers.heard(b"one more", "mallory", 4)
     assert refused.value.status == Status.BUSY
     callers.heard(b"mallory 0", "mallory", 5)
     callers.heard(b"alice", "alice", 6)
+    callers.heard(b"mallory 1", "alice", 6)  # whoever uses an id has it
+    callers._shares.check()
+    assert (callers._shares.held("mallory"), callers._shares.held("alice")) == (7, 2)
     callers.heard(b"one more", "mallory", 7 + bounds.CLIENT_LIFE_MS * 1_000_000)
 
 
 def test_the_bound_of_clients_holds_for_whoever_shows_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """It counts by the user that the token names, of an application by the user that owns it, and not at all by what a
     call claims; those who run the cluster are not counted."""
-    monkeypatch.setattr(bounds, "CLIENTS_PER_USER_MAX", 1)
+    monkeypatch.setattr(bounds, "CLIENTS_MAX", 10)
 
     async def story() -> None:
         leader = leader_of(Node())
@@ -85,12 +95,13 @@ def test_the_bound_of_clients_holds_for_whoever_shows_a_token(monkeypatch: pytes
             request.call.client, request.call.number = sixteen(client), 1
             leader.numbered("Shuffles/Detach", request, cmd.Detach(I1, H2))
 
-        call(by_user, "c1")
+        for number in range(8):
+            call(by_user, f"c{number}")
         for caller in (by_user, by_application):
-            with pytest.raises(RetryError, match='user "user" has 1 clients'):
-                call(caller, "c2")
+            with pytest.raises(RetryError, match='user "user" has 8 of 8 clients'):
+                call(caller, "c8")
         for other in (None, Identity(Kind.ADMIN, b"ops", 0), Identity(Kind.USER, b"other", 0)):
-            call(other, "c3")
+            call(other, "c9")
         leader.leadership(False, 1)
 
     asyncio.run(story())
