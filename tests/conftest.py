@@ -9,12 +9,14 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from holdfast.common.net import process
+from tests.support import preloaded
 from tests.support.jvm import Jvm
 
 # The same examples in every run, and no deadline: the machine may be busy with something else.
@@ -24,6 +26,10 @@ hypothesis.settings.load_profile("holdfast")
 #: What runs the plug-in's Java, and so has something to say on every line of Spark (tox -e spark35, spark43).
 PLUGIN = re.compile(r"(jvm/test_|spark/test_(plugin|synthetic|drill)|acceptance/test_spark|cli/test_plugin)\w*\.py$")
 
+#: Of Spark's drivers in the default run, whose jobs are short: the second compiler and a collector with many threads
+#: cost more than they bring. Long runs and benchmarks have the JVM as it comes.
+SHORT_DRIVER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 LINES_SHOWN = 60
 LOGS_SHOWN = 12
 
@@ -31,6 +37,28 @@ LOGS_SHOWN = 12
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --run-long."""
     parser.addoption("--run-long", action="store_true", help="also run tests marked long, which take minutes")
+
+
+_starts = pytest.StashKey[preloaded.Switch]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have servers forked, and Spark start its drivers for short jobs, unless long ones were asked for."""
+    if config.getoption("--run-long"):
+        return
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_DRIVER)
+    forks = ExitStack()
+    config.stash[_starts] = forks.enter_context(preloaded.installed())
+    config.add_cleanup(forks.close)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item):
+    """Have the servers of tests marked real_starts started as users start them."""
+    switch = item.config.stash.get(_starts, None)
+    if switch is not None:
+        switch.on = item.get_closest_marker("real_starts") is None
+    return (yield)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.attack import bodies, commits, hoarding, raft_port, replicas, strangers, streams, unregistered, worker_http
+from tests.attack import (
+    bodies,
+    commits,
+    hoarding,
+    quota,
+    raft_port,
+    replicas,
+    strangers,
+    streams,
+    unregistered,
+    worker_http,
+)
 from tests.attack.target import Attack
 
 ATTACKS: dict[str, Attack] = {
@@ -10,6 +21,7 @@ ATTACKS: dict[str, Attack] = {
     "handshakes": strangers.handshakes,
     "many-applications": hoarding.applications,
     "many-shuffles": hoarding.shuffles,
+    "fill-the-quota": quota.fill,
     "streams-repeated": streams.repeated,
     "streams-plans": streams.plans,
     "worker-http-flood": worker_http.flood,

@@ -32,6 +32,7 @@ from holdfast.common.limits import MIB
 from holdfast.common.security.tokens import Kind
 from tests.attack.catalogue import ATTACKS
 from tests.attack.honest import Honest
+from tests.attack.quota import USER_BYTES, USER_FILES
 from tests.attack.target import cluster_of, facts_of, log_of, shown_by, target_of, used
 from tests.dev_tree import ROOT
 
@@ -87,7 +88,10 @@ class Report:
 
 def attacked(directory: Path, names: Iterable[str], seconds: float) -> Report:
     """Start a secured cluster and attack it: by each of `names` alone, and by all together under the name "all"."""
-    settings = {"worker": {"memory": f"{WORKER_MEMORY_MIB}MiB"}}
+    settings: dict[str, dict[str, object]] = {
+        "worker": {"memory": f"{WORKER_MEMORY_MIB}MiB"},
+        "quota": {"user_bytes": f"{USER_BYTES}B", "user_files": USER_FILES},
+    }
     with (
         local_cluster(3, 2, dir=directory, settings=settings, secure=True) as cluster,
         Session(cluster.endpoints, app="alice", credentials=shown_by(cluster, Kind.USER, b"alice")) as session,

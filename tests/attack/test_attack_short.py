@@ -2,7 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.attack.run import ALL, attacked
+
+#: What is measured here is the memory of servers as users start them.
+pytestmark = pytest.mark.real_starts
 
 
 def test_all_attacks_at_once_leave_an_honest_client_and_the_servers_well(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from tests.attack import replicas, streams, unregistered, worker_http
 from tests.attack.target import Attack, Target, log_of, target_of, used
 from tests.support.waiting import wait_until
 
+#: What is measured here is the memory of servers as users start them.
+pytestmark = pytest.mark.real_starts
 _MAPS, _PARTITIONS = 4, 4
 #: What the plans of all streams may take, and a half more for what the system makes of it.
 STREAMS_BYTES = 3 * PLAN_ROWS_MAX * 240 // 2

@@ -19,6 +19,8 @@ from holdfast.common.net.ports import free_ports
 from tests.support.machine import OF_THE_MACHINE
 from tests.support.waiting import wait_until
 
+#: The doctor tells servers by their command lines.
+pytestmark = pytest.mark.real_starts
 COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
 
 

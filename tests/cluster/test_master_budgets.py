@@ -20,6 +20,8 @@ from tests.attack.beside import beside, honest_job
 from tests.attack.target import Attack, Target, log_of, used
 from tests.support.waiting import wait_until
 
+#: What is measured here is the memory of servers as users start them.
+pytestmark = pytest.mark.real_starts
 #: What a master may have beyond what it had before, when all is over: the allocator keeps some.
 _KEPT_BYTES = 160 * MIB
 

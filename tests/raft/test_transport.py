@@ -168,6 +168,14 @@ def raw(transport_port: int, host: str = "127.0.0.1") -> socket.socket:
     return socket.create_connection(("127.0.0.1", transport_port), timeout=60, source_address=(host, 0))
 
 
+def stranger(transport_port: int) -> socket.socket:
+    """A bare connection that may still be under way."""
+    sock = socket.socket()
+    sock.setblocking(False)
+    sock.connect_ex(("127.0.0.1", transport_port))
+    return sock
+
+
 def port_of(transport: Transport) -> int:
     """Where it listens."""
     return int(transport._listener.getsockname()[1])
@@ -245,6 +253,42 @@ def test_a19_strangers_are_bounded_and_keep_no_peer_out(pair: Pair, monkeypatch:
     pair.run(lambda: left.is_connected("m2") and right.is_connected("m1"))
     assert len(left._others) == 4, "who comes from a peer's host takes no place of others"
     for sock in socks:
+        sock.close()
+
+
+@TLS
+def test_a19_a_peer_gets_in_while_strangers_come_again_and_again(pair: Pair) -> None:
+    """Strangers who say nothing, connect again as soon as they are closed, and are always there before the peer: it
+    has its connection all the same."""
+    one, other = free_ports(2)
+    left = pair.make("m1", one, {"m2": f"127.0.0.1:{other}"})
+    strangers = [stranger(one) for _ in range(24)]
+
+    def again() -> None:
+        for number, sock in enumerate(strangers):
+            try:
+                closed = sock.recv(1) == b""
+            except BlockingIOError:
+                closed = False
+            except OSError:
+                closed = True
+            if closed:
+                sock.close()
+                strangers[number] = stranger(one)
+
+    right = None
+    turn = 0
+
+    def met() -> bool:
+        nonlocal right, turn
+        again()
+        turn += 1
+        if turn == 10:
+            right = pair.make("m2", other, {"m1": f"127.0.0.1:{one}"})
+        return right is not None and left.is_connected("m2") and right.is_connected("m1")
+
+    pair.run(met, 30)
+    for sock in strangers:
         sock.close()
 
 
