@@ -32,7 +32,7 @@ from holdfast.master.raft.codec import (
 from holdfast.master.raft.errors import RaftError
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import LEADER, Hardened
-from holdfast.master.raft.prevote import PreVotes
+from holdfast.master.raft.prevote import ASK_AGAIN_SHARE, PreVotes
 
 WINDOW_BYTES = 4 << 20
 
@@ -162,6 +162,7 @@ class Gate:
             out = RequestVote(message["term"], message["last_log_index"], message["last_log_term"])
         elif kind == "response_vote":
             out = Vote(message["term"])
+            self._pre_votes.end()  # to stand now would depose who was voted for
         elif kind == "timeout_now":
             out = TimeoutNow(message["term"])
         else:
@@ -256,9 +257,11 @@ class Gate:
             case TimeoutNow(term):
                 self._deliver(node, {"type": "timeout_now", "term": term})
             case PreVote(number, index, last_term):
-                ahead = (self._last_term(), self._journal.last_index) > (last_term, index)
-                if self._raft.role != LEADER and not self._pre_votes.hears and not ahead:
+                here, there = (self._last_term(), self._journal.last_index), (last_term, index)
+                if self._raft.role != LEADER and not self._pre_votes.hears and here <= there:
                     self._outbox.append((peer, PreVoteGranted(number, self._raft.term)))
+                    if self._pre_votes.gives_way(peer, here < there):
+                        self._raft.postpone_election(ASK_AGAIN_SHARE)
             case PreVoteGranted(number, term):
                 if self._raft.role != LEADER and self._pre_votes.granted(peer, number, term):
                     self._raft.stand(self._pre_votes.term)

@@ -201,8 +201,10 @@ class Hardened:
         self._SyncObj__raftElectionDeadline = self.clock() - 1.0
 
     def postpone_election(self, share: float = 1.0) -> None:
-        """Give others a full election timeout, e.g. after this node stopped leading, or a share of one."""
-        self._SyncObj__raftElectionDeadline = self.clock() + share * self._SyncObj__generateRaftTimeout()
+        """Give others a full election timeout, e.g. after this node stopped leading, or a share of one; never less than
+        they had."""
+        due = self.clock() + share * self._SyncObj__generateRaftTimeout()
+        self._SyncObj__raftElectionDeadline = max(due, self._SyncObj__raftElectionDeadline)
 
     def next_tick(self, alone: bool) -> float | None:
         """Clock time at which the library next has something to do, or None."""

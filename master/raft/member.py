@@ -28,7 +28,7 @@ from holdfast.master.raft.errors import (
 from holdfast.master.raft.gate import Gate, Network
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import LEADER
-from holdfast.master.raft.prevote import PreVotes
+from holdfast.master.raft.prevote import ASK_AGAIN_SHARE, PreVotes
 from holdfast.master.raft.replicator import Replicator
 from holdfast.master.raft.snapshot import SnapshotId, Snapshots
 
@@ -36,9 +36,6 @@ T = TypeVar("T")
 PREFIX = bytes([ENTRY_COMMAND, ENTRY_VERSION])
 APPLY_SLICE_SECONDS = 0.02
 APPLY_CHUNK = 64
-#: Pre-votes that were not granted are asked for again after this share of an election timeout: who heard the leader a
-#: moment later than this member grants soon.
-ASK_AGAIN_SHARE = 0.3
 TAKE_COMMANDS = 1_000  # appended in one step; more would make one long transaction
 TAKE_BYTES = 4 << 20
 
@@ -145,7 +142,7 @@ class Member:
         self._applied_bytes = 0
         restored = self._restore()
         peers = sorted(settings.peers)
-        self._pre_votes = PreVotes(len(peers) + 1, settings.election_min - settings.heartbeat, clock)
+        self._pre_votes = PreVotes(settings.node_id, len(peers) + 1, settings.election_min - settings.heartbeat, clock)
         self.gate = Gate(network, journal, peers, settings.window_messages, self._pre_votes)
         timing = (settings.election_min, settings.election_max, settings.heartbeat, settings.leader_fallback)
         self.raft, self._nodes = library.make(

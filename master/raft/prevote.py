@@ -4,20 +4,26 @@ Rules: pure, but for the clock it is given. Who has not heard a leader for an el
 whether they would vote for it, in its own term, which does not change by that. A peer says yes if it does not lead, has
 not heard a leader lately either, and its log is not ahead. Only with a majority may the member stand. So one that was
 cut off, stopped or started again takes nothing away from a leader that works. A leader that hands over
-(TimeoutNow) needs no pre-vote. Called by `gate` and `member`.
+(TimeoutNow) needs no pre-vote. Who grants, or votes, waits a moment with its own candidacy: two that stand at once
+split the votes or depose each other, which costs another election timeout. Called by `gate` and `member`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+#: Pre-votes that were not granted are asked for again after this share of an election timeout: who heard the leader a
+#: moment later than this member grants soon. A member gives way to another one's election for as long.
+ASK_AGAIN_SHARE = 0.3
+
 
 class PreVotes:
     """The rounds of one member."""
 
-    def __init__(self, members: int, silence: float, clock: Callable[[], float]) -> None:
+    def __init__(self, name: str, members: int, silence: float, clock: Callable[[], float]) -> None:
         """`silence`: seconds without a word of a leader after which another one may be elected; less than an election
         timeout, since the leader's last word reaches peers at different times."""
+        self._name = name
         self._needed = members // 2
         self._silence = silence
         self._clock = clock
@@ -27,10 +33,11 @@ class PreVotes:
         #: the highest term of who would vote for this member
         self.term = 0
         self._left_behind = False
+        self._gave_way = False
 
     def heard(self) -> None:
         """A leader lives: what was asked before counts no more."""
-        self._heard = self._clock()
+        self._heard, self._gave_way = self._clock(), False
         self.end()
 
     def heard_of_lower_term(self) -> None:
@@ -46,8 +53,21 @@ class PreVotes:
     def begin(self) -> int:
         """Ask anew; returns the number of the round."""
         self._round += 1
-        self._granted, self.term = set(), 0
+        self._granted, self.term, self._gave_way = set(), 0, False
         return self._round
+
+    def gives_way(self, peer: str, longer: bool) -> bool:
+        """The peer was granted a pre-vote; returns whether this member's own election has to wait a moment for it.
+
+        Of two that ask at once exactly one gives way: the one with the shorter log (`longer`: the peer's is longer), or
+        with the later name. A member gives way once between two rounds of its own: a peer that asks again and again,
+        and is never elected, keeps nobody waiting.
+        """
+        asking = self._granted is not None
+        if self._gave_way or (asking and not longer and self._name < peer):
+            return False
+        self._granted, self._gave_way = None, True
+        return True
 
     def granted(self, peer: str, number: int, term: int) -> bool:
         """A peer would vote for this member; returns whether it may stand now."""
