@@ -4,7 +4,7 @@ import asyncio
 import sys
 from typing import Literal
 
-from holdfast.client.bench_control import ControlFigures, measure_control
+from holdfast.tools.benches.control import ControlFigures, measure_control
 
 SECONDS = 5.0
 MANY = 64

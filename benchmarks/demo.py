@@ -24,11 +24,11 @@ import click
 from benchmarks import demo_plugin, tpch
 from benchmarks.demo_plugin import plain, yes
 from benchmarks.story import Story, java_problem
-from holdfast.client.cli.output import in_seconds, table
-from holdfast.client.cluster import LocalCluster, Server, local_cluster
-from holdfast.client.direct import worker_status
-from holdfast.client.server import wait_until
+from holdfast.client.cluster.local import LocalCluster, Server, local_cluster
+from holdfast.client.cluster.server import wait_until
+from holdfast.client.connection.direct import worker_status
 from holdfast.common.sizes import in_bytes
+from holdfast.tools.cli.output import in_seconds, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.story import Story
-from holdfast.client.cli.output import in_seconds
-from holdfast.client.cluster import LocalCluster
-from holdfast.client.direct import worker_status
-from holdfast.client.server import wait_until
+from holdfast.client.cluster.local import LocalCluster
+from holdfast.client.cluster.server import wait_until
+from holdfast.client.connection.direct import worker_status
 from holdfast.common.sizes import in_bytes
+from holdfast.tools.cli.output import in_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

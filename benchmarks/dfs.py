@@ -20,11 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.common import config
+from holdfast.common.config import config
 from holdfast.common.dfs import names
 from holdfast.common.dfs.opening import open_filesystem
 from holdfast.common.dfs.store import DfsStore
-from holdfast.common.dfs.urls import Kind
+from holdfast.common.dfs.urls import StoreKind
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 
 _MIB = 1 << 20
@@ -60,7 +60,7 @@ class Bench:
         from pyarrow import fs
 
         target = f"{self.folder}/plain-{secrets.token_hex(4)}"
-        if self.url.kind is not Kind.S3:
+        if self.url.kind is not StoreKind.S3:
             self.plain.create_dir(self.folder, recursive=True)
         local = fs.LocalFileSystem()
         fs.copy_files(str(self.source), target, source_filesystem=local, destination_filesystem=self.plain)
@@ -115,9 +115,9 @@ class Bench:
         self.store.close()
 
 
-def _with_defaults(kind: Kind, opened: Any, section: config.DfsSection) -> Any:
+def _with_defaults(kind: StoreKind, opened: Any, section: config.DfsSection) -> Any:
     """The file system as pyarrow opens it by itself; of HDFS there is only ours."""
-    if kind is not Kind.S3:
+    if kind is not StoreKind.S3:
         return opened
     from pyarrow import fs
 

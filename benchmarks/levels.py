@@ -15,9 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast.client.cluster import local_cluster
+from holdfast.client.cluster.local import local_cluster
 from holdfast.client.session import Session
-from holdfast.common.messages import Ack
+from holdfast.common.formats.messages import Ack
 
 MAPS, PARTITIONS, RECORD_BYTES = 8, 100, 8_000
 

@@ -23,23 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.common.batch import BatchWriter
-from holdfast.common.checksum import crc32c, partition_seed
-from holdfast.common.frame import HEADER_BYTES, FrameHeader, FrameType, decode_header, encode_frame
-from holdfast.common.ids import (
-    AttemptId,
-    Generation,
-    Incarnation,
-    Instance,
-    MapId,
-    PartitionId,
-    RaftIndex,
-    ShuffleId,
-    ShuffleKey,
-    WorkerId,
-)
-from holdfast.common.messages import Ack, Hello, HelloOk, Role, StreamCredit
-from holdfast.common.reduce_messages import (
+from holdfast.common.formats.batch import BatchWriter
+from holdfast.common.formats.checksum import crc32c, partition_seed
+from holdfast.common.formats.frame import HEADER_BYTES, FrameHeader, FrameType, decode_header, encode_frame
+from holdfast.common.formats.messages import Ack, Hello, HelloOk, Role, StreamCredit
+from holdfast.common.formats.reduce_messages import (
     ChunkFlag,
     ChunksData,
     ChunksOpen,
@@ -52,8 +40,21 @@ from holdfast.common.reduce_messages import (
     SealAnswer,
     SealFlag,
 )
-from holdfast.worker.server.standing import KeptStanding
-from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
+from holdfast.common.ids import (
+    AttemptId,
+    Generation,
+    Incarnation,
+    Instance,
+    MapId,
+    PartitionId,
+    RaftIndex,
+    ShuffleId,
+    ShuffleKey,
+    WorkerId,
+)
+from holdfast.worker.server.membership.worker_identity import KeptIdentity
+from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
+from holdfast.worker.storage.store import open_store, prepare
 
 CLUSTER = "bench"
 SHUFFLE = ShuffleKey(Instance(bytes(range(16))), ShuffleId(1), Generation(0))
@@ -314,8 +315,8 @@ def start_worker(directory: Path, profile: str) -> tuple[subprocess.Popen[str], 
     settings = StoreSettings(
         cluster_id=CLUSTER, worker_name="w", directories=(DirectorySettings(path=str(data)),), sync_threads=4
     )
-    prepare(settings).open().close()
-    KeptStanding(WorkerId(1), RaftIndex(1)).write([data])
+    open_store(prepare(settings)).close()
+    KeptIdentity(WorkerId(1), RaftIndex(1)).write([data])
     config = directory / "worker.toml"
     config.write_text(
         f'[cluster]\nid = "{CLUSTER}"\n[log]\nlevel = "ERROR"\n[worker]\nname = "w"\ndata_port = 0\nhttp_port = 0\n'

@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.push import SHUFFLE, Connection, announce, start_worker
-from holdfast.common.batch import BatchWriter
-from holdfast.common.checksum import crc32c, partition_seed
-from holdfast.common.frame import FrameType, encode_frame
+from holdfast.common.formats.batch import BatchWriter
+from holdfast.common.formats.checksum import crc32c, partition_seed
+from holdfast.common.formats.frame import FrameType, encode_frame
+from holdfast.common.formats.messages import Ack, Role
+from holdfast.common.formats.reduce_messages import Push, PushAnswer, PushCredit, Seal, SealAnswer, SealFlag
 from holdfast.common.ids import AttemptId, Incarnation, MapId, PartitionId, RaftIndex, ShuffleId, ShuffleKey
-from holdfast.common.messages import Ack, Role
-from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit, Seal, SealAnswer, SealFlag
 
 PARTITIONS, BYTES = 500, 5_000
 MANY, LARGE_BYTES = 10_000, 40_000

@@ -29,8 +29,8 @@ import psutil
 from pyspark.sql import SparkSession
 
 from benchmarks.workloads import WORKLOADS
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import worker_status
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.connection.direct import worker_status
 
 _BASE = {
     "spark.ui.enabled": "false",

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 
 from holdfast.client import Session
-from holdfast.client.cluster import local_cluster
+from holdfast.client.cluster.local import local_cluster
 from holdfast.client.spark import shuffle, shuffle_id
 
 PARTITIONS = 64

@@ -15,8 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast.common.batch import BatchWriter
-from holdfast.common.checksum import partition_seed
+from holdfast.common.formats.batch import BatchWriter
+from holdfast.common.formats.checksum import partition_seed
+from holdfast.common.formats.messages import Ack, FileTotals, PushFlag
 from holdfast.common.ids import (
     AttemptId,
     Epoch,
@@ -29,10 +30,10 @@ from holdfast.common.ids import (
     ShuffleId,
     ShuffleKey,
 )
-from holdfast.common.messages import Ack, FileTotals, PushFlag
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.records import RegionEntries, encode_footer, make_record
-from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
+from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
+from holdfast.worker.storage.store import open_store, prepare
 
 SHUFFLE = ShuffleKey(Instance(bytes(range(16))), ShuffleId(1), Generation(0))
 _MIB = 1 << 20
@@ -61,7 +62,7 @@ def batches(map_id: int, partition: int, count: int, payload: bytes) -> tuple[by
 
 def fill(directory: str, files: int, partitions: int) -> None:
     """Make sealed files by hand, each with one batch for each of its partitions."""
-    prepare(settings(directory)).open().close()
+    open_store(prepare(settings(directory))).close()
     folder = Path(directory) / layout.shuffle_folder(SHUFFLE)
     folder.mkdir(parents=True, exist_ok=True)
     data, crc_sum = [], 0
@@ -95,7 +96,7 @@ def restart(directory: str, files: int, partitions: int) -> None:
     if not Path(directory).exists():
         fill(directory, files, partitions)
     begin = time.perf_counter()
-    store = prepare(settings(directory)).open()
+    store = open_store(prepare(settings(directory)))
     print(f"opened (rebuilt if new) {store.files} files in {time.perf_counter() - begin:.2f} s, {store.report[:2]}")
     store.close()
     for _ in range(7):
@@ -127,7 +128,7 @@ def start_worker(directory: str) -> tuple[float, float]:
 
 def write(directory: str) -> None:
     """Time appends of 1 MiB frames for several batch sizes, and the seal."""
-    store = prepare(settings(directory)).open()
+    store = open_store(prepare(settings(directory)))
     for number, size in enumerate((65_536, 16_384, 4_096, 2_048, 512)):
         per_run = max(1, 65_536 // size)
         run, crc_sum = batches(number, 0, per_run, b"x" * (size - 40))
@@ -163,7 +164,7 @@ def write(directory: str) -> None:
 
 def read(directory: str, files: int) -> None:
     """Time plans of one partition over 1,000 files of a directory made by `restart`."""
-    store = prepare(settings(directory)).open()
+    store = open_store(prepare(settings(directory)))
     wanted = [(number, number, 0) for number in range(min(1_000, files))]
     for begin, end in ((0, 1), (3, 4), (0, 1_000_000)):
         start = time.perf_counter()

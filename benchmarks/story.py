@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.client.cli.output import console, in_seconds, table
+from holdfast.tools.cli.output import console, in_seconds, table
 
 _JAVAS = ("17", "21")
 

@@ -9,14 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.client.cluster import LocalCluster, local_cluster
-    from holdfast.client.fetch_options import FetchOptions
+    from holdfast.client.cluster.local import LocalCluster, local_cluster
+    from holdfast.client.read.fetch_options import FetchOptions
+    from holdfast.client.read.stream_reader import Record
     from holdfast.client.reduce_shuffle import ReduceShuffle
     from holdfast.client.session import Session
     from holdfast.client.shuffle import MapShuffle
-    from holdfast.client.status import MapStatus, PushStatus
-    from holdfast.client.stream_reader import Record
-    from holdfast.common.batch import Codec
+    from holdfast.client.write.status import MapStatus, PushStatus
     from holdfast.common.errors import (
         AbortedError,
         ApplicationGoneError,
@@ -32,8 +31,9 @@ if TYPE_CHECKING:
         ProtocolError,
         RetryError,
     )
-    from holdfast.common.messages import Ack
-    from holdfast.common.security.shown import Credentials
+    from holdfast.common.formats.batch import Codec
+    from holdfast.common.formats.messages import Ack
+    from holdfast.common.security.credentials import Credentials
 
 __all__ = [
     "AbortedError",
@@ -66,31 +66,31 @@ __all__ = [
 
 _HOMES = {
     "AbortedError": "holdfast.common.errors",
-    "Ack": "holdfast.common.messages",
+    "Ack": "holdfast.common.formats.messages",
     "ApplicationGoneError": "holdfast.common.errors",
-    "Codec": "holdfast.common.batch",
+    "Codec": "holdfast.common.formats.batch",
     "ConfigError": "holdfast.common.errors",
     "ConflictError": "holdfast.common.errors",
     "CorruptError": "holdfast.common.errors",
-    "Credentials": "holdfast.common.security.shown",
+    "Credentials": "holdfast.common.security.credentials",
     "DataError": "holdfast.common.errors",
     "DataLostError": "holdfast.common.errors",
-    "FetchOptions": "holdfast.client.fetch_options",
+    "FetchOptions": "holdfast.client.read.fetch_options",
     "GiveUpError": "holdfast.common.errors",
     "HoldfastError": "holdfast.common.errors",
-    "LocalCluster": "holdfast.client.cluster",
+    "LocalCluster": "holdfast.client.cluster.local",
     "MapShuffle": "holdfast.client.shuffle",
-    "MapStatus": "holdfast.client.status",
+    "MapStatus": "holdfast.client.write.status",
     "NoRoomError": "holdfast.common.errors",
     "OutcomeUnknownError": "holdfast.common.errors",
     "ProtocolError": "holdfast.common.errors",
-    "PushStatus": "holdfast.client.status",
-    "Record": "holdfast.client.stream_reader",
+    "PushStatus": "holdfast.client.write.status",
+    "Record": "holdfast.client.read.stream_reader",
     "QuotaExceededError": "holdfast.common.errors",
     "ReduceShuffle": "holdfast.client.reduce_shuffle",
     "RetryError": "holdfast.common.errors",
     "Session": "holdfast.client.session",
-    "local_cluster": "holdfast.client.cluster",
+    "local_cluster": "holdfast.client.cluster.local",
 }
 
 

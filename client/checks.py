@@ -11,8 +11,8 @@ from operator import index
 from typing import Any
 
 from holdfast.client.compress import Buffer
-from holdfast.common.batch import Codec
 from holdfast.common.errors import ConfigError
+from holdfast.common.formats.batch import Codec
 from holdfast.common.ids import PartitionId
 
 

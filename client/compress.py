@@ -13,9 +13,9 @@ import functools
 import struct
 from typing import Any
 
-from holdfast.client.core.compressed import LZ4_FRAMED_BYTES_MAX, lz4_framed, lz4_possible, zstd_possible
-from holdfast.common.batch import Codec
+from holdfast.client.core.read.compressed import LZ4_FRAMED_BYTES_MAX, lz4_framed, lz4_possible, zstd_possible
 from holdfast.common.errors import ConfigError, CorruptError
+from holdfast.common.formats.batch import Codec
 from holdfast.common.limits import REGION_BYTES_MAX
 
 Buffer = bytes | bytearray | memoryview

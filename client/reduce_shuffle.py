@@ -11,27 +11,31 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeVar
 
-from holdfast.client.addresses import Addresses, known_addresses, sights_of
 from holdfast.client.checks import codec_of, map_range, partition_list, whole
-from holdfast.client.core.locations import Locations
-from holdfast.client.core.read_book import Sight
-from holdfast.client.push_reader import PartitionReader
-from holdfast.client.push_writer import BUFFER_BYTES, BUFFER_BYTES_MIN, PushWriter
-from holdfast.client.reads import reads_of
-from holdfast.client.runtime import runtime
-from holdfast.client.shuffle import MANIFEST_CARRIED_BYTES_MAX, RETURN_GRACE_SECONDS, Shuffle
-from holdfast.client.status import PushStatus, push_winners_of
-from holdfast.client.stream_reader import Record
-from holdfast.common.batch import Codec
-from holdfast.common.errors import ConfigError, ConflictError, HoldfastError, Status
+from holdfast.client.connection.addresses import Addresses, known_addresses, sights_of
+from holdfast.client.connection.runtime import runtime
+from holdfast.client.core.write.locations import Locations
+from holdfast.client.generation import Shuffle
+from holdfast.client.read.manifests import PushManifest
+from holdfast.client.read.push_reader import PartitionReader
+from holdfast.client.read.shared_read_state import reads_of
+from holdfast.client.read.stream_reader import Record
+from holdfast.client.shuffle import MANIFEST_CARRIED_BYTES_MAX, RETURN_GRACE_SECONDS
+from holdfast.client.write.push_writer import BUFFER_BYTES, BUFFER_BYTES_MIN, PushWriter, Routes
+from holdfast.client.write.status import PushStatus, push_winners_of
+from holdfast.common.errors import ConfigError, ConflictError, HoldfastError
+from holdfast.common.formats.batch import Codec
+from holdfast.common.formats.messages import NO_INDEX, Ack
+from holdfast.common.formats.reduce_layouts import (
+    NO_ATTEMPT,
+    ReduceLocations,
+)
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapId, PartitionId, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import MAPS_MAX
-from holdfast.common.messages import NO_INDEX, Ack
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.reduce_layouts import NO_ATTEMPT, EpochResult, ReduceLocations, ReduceManifest, ReduceWinners
+from holdfast.common.statuses import Status
 from holdfast.common.steady import Steady
 
 _log = logging.getLogger(__name__)
@@ -46,42 +50,6 @@ _BUFFER_BYTES_MAX = 1 << 40
 _RANDOM_BITS = 63
 #: Lost partitions that a warning names; there may be many.
 _NAMED_MAX = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Routes:
-    """What all attempts of a process know of a shuffle's places."""
-
-    locations: Locations
-    addresses: Addresses
-    #: (map, attempt) of the writers that were made, where the caller chose the attempt
-    attempts: dict[tuple[int, int], object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class PushManifest:
-    """What was committed: the winner of every map, what became of every epoch, and where the workers were."""
-
-    winners_array: bytes
-    manifest_array: bytes
-    addresses: Mapping[WorkerId, str]
-    #: what the masters said of these workers then
-    sights: Mapping[WorkerId, Sight] = field(default_factory=dict)
-
-    @cached_property
-    def winners(self) -> ReduceWinners:
-        """The winners, decoded; raises ProtocolError."""
-        return ReduceWinners.decode(self.winners_array)
-
-    @cached_property
-    def epochs(self) -> ReduceManifest:
-        """Every epoch, decoded; raises ProtocolError."""
-        return ReduceManifest.decode(self.manifest_array)
-
-    @cached_property
-    def lost(self) -> tuple[EpochResult, ...]:
-        """The epochs that could not be sealed anywhere."""
-        return tuple(epoch for epoch in self.epochs.epochs if epoch.lost)
 
 
 @dataclass

@@ -19,32 +19,33 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.client.addresses import known_addresses
 from holdfast.client.checks import seconds, text, whole
-from holdfast.client.core.revivals import NO_ROOM_GRACE_NS
-from holdfast.client.core.route import pause_ns
-from holdfast.client.fetch_options import FetchOptions
+from holdfast.client.connection.addresses import known_addresses
+from holdfast.client.connection.runtime import runtime
+from holdfast.client.connection.ticket import Ticket, explain
+from holdfast.client.core.write.revivals import NO_ROOM_GRACE_NS
+from holdfast.client.core.write.route import pause_ns
+from holdfast.client.read.fetch_options import FetchOptions
 from holdfast.client.reduce_shuffle import ReduceShuffle, workers_of
-from holdfast.client.runtime import runtime
-from holdfast.client.shuffle import MapShuffle, Ticket, explain
+from holdfast.client.shuffle import MapShuffle
 from holdfast.common.errors import (
     ApplicationGoneError,
     ConfigError,
     ConflictError,
     HoldfastError,
-    Loop,
     NoRoomError,
     RetryError,
     ends,
 )
+from holdfast.common.formats.layouts import MapAssignment
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, StateId
-from holdfast.common.layouts import MapAssignment
 from holdfast.common.limits import COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX, U32_MAX
-from holdfast.common.messages import Ack
 from holdfast.common.net.keys import key_message
-from holdfast.common.net.tasks import background
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.security.shown import Credentials
+from holdfast.common.security.credentials import Credentials
+from holdfast.common.statuses import Loop
+from holdfast.common.system.tasks import background
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from holdfast.common.config import Config
-from holdfast.common.settings import render_value
+from holdfast.common.config.config import Config
+from holdfast.common.config.settings import render_value
 
 #: Sections that whichever master leads goes by.
 SECTIONS = ("raft", "lease", "dfs", "quota", "placement", "security")

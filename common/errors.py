@@ -1,77 +1,20 @@
-"""Numeric statuses of the wire and the one tree of exceptions, sorted by what the caller should do.
+"""The one tree of exceptions, sorted by what the caller should do.
 
-A status number never changes its meaning and is never reused. Decisions are made by status or class, never by text.
+Decisions are made by status (statuses.py) or class, never by text.
 `error_for` is the only place that turns a status into an exception, `HoldfastError.status` the only way back.
 
 What is final. `MEANINGS` says of every status what the caller does next, and which of the loops that must not end it
 ends all the same. It counts only where a master or worker answered with it (`told`): whatever else comes from an
-address, such as the page of a proxy, cut bytes or silence, is no answer to the call and ends nothing. Both languages
-have the table: tests/golden/statuses.txt.
+address, such as the page of a proxy, cut bytes or silence, is no answer to the call and ends nothing.
 """
 
 from __future__ import annotations
 
 import copy
-from enum import Enum, IntEnum, unique
-from typing import NamedTuple, Self
+from collections.abc import Iterator
+from typing import Self
 
-
-@unique
-class Status(IntEnum):
-    """Answers on the data plane and the control plane; the wire carries the number."""
-
-    OK = 0
-    SOFT_SPLIT = 1  #: accepted; ask for the next epoch
-    SLOW_DOWN = 2  #: accepted; shrink the window
-
-    HARD_SPLIT = 10  #: not accepted; revive and send again with the same batch number
-    STALE_INCARNATION = 11  #: the push names an earlier or later start of this worker
-    SEALED = 12  #: the epoch or file accepts nothing more
-    COMMITTED = 13  #: the masters have said the final word on this generation
-    FAILED_COPY = 14  #: an earlier write or sync of this copy failed; it is given up for good
-    REPLICA_FAILED = 15  #: the other copy could not be written
-
-    UNKNOWN_STREAM = 20  #: no such stream in this incarnation; open again
-    UNKNOWN_FILE = 21  #: this worker has no such file or epoch
-    NOT_SEALED = 22  #: the file exists but was never sealed
-
-    APPLICATION_GONE = 30  #: unknown or expired application instance
-    UNKNOWN_SHUFFLE = 31
-    UNKNOWN_GENERATION = 32
-    NOT_COMMITTED = 33  #: the long poll ran out before the commit
-    NEED_WINNERS = 34  #: nobody has said which attempts won; the asker may
-    CONFLICT = 35  #: contradicts what was registered or committed before
-    CALL_TOO_OLD = 36  #: the answer table has forgotten this client's call; it was not applied
-    CALL_REUSED = 37  #: same client id and call number, another request
-    GENERATION_CLOSED = 38  #: the generation cannot be opened now
-
-    NO_ROOM = 50  #: no worker or directory can take it
-    DISK_FULL = 51
-    DISK_FAILED = 52
-    BUSY = 53  #: a bound is reached for the moment; try again
-    QUOTA_EXCEEDED = 54  #: the application or its user holds as much as it may
-
-    DATA_LOST = 70  #: acknowledged data that no copy has any more
-    CORRUPT = 71  #: bytes do not match their checksum or totals
-    BAD_ORDER = 72  #: partitions of a region came unsorted, or regions out of turn
-
-    BAD_FRAME = 90
-    BAD_VERSION = 91
-    WRONG_CLUSTER = 92
-    UNAUTHENTICATED = 93
-    TOO_LARGE = 94
-    BAD_REQUEST = 95
-    TOKEN_EXPIRED = 96  #: was good; show a newer one
-    FORBIDDEN = 97  #: the token is good, and not for this
-
-    NOT_LEADER = 110
-    UNAVAILABLE = 111  #: no leader, or no quorum, or the server is starting or stopping
-    OUTCOME_UNKNOWN = 112  #: may or may not have been applied; repeat with the same call number
-    INCARNATION_TOO_LOW = 113
-    UNKNOWN_WORKER = 114
-    WORKER_CONFLICT = 115  #: name or directory belongs to another worker
-
-    INTERNAL = 120
+from holdfast.common.statuses import MEANINGS, Loop, Next, Status
 
 
 class HoldfastError(Exception):
@@ -243,81 +186,15 @@ class ProtocolError(HoldfastError):
     status = Status.BAD_FRAME
 
 
-class Next(Enum):
-    """What whoever is answered with a status does next."""
-
-    DONE = "done"  #: it was accepted
-    AGAIN = "again"  #: the same call may succeed later, unchanged
-    ELSEWHERE = "elsewhere"  #: the same call will be refused here; another place, epoch or stream will do
-    FINAL = "final"  #: the same call will be refused again
+def _classes(of: type[HoldfastError]) -> Iterator[tuple[str, type[HoldfastError]]]:
+    yield of.__name__, of
+    for each in of.__subclasses__():
+        yield from _classes(each)
 
 
-class Loop(Enum):
-    """What goes on for ever, whatever comes, unless a status ends it."""
-
-    LEASE = "lease"  #: the renewal of an application's lease
-    STANDING = "standing"  #: the heartbeats of a worker; it registers again then
-    WORKER = "worker"  #: the registration of a worker that no master ever knew and that holds nothing
-
-
-class Meaning(NamedTuple):
-    """What a status means to the caller."""
-
-    next: Next
-    error: type[HoldfastError]
-    ends: tuple[Loop, ...] = ()
-
-
-_AGAIN, _ELSEWHERE = Meaning(Next.AGAIN, RetryError), Meaning(Next.ELSEWHERE, RerouteError)
-_FINAL, _PROTOCOL = Meaning(Next.FINAL, GiveUpError), Meaning(Next.FINAL, ProtocolError)
-
-#: The one table of what is final and for whom; every status is in it.
-MEANINGS: dict[Status, Meaning] = {
-    Status.OK: Meaning(Next.DONE, GiveUpError),
-    Status.SOFT_SPLIT: Meaning(Next.DONE, GiveUpError),
-    Status.SLOW_DOWN: Meaning(Next.DONE, GiveUpError),
-    Status.HARD_SPLIT: _ELSEWHERE,
-    Status.STALE_INCARNATION: Meaning(Next.ELSEWHERE, RerouteError, (Loop.STANDING,)),
-    Status.SEALED: _ELSEWHERE,
-    Status.COMMITTED: Meaning(Next.FINAL, AbortedError),
-    Status.FAILED_COPY: _ELSEWHERE,
-    Status.REPLICA_FAILED: _ELSEWHERE,
-    Status.UNKNOWN_STREAM: Meaning(Next.ELSEWHERE, UnknownStreamError),
-    Status.UNKNOWN_FILE: _ELSEWHERE,
-    Status.NOT_SEALED: _ELSEWHERE,
-    Status.APPLICATION_GONE: Meaning(Next.FINAL, ApplicationGoneError, (Loop.LEASE,)),
-    Status.UNKNOWN_SHUFFLE: _FINAL,
-    Status.UNKNOWN_GENERATION: _FINAL,
-    Status.NOT_COMMITTED: _AGAIN,
-    Status.NEED_WINNERS: _FINAL,
-    Status.CONFLICT: Meaning(Next.FINAL, ConflictError),
-    Status.CALL_TOO_OLD: _FINAL,
-    Status.CALL_REUSED: _FINAL,
-    Status.GENERATION_CLOSED: _FINAL,
-    Status.NO_ROOM: Meaning(Next.FINAL, NoRoomError),
-    Status.DISK_FULL: _ELSEWHERE,
-    Status.DISK_FAILED: _ELSEWHERE,
-    Status.BUSY: _AGAIN,
-    Status.QUOTA_EXCEEDED: Meaning(Next.FINAL, QuotaExceededError),
-    Status.DATA_LOST: Meaning(Next.FINAL, DataLostError),
-    Status.CORRUPT: Meaning(Next.FINAL, CorruptError),
-    Status.BAD_ORDER: _FINAL,
-    Status.BAD_FRAME: _PROTOCOL,
-    Status.BAD_VERSION: _PROTOCOL,
-    Status.WRONG_CLUSTER: Meaning(Next.FINAL, ProtocolError, (Loop.WORKER,)),
-    Status.UNAUTHENTICATED: Meaning(Next.FINAL, UnauthenticatedError),
-    Status.TOO_LARGE: _PROTOCOL,
-    Status.BAD_REQUEST: Meaning(Next.FINAL, ProtocolError, (Loop.WORKER,)),
-    Status.TOKEN_EXPIRED: Meaning(Next.AGAIN, TokenExpiredError),
-    Status.FORBIDDEN: Meaning(Next.FINAL, ForbiddenError),
-    Status.NOT_LEADER: Meaning(Next.AGAIN, NotLeaderError),
-    Status.UNAVAILABLE: _AGAIN,
-    Status.OUTCOME_UNKNOWN: Meaning(Next.AGAIN, OutcomeUnknownError),
-    Status.INCARNATION_TOO_LOW: Meaning(Next.FINAL, IncarnationTooLowError, (Loop.STANDING,)),
-    Status.UNKNOWN_WORKER: Meaning(Next.FINAL, GiveUpError, (Loop.STANDING,)),
-    Status.WORKER_CONFLICT: Meaning(Next.FINAL, ConflictError, (Loop.WORKER,)),
-    Status.INTERNAL: _FINAL,
-}
+_BY_NAME = dict(_classes(HoldfastError))
+#: The class that stands for each status.
+ERRORS = {status: _BY_NAME[meaning.error] for status, meaning in MEANINGS.items()}
 
 
 def error_for(status: int, message: str = "") -> HoldfastError:
@@ -327,7 +204,7 @@ def error_for(status: int, message: str = "") -> HoldfastError:
     except ValueError:
         error = HoldfastError(f"unknown status {status}: {message}")
     else:
-        error = MEANINGS[known].error(message or known.name, status=known)
+        error = ERRORS[known](message or known.name, status=known)
     error.told = True
     return error
 

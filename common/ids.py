@@ -1,4 +1,4 @@
-"""The words of Holdfast as types: one NewType or small key per idea (see docs/ARCHITECTURE.md, "Words").
+"""The words of Holdfast as types: one NewType or small key per idea (see docs/glossary.md).
 
 Rules: an id is never a plain int in a signature, and an index, a count and a size never share a variable.
 Everybody imports this module; it imports nothing of ours.

@@ -1,6 +1,7 @@
 """Every bound of the formats, units in the names, relations asserted at import with their reason.
 
-What an operator may change lives in config.py; what two processes must agree on lives here.
+What an operator may change lives in config/config.py; what two processes must agree on lives here.
+Made from common/wire.toml by `python -m tests.write_tables`; change it there.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ REGION_BYTES_MAX = 64 * MIB
 RECORD_BYTES_MAX = 2 * GIB - 1
 #: Read credit a client may have outstanding on one stream.
 STREAM_CREDIT_BYTES_MAX = 64 * MIB
-
 #: Reduce partitions of one shuffle.
 PARTITIONS_MAX = 1_000_000
 #: Maps of one shuffle.
@@ -51,7 +51,6 @@ APPLICATIONS_TOLD_MAX = 128
 SHUFFLES_TOLD_MAX = 4
 #: Any u32 id.
 U32_MAX = 0xFFFF_FFFF
-
 #: One Raft command, checked before it is proposed. Larger registers and commits go as numbered parts.
 COMMAND_BYTES_MAX = 8 * MIB
 #: One part of a register or commit that is too large for a single command: small, since heartbeats wait behind it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.common.settings import SIZE_UNITS
+from holdfast.common.config.settings import SIZE_UNITS
 
 
 def in_bytes(count: float) -> str:

@@ -30,9 +30,9 @@ from typing import Any
 
 import lmdb
 
-from holdfast.common import config as configuration
+from holdfast.common.config import config as configuration
 from holdfast.common.errors import ConfigError
-from holdfast.common.net.files import make_folders, read_small_text, sync_directory
+from holdfast.common.system.files import make_folders, read_small_text, sync_directory
 from holdfast.common.version import VERSION
 from holdfast.master.raft.codec import Entry
 from holdfast.master.raft.errors import RaftError, StorageDamaged

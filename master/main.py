@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -20,57 +19,54 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from holdfast.common import config as configuration
 from holdfast.common.agreement import secret_digest
-from holdfast.common.config import Config
+from holdfast.common.config import config as configuration
+from holdfast.common.config.config import Config
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import ConfigError
 from holdfast.common.net import detour
-from holdfast.common.net.descriptors import raise_descriptor_limit
-from holdfast.common.net.files import read_small_text
-from holdfast.common.net.idle import Idle, tame_allocator
-from holdfast.common.net.log import set_up_logging
-from holdfast.common.net.loop_turns import LoopTurns
-from holdfast.common.net.modes import close_to_others, keep_private
-from holdfast.common.net.notify import Notifier
-from holdfast.common.net.tasks import background
 from holdfast.common.security.server import ServerSecurity, read_other_secret, read_secret
+from holdfast.common.system.descriptors import raise_descriptor_limit
+from holdfast.common.system.files import read_small_text
+from holdfast.common.system.idle import Idle, calm_collector, tame_allocator
+from holdfast.common.system.log import set_up_logging
+from holdfast.common.system.loop_turns import LoopTurns
+from holdfast.common.system.modes import close_to_others, keep_private
+from holdfast.common.system.notify import Notifier
+from holdfast.common.system.tasks import background
+from holdfast.master.api.admin import Admin
+from holdfast.master.api.budgets import Budgets
+from holdfast.master.api.grpc import serve_grpc
+from holdfast.master.api.handlers import Handlers
+from holdfast.master.api.http import MasterHttp
+from holdfast.master.api.registry import Registry
+from holdfast.master.api.shuffles import Shuffles
 from holdfast.master.backup import restored_index
+from holdfast.master.control.dfs_cleaning import DfsCleaner
+from holdfast.master.control.dfs_missing import DfsMissing
+from holdfast.master.control.early import EarlySeals
+from holdfast.master.control.late import LateCopies
+from holdfast.master.control.locations import Locations
+from holdfast.master.control.moving import EpochMover
+from holdfast.master.control.reviving import Reviver
+from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.events import Happened
-from holdfast.master.http import MasterHttp
-from holdfast.master.machine.machine import Machine, Subject
+from holdfast.master.fleet.fleet import Fleet
+from holdfast.master.leader.asking import Asker
+from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.waiters import WAITERS_MAX
+from holdfast.master.observe.explaining import Explainer
+from holdfast.master.observe.masters import Masters
+from holdfast.master.observe.metrics import Metrics
+from holdfast.master.observe.state_metrics import StateMetrics
 from holdfast.master.raft import STRANGERS_MAX, TAKEN, RaftError, RaftNode, RaftSettings, SettingsRefused, TlsContexts
-from holdfast.master.service.admin import Admin
-from holdfast.master.service.asking import Asker
-from holdfast.master.service.budgets import Budgets
-from holdfast.master.service.dfs_cleaning import DfsCleaner
-from holdfast.master.service.dfs_missing import DfsMissing
-from holdfast.master.service.early import EarlySeals
-from holdfast.master.service.explaining import Explainer
-from holdfast.master.service.fleet import Fleet
-from holdfast.master.service.grpc import serve_grpc
-from holdfast.master.service.handlers import Handlers
-from holdfast.master.service.late import LateCopies
-from holdfast.master.service.leader import Leader
-from holdfast.master.service.locations import Locations
-from holdfast.master.service.masters import Masters
-from holdfast.master.service.metrics import Metrics
-from holdfast.master.service.moving import Mover
-from holdfast.master.service.readings import Readings
-from holdfast.master.service.registry import Registry
-from holdfast.master.service.reviving import Reviver
-from holdfast.master.service.sealing import Sealing
-from holdfast.master.service.shuffles import Shuffles
-from holdfast.master.service.waiters import WAITERS_MAX
+from holdfast.master.state_machine.state_machine import StateMachine, Subject
 from holdfast.master.web.gather import Pages
 
 log = logging.getLogger(__name__)
 
 #: A stopping leader hands over before it goes, if that is quick.
 _HAND_OVER_SECONDS = 1.0
-#: Objects and rounds between garbage collections. A full one stops every thread for as long as it takes to look at the
-#: whole state, which may be longer than an election; what it would find, cycles of errors and tasks, is little.
-_COLLECT = (10_000, 20, 1_000)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -97,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     directory = Path(config.master.directory)
     for sentence in close_to_others(directory) if directory.is_dir() else ():
         log.warning(sentence)
-    gc.set_threshold(*_COLLECT)
+    calm_collector()
     tame_allocator()
     try:
         asyncio.run(_run(config, own, secrets, security, store, lambda: _load(options.config)))
@@ -155,7 +151,7 @@ class Server:
         self._security = security
         self._loop = asyncio.get_running_loop()
         settings = _raft_settings(config, own, secrets, security)
-        self._node = RaftNode(settings, Machine(self._changed, self._happened), on_leadership=self._led)
+        self._node = RaftNode(settings, StateMachine(self._changed, self._happened), on_leadership=self._led)
         self._leader = Leader(config, self._node, self._failed, security, restored_index(Path(config.master.directory)))
         self._turns = LoopTurns()
         self._failure: BaseException | None = None
@@ -171,11 +167,11 @@ class Server:
         self._early = EarlySeals(self._leader, locations, asker, self._sealing.begun)
         self._late = LateCopies(self._leader, locations, asker)
         self._reviver = Reviver(self._leader, fleet, locations, self._sealing, self._early)
-        self._mover = Mover(self._leader, fleet, locations, self._sealing, self._early)
+        self._mover = EpochMover(self._leader, fleet, locations, self._sealing, self._early)
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
         self._missing = DfsMissing(self._leader) if store is None else None
         self._budgets = Budgets(self._leader.owner)
-        self._metrics = Metrics(self._gauges, Readings(self._leader))
+        self._metrics = Metrics(self._gauges, StateMetrics(self._leader))
         admin = Admin(
             self._leader,
             self._masters,
@@ -429,8 +425,8 @@ def _raft_settings(
 
 
 async def _give_back() -> None:
-    """Have the system get back what a rush of calls needed. Cycles are not looked for: see _COLLECT."""
-    idle = Idle(collects=False)
+    """Have the system get back what a rush of calls needed."""
+    idle = Idle()
     while True:
         await asyncio.sleep(1.0)
         idle.tick()

@@ -35,19 +35,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.common import settings
+from holdfast.common.config import settings
+from holdfast.common.config.placement import PlacementSection
+from holdfast.common.config.settings import Duration, Size, setting
 from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.formats.reduce_layouts import Location, ReduceLocations
 from holdfast.common.ids import NO_WORKER, Epoch, WorkerId
 from holdfast.common.limits import COPIES_MAX, PARTITIONS_MAX
-from holdfast.common.placement_config import PlacementSection
-from holdfast.common.reduce_layouts import Location, ReduceLocations
-from holdfast.common.settings import Duration, Size, setting
-from holdfast.master.core.bounds import WORKERS_MAX
+from holdfast.master.core.state.bounds import WORKERS_MAX
+from holdfast.master.fleet.fleet import policy_of
 from holdfast.master.placement.assign import assign
 from holdfast.master.placement.members import Member
 from holdfast.master.placement.policy import Candidates, Disk, Policy, choose_field, shares
 from holdfast.master.placement.topology import check_place
-from holdfast.master.service.fleet import policy_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

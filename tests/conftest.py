@@ -15,7 +15,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from holdfast.common.net import process
+from holdfast.common.system import process
 from tests.support import preloaded
 from tests.support.jvm import Jvm
 

@@ -8,21 +8,23 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from tests.dev_tree import PARTS, ROOT
+from holdfast.common.version import EXTRAS
+from tests.support.tree import PARTS, ROOT
 
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 #: Files and functions that were longer when the rule came. They may shrink; nothing may be added.
 LONGER_ALLOWED: dict[str, int] = {}
 
-ROLES = ("master", "worker", "client")
 #: Modules through which a program touches the world or chance.
 WORLD = frozenset(
     "asyncio concurrent ctypes datetime fcntl http importlib io logging mmap multiprocessing os pathlib random secrets "  # noqa: SIM905
@@ -107,27 +109,42 @@ def part_of(source: Source) -> str:
 
 def is_core(source: Source) -> bool:
     """Cores and placement: what decides and never acts."""
-    return bool(re.match(r"(master|worker|client)/core/|master/placement/", source.path))
+    return bool(re.match(r"(master|worker|client)/core/|master/placement/|tools/doctor/core/", source.path))
+
+
+#: The edges of common, and what is pure among them.
+EDGES_OF_COMMON = "net|proto|dfs|security|system"
+PURE_THERE = r"common/dfs/(names|urls|faults|retry)\.py|common/security/tokens\.py"
 
 
 def is_pure(source: Source) -> bool:
-    """Cores and the pure ring of common, whose edges are in common/net, common/dfs and common/security, its stubs in
-    common/proto."""
-    pure = r"common/(?!net/|proto/|dfs/|security/)|common/dfs/(names|urls|faults|retry)\.py|common/security/tokens\.py"
-    return is_core(source) or bool(re.match(pure, source.path))
+    """Cores, and common but for its edges."""
+    return is_core(source) or bool(re.match(rf"common/(?!({EDGES_OF_COMMON})/)|{PURE_THERE}", source.path))
+
+
+#: What each part may know of the others; common knows none. Tools start servers as processes and ask them; they read
+#: directories of workers that do not run, and only where that is asked for.
+MAY_KNOW = {
+    "common": set(),
+    "master": {"common"},
+    "worker": {"common"},
+    "client": {"common"},
+    "tools": {"common", "client"},
+}
 
 
 def rings(source: Source) -> Iterator[str]:
-    """master, worker and client meet in common only; common knows none of them."""
-    if part_of(source) not in PARTS:
+    """master, worker and client meet in common only; common knows none of them; tools know the client."""
+    part = part_of(source)
+    if part not in PARTS:
         return
     for found in imports(source):
         parts = [*found.module.split("."), ""]
-        if parts[0] != "holdfast" or parts[1] not in ROLES or parts[1] == part_of(source):
+        if parts[0] != "holdfast" or parts[1] not in PARTS or parts[1] in {part, *MAY_KNOW[part]}:
             continue
-        reads_files = source.path.startswith("client/cli/") and parts[1:3] == ["worker", "storage"] and found.lazy
+        reads_files = part == "tools" and parts[1:3] == ["worker", "storage"] and found.lazy
         if not reads_files:
-            yield source.at(found.node, f"{part_of(source)} must not import {found.module}; they meet in common")
+            yield source.at(found.node, f"{part} must not import {found.module}; they meet in common")
 
 
 def core_imports(source: Source) -> Iterator[str]:
@@ -135,11 +152,12 @@ def core_imports(source: Source) -> Iterator[str]:
     if not is_core(source):
         return
     role = part_of(source)
-    allowed = ("holdfast.common.", f"holdfast.{role}.core.", f"holdfast.{role}.placement.")
+    own = "core" if role != "tools" else "doctor.core"
+    allowed = ("holdfast.common.", f"holdfast.{role}.{own}.", f"holdfast.{role}.placement.")
     for found in imports(source):
         if found.root == "holdfast":
             dotted = found.module + "."
-            edge = dotted.startswith(("holdfast.common.net.", "holdfast.common.dfs."))
+            edge = dotted.startswith(("holdfast.common.net.", "holdfast.common.system.", "holdfast.common.dfs."))
             if not dotted.startswith(allowed) or edge:
                 yield source.at(found.node, f"a core must not import {found.module}")
         elif found.root not in sys.stdlib_module_names:
@@ -255,7 +273,7 @@ def pickles(source: Source) -> Iterator[str]:
 
 def prints(source: Source) -> Iterator[str]:
     """Only the command line talks to standard output; all else logs or returns."""
-    if part_of(source) not in PARTS or source.path.startswith("client/cli/"):
+    if part_of(source) not in PARTS or part_of(source) == "tools":
         return
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
@@ -263,15 +281,15 @@ def prints(source: Source) -> Iterator[str]:
 
 
 def tasks_owned(source: Source) -> Iterator[str]:
-    """Tasks are made by common/net/tasks.py, which keeps each and tells of its end, or within a TaskGroup."""
-    if part_of(source) not in PARTS or source.path == "common/net/tasks.py":
+    """Tasks are made by common/system/tasks.py, which keeps each and tells of its end, or within a TaskGroup."""
+    if part_of(source) not in PARTS or source.path == "common/system/tasks.py":
         return
     for node in ast.walk(source.tree):
         called = node.func if isinstance(node, ast.Call) else None
         if not isinstance(called, ast.Attribute) or called.attr not in {"create_task", "ensure_future"}:
             continue
         if not (isinstance(called.value, ast.Name) and called.value.id == "tasks"):
-            yield source.at(node, f"{called.attr}() leaves a task without an owner; use common/net/tasks.py")
+            yield source.at(node, f"{called.attr}() leaves a task without an owner; use common/system/tasks.py")
 
 
 def dependencies_declared(source: Source) -> Iterator[str]:
@@ -307,23 +325,24 @@ def words(source: Source) -> Iterator[str]:
 PYTHON_RULES: dict[Callable[[Source], Iterator[str]], tuple[tuple[str, str], ...]] = {
     rings: (
         ("master/service.py", "from holdfast.worker import server"),
-        ("common/frame.py", "import holdfast.client"),
-        ("client/cli/inspect.py", "from holdfast.worker.storage import index"),
-        ("client/cli/main.py", "def f():\n    from holdfast.worker import server"),
+        ("common/formats/frame.py", "import holdfast.client"),
+        ("tools/cli/commands/offline.py", "from holdfast.worker.storage import index"),
+        ("tools/cli/main.py", "def f():\n    from holdfast.worker import server"),
+        ("client/session.py", "from holdfast.tools.cli import main"),
         ("client/session.py", "def f():\n    from holdfast.worker.storage import index"),
     ),
     core_imports: (
         ("worker/core/push.py", "import numpy"),
         ("worker/core/push.py", "from holdfast.worker.storage import index"),
         ("master/placement/spread.py", "from holdfast.common.net import ports"),
-        ("master/core/state.py", "from holdfast.common.dfs.store import DfsStore"),
+        ("master/core/state/state.py", "from holdfast.common.dfs.store import DfsStore"),
     ),
     purity: (
         ("worker/core/push.py", "import time"),
         ("master/placement/spread.py", "from random import Random"),
         ("client/core/routes.py", "def f():\n    import asyncio"),
-        ("common/config.py", "import os.path"),
-        ("common/frame.py", "def f():\n    return open('x')"),
+        ("common/config/config.py", "import os.path"),
+        ("common/formats/frame.py", "def f():\n    return open('x')"),
         ("common/dfs/names.py", "import os"),
         ("common/security/tokens.py", "import time"),
     ),
@@ -342,7 +361,7 @@ PYTHON_RULES: dict[Callable[[Source], Iterator[str]], tuple[tuple[str, str], ...
         ("tests/test_x.py", "urlopen(place, timeout=5.0)"),
         ("tests/test_x.py", "thread.join(10)"),
     ),
-    pickles: (("worker/server.py", "import pickle"), ("client/writer.py", "from pickle import loads")),
+    pickles: (("worker/server.py", "import pickle"), ("client/write/writer.py", "from pickle import loads")),
     prints: (("worker/server.py", "print('ready')"),),
     tasks_owned: (
         ("worker/server.py", "import asyncio\nasync def f():\n    asyncio.create_task(g())"),
@@ -351,12 +370,12 @@ PYTHON_RULES: dict[Callable[[Source], Iterator[str]], tuple[tuple[str, str], ...
     dependencies_declared: (("worker/server.py", "import requests"),),
 }
 LAWFUL = (
-    ("client/cli/inspect.py", "def f():\n    from holdfast.worker.storage import index"),
+    ("tools/cli/commands/offline.py", "def f():\n    from holdfast.worker.storage import index"),
     ("worker/core/push.py", "from dataclasses import dataclass\nfrom holdfast.common.ids import Epoch"),
-    ("master/core/state.py", "from holdfast.master.placement import policy"),
+    ("master/core/state/state.py", "from holdfast.master.placement import policy"),
     ("worker/server.py", "import asyncio\nimport lmdb\nfrom holdfast.common.net import ports"),
     ("tests/test_x.py", "import time\ndef test_x():\n    'It holds.'\n    assert time.time()"),
-    ("client/cli/main.py", "print('hello')"),
+    ("tools/cli/main.py", "print('hello')"),
     ("worker/server.py", "async def f():\n    async with TaskGroup() as tasks:\n        tasks.create_task(g())"),
 )
 
@@ -388,7 +407,7 @@ def declared(runtime_only: bool = False) -> frozenset[str]:
     lines = list(project()["dependencies"])  # type: ignore[call-overload]
     if not runtime_only:
         lines += [line for extra in project()["optional-dependencies"].values() for line in extra]  # type: ignore[attr-defined]
-    return frozenset(re.match(r"[\w.-]+", line)[0].lower().replace("_", "-") for line in lines)  # type: ignore[index]
+    return frozenset(names_of(lines))
 
 
 @pytest.mark.parametrize("rule", PYTHON_RULES, ids=lambda rule: rule.__name__)
@@ -434,23 +453,79 @@ def test_allowances_are_still_needed():
     assert {name: lengths.get(name) for name in LONGER_ALLOWED} == LONGER_ALLOWED
 
 
-def test_setup_lists_the_packages_of_the_tree():
-    """setup.py names exactly the folders that hold Python files, and each of them is a regular package."""
-    folders = {Path(one.path).parent for one in sources() if one.path.endswith(".py") and part_of(one) in PARTS}
-    assert all((ROOT / folder / "__init__.py").is_file() for folder in folders)
-    setup = ast.parse((ROOT / "setup.py").read_text("utf-8"))
-    listed = next(
-        ast.literal_eval(node.value)
-        for node in setup.body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "PACKAGES"
-    )
-    assert listed == sorted(".".join(["holdfast", *folder.parts]) for folder in folders)
+def module_of(path: str) -> str:
+    """The name under which a file of the packages is imported."""
+    return ".".join(["holdfast", *Path(path).with_suffix("").parts]).removesuffix(".__init__")
 
 
-def test_every_part_is_typed_and_the_root_is_a_namespace():
-    """Each of the four parts says that it has types, and nothing makes `holdfast` itself a regular package."""
+def circles(files: Mapping[str, Source]) -> list[list[str]]:
+    """Modules, by name, that import one another in a circle, wherever in a file the imports stand."""
+    graph: dict[str, set[str]] = {}
+    for name, source in files.items():
+        found = {each.module if each.module in files else each.module.rpartition(".")[0] for each in imports(source)}
+        graph[name] = (found & files.keys()) - {name}
+    order = TopologicalSorter(graph)
+    try:
+        order.prepare()
+    except CycleError as error:
+        return [error.args[1]]
+    return []
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    """There is no circle of imports in the packages; lazy imports and those for types count."""
+    assert circles({module_of(one.path): one for one in python_sources() if part_of(one) in PARTS}) == []
+
+
+def test_a_planted_circle_is_found():
+    """A circle of three files, one link of which is lazy and one for types alone, is found."""
+    texts = {
+        "a": "def f():\n    from holdfast.worker import b",
+        "b": "if TYPE_CHECKING:\n    from holdfast.worker.c import C",
+        "c": "from holdfast.worker.a import f",
+        "d": "from holdfast.worker import a, b, c",
+    }
+    planted = {f"holdfast.worker.{name}": Source(f"worker/{name}.py", text) for name, text in texts.items()}
+    (circle,) = circles(planted)
+    assert {name.rpartition(".")[2] for name in circle} == {"a", "b", "c"}
+
+
+def test_every_part_has_its_link():
+    """holdfast/ has a relative link for each part and nothing else, so that every tool finds the packages."""
+    links = {path.name: str(path.readlink()) for path in (ROOT / "holdfast").iterdir() if path.is_symlink()}
+    assert links == {part: f"../{part}" for part in PARTS}
+    assert [path for path in (ROOT / "holdfast").iterdir() if path.name not in {*PARTS, "__pycache__"}] == []
+
+
+def test_every_part_is_typed_and_every_folder_a_package():
+    """Each part says that it has types, and each folder with Python files is a regular package."""
     assert [part for part in PARTS if not (ROOT / part / "py.typed").is_file()] == []
-    assert not (ROOT / "holdfast").exists()
+    folders = {Path(one.path).parent for one in python_sources() if part_of(one) in PARTS}
+    assert [folder for folder in folders if not (ROOT / folder / "__init__.py").is_file()] == []
+
+
+#: Files of one folder, `__init__` left out: more are not taken in at a glance.
+FOLDER_FILES_MAX = 17
+#: To be divided with what comes next.
+FULL_FOLDERS = {"worker/storage"}
+
+
+def test_no_folder_is_full():
+    """A newcomer finds a module by its folder: no folder of the packages has more files than one takes in at once."""
+    counts = Counter(Path(one.path).parent.as_posix() for one in python_sources() if part_of(one) in PARTS)
+    assert {folder for folder, count in counts.items() if count > FOLDER_FILES_MAX + 1} == FULL_FOLDERS
+
+
+def test_every_extra_that_is_named_brings_the_package():
+    """What common/version.py tells people to install has the package that was missing."""
+    extras = project()["optional-dependencies"]
+    for package, extra in EXTRAS.items():
+        assert DISTRIBUTIONS.get(package, package) in names_of(extras[extra]), (package, extra)  # type: ignore[index]
+
+
+def names_of(lines: Iterable[str]) -> set[str]:
+    """Names of the distributions that these lines ask for."""
+    return {re.match(r"[\w.-]+", line)[0].lower().replace("_", "-") for line in lines}  # type: ignore[index]
 
 
 def test_every_dependency_has_its_reason():

@@ -3,9 +3,9 @@
 Tests compare each page with what would be written, so a page that was forgotten is found.
 """
 
-from holdfast.common import config
-from tests.dev_tree import ROOT
+from holdfast.common.config import config
 from tests.docs import api
+from tests.support.tree import ROOT
 
 PAGES = {
     ROOT / "docs" / "configuration.md": config.documentation,

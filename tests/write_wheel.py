@@ -74,7 +74,7 @@ def try_out(wheel: Path, site: Path, homes: dict[str, Path]) -> None:
     environ = os.environ | {"PYTHONPATH": str(site), "PATH": str(nothing), "XDG_CACHE_HOME": str(nothing)}
     environ.pop("JAVA_HOME", None)
     for version, home in homes.items():
-        command = [sys.executable, "-P", "-m", "holdfast.client.cli.main", "spark-jar", "--spark-home", str(home)]
+        command = [sys.executable, "-P", "-m", "holdfast.tools.cli.main", "spark-jar", "--spark-home", str(home)]
         done = subprocess.run(command, check=False, capture_output=True, text=True, env=environ, timeout=SECONDS_MAX)
         found = Path(done.stdout.strip())
         if done.returncode or site not in found.parents or f"-{version}_" not in found.name:

@@ -1,5 +1,14 @@
 """`python -m holdfast.worker --config FILE`."""
 
-from holdfast.worker.main import main
+import sys
 
-main()
+from holdfast.common.system.versions import lacking
+from holdfast.common.version import missing
+
+if __name__ == "__main__":
+    if package := lacking("server"):
+        sys.stderr.write(f"holdfast: {missing('a worker', package)}\n")
+        sys.exit(2)
+    from holdfast.worker.main import main
+
+    main()

@@ -14,15 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.common.config import Config, advertised, parse, place, require_worker
-from holdfast.common.dfs.urls import Kind, parse_url
+from holdfast.common.config.config import Config, advertised, parse, place, require_worker
+from holdfast.common.dfs.urls import StoreKind, parse_url
 from holdfast.common.errors import ConfigError
-from holdfast.common.net.descriptors import WorkerDescriptors, raise_descriptor_limit
-from holdfast.common.net.files import read_small_text
-from holdfast.common.net.modes import keep_private
 from holdfast.common.security.server import ServerSecurity
+from holdfast.common.system.descriptors import WorkerDescriptors, raise_descriptor_limit
+from holdfast.common.system.files import read_small_text
+from holdfast.common.system.modes import keep_private
 from holdfast.worker.core.health import Limits
-from holdfast.worker.storage.prepare import DirectorySettings, StoreSettings, prepare
+from holdfast.worker.storage.prepare import prepare
+from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 
 if TYPE_CHECKING:
     from holdfast.worker.storage.away import Away
@@ -74,7 +75,7 @@ def _store_settings(config: Config, source: str) -> StoreSettings:
         health=health,
         average_ns=checks.average_window.ns,
         tiers=config.tiers,
-        dfs_folder=dfs.path if dfs is not None and dfs.kind is Kind.LOCAL else "",
+        dfs_folder=dfs.path if dfs is not None and dfs.kind is StoreKind.LOCAL else "",
         source=source,
         open_files_max=WorkerDescriptors.here().kept,
         open_away=partial(_open_away, config) if config.dfs.url else None,

@@ -23,11 +23,11 @@ from holdfast.client.spark.map_side import REPORT_SCHEMA, WritePlan, write_task
 from holdfast.client.spark.python_workers import check_python_workers
 from holdfast.client.spark.reduce_side import ReadPlan, read_task
 from holdfast.client.spark.sharing import share
-from holdfast.client.status import MapStatus
-from holdfast.common.batch import Codec
+from holdfast.client.write.status import MapStatus
 from holdfast.common.errors import ConfigError, ConflictError, HoldfastError
+from holdfast.common.formats.batch import Codec
+from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import MIB, PARTITIONS_MAX
-from holdfast.common.messages import Ack
 
 _log = logging.getLogger(__name__)
 
@@ -127,13 +127,13 @@ def _result(spark: SparkSession, found: MapShuffle, header: Header) -> DataFrame
     if not header.spark_schema:
         import pyarrow as pa
 
-        from holdfast.client.arrow_types import not_in_spark
+        from holdfast.client.arrow.types import not_in_spark
 
         inner = pa.ipc.read_schema(pa.py_buffer(header.arrow_schema))
         columns = not_in_spark(pa.schema(list(map(pa.Field.with_name, inner, header.names))))
         raise ConflictError(
             f"shuffle {found.key} has columns of types that Spark does not have, {', '.join(columns)}: read it with "
-            "holdfast.client.arrow.shuffle_table, or write it again with other types"
+            "holdfast.client.arrow.tables.shuffle_table, or write it again with other types"
         )
     schema = StructType.fromJson(json.loads(header.spark_schema))
     per_partition = _rows_per_partition(found.partitions, header)

@@ -14,7 +14,7 @@ import secrets
 from dataclasses import dataclass
 
 from holdfast.client.shuffle import MapShuffle
-from holdfast.client.status import MapStatus
+from holdfast.client.write.status import MapStatus
 from holdfast.common.errors import ConflictError
 
 FORMAT = "holdfast-spark-1"

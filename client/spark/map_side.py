@@ -1,6 +1,6 @@
 """The map task of `shuffle`: Arrow batches in, one sealed map file out.
 
-Rules: how rows become records is arrow_rows.py's; the writer sends while the next are made. The partition number is the
+Rules: how rows become records is arrow/rows.py's; the writer sends while the next are made. The partition number is the
 first column, computed by Spark, or dealt out in turn. Runs in Spark's Python workers; made by api.py.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from holdfast.client.arrow_plain import stored
-from holdfast.client.arrow_rows import Sorter
+from holdfast.client.arrow.plain import stored
+from holdfast.client.arrow.rows import Sorter
 from holdfast.client.shuffle import MapShuffle
 from holdfast.client.spark.tasks import lean_worker
-from holdfast.common.batch import Codec
+from holdfast.common.formats.batch import Codec
 
 #: What a map task returns to the driver: a MapStatus, the Arrow schema of its rows (empty if there were none), totals.
 REPORT_SCHEMA = "status binary, schema binary, row_count bigint, size_bytes bigint"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from holdfast.client.arrow_rows import join_small, rows_of
+from holdfast.client.arrow.rows import join_small, rows_of
 from holdfast.client.shuffle import MapShuffle
 from holdfast.client.spark.tasks import lean_worker
 

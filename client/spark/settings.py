@@ -17,7 +17,7 @@ from holdfast.client.spark.jar import check_jar, installed_spark
 from holdfast.client.spark.jar import jar as find_jar
 from holdfast.common.errors import ConfigError
 from holdfast.common.net.control import parse_endpoints
-from holdfast.common.security.shown import CA_VARIABLE, TOKEN_VARIABLE, check_path
+from holdfast.common.security.credentials import CA_VARIABLE, TOKEN_VARIABLE, check_path
 
 PACKAGE = "org.apache.spark.shuffle.holdfast"
 MANAGER = f"{PACKAGE}.HoldfastShuffleManager"

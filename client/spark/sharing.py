@@ -1,7 +1,7 @@
 """`share`: Spark's Python workers may use the shuffles of this driver, on a secured cluster.
 
 Rules: what tasks carry has the token sealed; the key goes another way, as a file that Spark distributes
-(client/carried.py). Without security it is never asked for. Called by api.py, and by users over Spark Connect.
+(client/connection/carried.py). Without security it is never asked for. Called by api.py, and by users of Connect.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from holdfast.client.carried import key_file, share_with_context
+from holdfast.client.connection.carried import key_file, share_with_context
 
 
 def share(spark: SparkSession) -> None:

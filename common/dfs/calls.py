@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
-from holdfast.common.net.waiting import SAY_SECONDS
+from holdfast.common.system.waiting import SAY_SECONDS
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ import errno
 import re
 from enum import Enum, unique
 
-from holdfast.common.errors import DfsError, Status
+from holdfast.common.errors import DfsError
+from holdfast.common.statuses import Status
 
 
 @unique

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from holdfast.common.net.links import refuse_link
+from holdfast.common.system.links import refuse_link
 
 
 def remove_empty(path: str, base: str) -> None:

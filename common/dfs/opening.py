@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from holdfast.common.config import DfsSection
+from holdfast.common.config.config import DfsSection
 from holdfast.common.dfs.folder import LocalFolder
-from holdfast.common.dfs.urls import DfsUrl, Kind, parse_url
+from holdfast.common.dfs.urls import DfsUrl, StoreKind, parse_url
 from holdfast.common.errors import ConfigError
 
 #: What to do where a library is missing; as README says of the other extras.
@@ -28,9 +28,9 @@ def open_filesystem(section: DfsSection) -> tuple[DfsUrl, Any]:
         from pyarrow import fs
     except ImportError as error:
         raise ConfigError(f"[dfs] url needs pyarrow: {INSTALL} ({error})") from error
-    if url.kind is Kind.LOCAL:
+    if url.kind is StoreKind.LOCAL:
         return url, LocalFolder(fs.LocalFileSystem(), url.base)
-    if url.kind is Kind.HDFS:
+    if url.kind is StoreKind.HDFS:
         return url, _hdfs(url, section)
     return url, _s3(fs, section)
 

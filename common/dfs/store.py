@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from holdfast.common.config import DfsSection
+from holdfast.common.config.config import DfsSection
 from holdfast.common.dfs import names
 from holdfast.common.dfs.calls import Calls, ClosedError, StoreHangsError
 from holdfast.common.dfs.faults import Fault, classify, error_of
@@ -40,9 +40,9 @@ from holdfast.common.dfs.handles import Handles
 from holdfast.common.dfs.opening import open_filesystem
 from holdfast.common.dfs.retry import Retries
 from holdfast.common.dfs.uploads import upload
-from holdfast.common.dfs.urls import Kind
+from holdfast.common.dfs.urls import StoreKind
 from holdfast.common.errors import CorruptError, DfsError
-from holdfast.common.net.files import make_folders, sync_directory
+from holdfast.common.system.files import make_folders, sync_directory
 
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ class DfsStore:
         if self._is_ours():
             return True
         base = self._url.base
-        if self._url.kind is Kind.LOCAL and not os.path.isdir(base):  # one that is not mounted is no new one
+        if self._url.kind is StoreKind.LOCAL and not os.path.isdir(base):  # one that is not mounted is no new one
             raise FileNotFoundError(f"the folder {base} is not there: not mounted, or moved")
         return False
 
@@ -245,7 +245,7 @@ class DfsStore:
     def remove_if_empty(self, folder: str) -> None:
         """Remove a folder that is not of use any more, if nothing is in it and the store can tell in the same step:
         a local folder. A courtesy; of other stores the leading master removes it with what it is in."""
-        if self._url.kind is Kind.LOCAL:
+        if self._url.kind is StoreKind.LOCAL:
             with suppress(*_FAILURES):
                 self._call(lambda: remove_empty(self._at(folder), self._url.base))
 
@@ -336,21 +336,21 @@ class DfsStore:
         """The id's own file comes first: who finds the marker finds it too, and of workers that make the store at once
         each finds its own for ever."""
         ident = self._new_ident
-        if self._url.kind is Kind.LOCAL:
+        if self._url.kind is StoreKind.LOCAL:
             base = Path(self._url.base)
             make_folders(base / self._cluster, base)
         for name in (names.id_file(self._cluster, ident), names.marker(self._cluster)):
             new = at = self._at(name)
-            if self._url.kind is not Kind.S3:  # where others see what is half written
+            if self._url.kind is not StoreKind.S3:  # where others see what is half written
                 new = f"{at}.{ident}{names.TEMPORARY_SUFFIX}"
             with self._filesystem.open_output_stream(new) as stream:
                 stream.write(names.marker_text(self._cluster, ident))
-            if self._url.kind is Kind.LOCAL:
+            if self._url.kind is StoreKind.LOCAL:
                 with open(new, "rb") as written:
                     os.fsync(written.fileno())
             if new != at:
                 self._filesystem.move(new, at)
-        if self._url.kind is Kind.LOCAL:
+        if self._url.kind is StoreKind.LOCAL:
             sync_directory(Path(self._url.base) / self._cluster)
         self.ident = ident
 

@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common.dfs.names import TEMPORARY_SUFFIX
-from holdfast.common.dfs.urls import Kind
-from holdfast.common.net.files import make_folders, sync_directory
-from holdfast.common.net.links import make_anew, refuse_link
+from holdfast.common.dfs.urls import StoreKind
+from holdfast.common.system.files import make_folders, sync_directory
+from holdfast.common.system.links import make_anew, refuse_link
 
 
-def upload(kind: Kind, filesystem: Any, source: Path, target: str, root: str, part_bytes: int) -> None:
+def upload(kind: StoreKind, filesystem: Any, source: Path, target: str, root: str, part_bytes: int) -> None:
     """Store `source` as `target`. Of a local store the folder `root` has to be there: it is never made again here."""
-    if kind is Kind.LOCAL:
+    if kind is StoreKind.LOCAL:
         _to_folder(source, Path(target), Path(root), part_bytes)
-    elif kind is Kind.HDFS:
+    elif kind is StoreKind.HDFS:
         _to_hdfs(filesystem, source, target, part_bytes)
     else:
         _to_s3(filesystem, source, target, part_bytes)

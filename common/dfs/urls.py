@@ -13,12 +13,12 @@ import re
 from dataclasses import dataclass
 from enum import Enum, unique
 
+from holdfast.common.config.settings import shown
 from holdfast.common.errors import ConfigError
-from holdfast.common.settings import shown
 
 
 @unique
-class Kind(Enum):
+class StoreKind(Enum):
     """The kinds of stores; the value is the scheme of the URL."""
 
     LOCAL = "file"
@@ -28,21 +28,21 @@ class Kind(Enum):
     @property
     def called(self) -> str:
         """What people call it."""
-        return "a folder" if self is Kind.LOCAL else self.name
+        return "a folder" if self is StoreKind.LOCAL else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class DfsUrl:
     """A parsed URL. `host` is the bucket of S3, the name node of HDFS; `path` has no slash at its end."""
 
-    kind: Kind
+    kind: StoreKind
     host: str
     path: str
 
     @property
     def base(self) -> str:
         """The path of the store's folder as its pyarrow file system wants it."""
-        return f"{self.host}{self.path}" if self.kind is Kind.S3 else self.path
+        return f"{self.host}{self.path}" if self.kind is StoreKind.S3 else self.path
 
     def __str__(self) -> str:
         return f"{self.kind.value}://{self.host}{self.path}"
@@ -64,7 +64,7 @@ def parse_url(text: str) -> DfsUrl:
     problem = _problem(found)
     if found is None or problem:
         raise ConfigError(f"url {problem}, not {shown(given)}" if harmless(given) else f"url {problem}")
-    return DfsUrl(Kind(found[1]), found[2], found[3].rstrip("/"))
+    return DfsUrl(StoreKind(found[1]), found[2], found[3].rstrip("/"))
 
 
 def harmless(text: str) -> bool:
@@ -75,20 +75,20 @@ def harmless(text: str) -> bool:
 
 def _problem(found: re.Match[str] | None) -> str:
     """What the parts of a URL should be; "" if all is well."""
-    if found is None or found[1] not in {kind.value for kind in Kind}:
+    if found is None or found[1] not in {kind.value for kind in StoreKind}:
         return _WANTED
-    kind, host, path = Kind(found[1]), found[2], found[3].rstrip("/")
+    kind, host, path = StoreKind(found[1]), found[2], found[3].rstrip("/")
     if "@" in host:
         return "must not hold credentials: use the environment, or access_key and secret_key_file"
     if "//" in path or {".", ".."} & set(path.split("/")):
         return "must not have empty parts, . or .. in its path"
-    if kind is Kind.LOCAL and (host or not path):
+    if kind is StoreKind.LOCAL and (host or not path):
         return "of a folder wants an absolute path, such as file:///mnt/dfs"
-    if kind is Kind.S3 and not _BUCKET.fullmatch(host):
+    if kind is StoreKind.S3 and not _BUCKET.fullmatch(host):
         return (
             "of S3 wants the name of a bucket, such as s3://bucket/prefix: 2 to 63 lower-case letters, digits, dots, "
             "hyphens or underscores, a letter or digit first"
         )
-    if kind is Kind.HDFS and not (_HOST.fullmatch(host) and path):
+    if kind is StoreKind.HDFS and not (_HOST.fullmatch(host) and path):
         return "of HDFS wants a name node and a folder, such as hdfs://host:8020/holdfast"
     return ""

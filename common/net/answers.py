@@ -3,7 +3,7 @@
 Rules: every answer of a master names its cluster (CLUSTER_KEY), and a refusal its status as well. Whatever comes
 without them, or from another cluster, says nothing about the call: NotMasterError, which is worth another try. Only
 what a master of the cluster said is `told` (common/errors.py has what that ends). Called by transports.py, control.py
-and client/direct.py.
+and client/connection/direct.py.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 from holdfast.common.errors import (
-    MEANINGS,
     HoldfastError,
     IncarnationTooLowError,
-    Next,
     NotLeaderError,
     NotMasterError,
     OtherClusterError,
     error_for,
 )
 from holdfast.common.net.methods import CLUSTER_KEY, LEADER_KEY, LOWEST_KEY, STATUS_KEY, told_cluster
+from holdfast.common.statuses import MEANINGS, Next
 
 _OK = 200
 #: Of what somebody else says, so much is shown.
@@ -32,9 +31,10 @@ _SHOWN_CHARS = 200
 def read_http(address: str, status: int, told: Mapping[str, str], body: bytes, cluster_id: str) -> bytes:
     """Return the reply in an answer over HTTP, or raise what it means. `told` are its headers, keys in lower case;
     `cluster_id` is the cluster that is meant, "" if any will do."""
-    message = _message(body).strip() or f"HTTP status {status}"
+    good = status == _OK and CLUSTER_KEY in told
+    message = "" if good else _message(body).strip() or f"HTTP status {status}"
     check_cluster(address, told, cluster_id, message)
-    if status == _OK:
+    if good:
         return body
     raise refusal(address, told, message)
 

@@ -40,7 +40,6 @@ from holdfast.common.errors import (
     OtherClusterError,
     ProtocolError,
     RetryError,
-    Status,
     TokenExpiredError,
     UnauthenticatedError,
     error_for,
@@ -48,11 +47,12 @@ from holdfast.common.errors import (
 )
 from holdfast.common.net.answers import not_master
 from holdfast.common.net.methods import GRPC_MESSAGE_BYTES_MAX, METHODS, Method
-from holdfast.common.net.tasks import awaited, background
 from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport, UnknownHostError
-from holdfast.common.net.waiting import said
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.security.shown import Shown
+from holdfast.common.security.credentials import CredentialsProvider
+from holdfast.common.statuses import Status
+from holdfast.common.system.tasks import awaited, background
+from holdfast.common.system.waiting import said
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class ControlClient:
     def __init__(
         self,
         endpoints: str | Sequence[str],
-        shown: Shown | None = None,
+        shown: CredentialsProvider | None = None,
         *,
         cluster_id: str = "",
         transport: Literal["grpc", "http"] = "http",

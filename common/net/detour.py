@@ -14,7 +14,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
-from holdfast.common.fault_settings import FaultsSection
+from holdfast.common.config.faults import FaultsSection
 
 
 @dataclass(slots=True)

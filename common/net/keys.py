@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.common.errors import ProtocolError, Status
+from holdfast.common.errors import ProtocolError
 from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, ShuffleId, ShuffleKey, StateId
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
 
 
 def key_message(key: ShuffleKey) -> pb.ShuffleKey:

@@ -1,7 +1,7 @@
 """Connects to a host by its name, where a name server may be silent for long.
 
 Rules: lookups are the system's, in threads of the loop, of which there are few, and none can be given up: so each name
-is looked up once at a time, whoever wants it, and one that is not answered holds up no other. Called by frame_client.py
+is looked up once at a time, whoever wants it, and one without an answer holds up no other. Called by frames/client.py
 and transports.py.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holdfast.common.net import detour
-from holdfast.common.net.tasks import awaited
+from holdfast.common.system.tasks import awaited
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 

@@ -6,6 +6,7 @@ No generated stubs: a method is called by its path with the bytes of its request
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -31,6 +32,7 @@ PLAIN_BYTES_MAX = 64 * KIB
 GRPC_MESSAGE_BYTES_MAX = 1 * MIB
 
 
+@lru_cache(8)
 def told_cluster(cluster_id: str) -> str:
     """The id as headers can carry it: its UTF-8, with %XX for what is neither letter, digit nor one of `-._~`."""
     return quote(cluster_id, safe="")

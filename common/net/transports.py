@@ -17,13 +17,14 @@ import ssl
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.common.errors import HoldfastError, NotMasterError, ProtocolError, RetryError, Status
+from holdfast.common.errors import HoldfastError, NotMasterError, ProtocolError, RetryError
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB
 from holdfast.common.net.answers import check_cluster, not_master, read_http, refusal
 from holdfast.common.net.lookups import connect
-from holdfast.common.net.tasks import background
 from holdfast.common.net.tls import words_of
-from holdfast.common.security.shown import Shown
+from holdfast.common.security.credentials import CredentialsProvider
+from holdfast.common.statuses import Status
+from holdfast.common.system.tasks import background
 
 _HEAD_BYTES_MAX = 16 * KIB
 #: What a resolver says of a name that is not there, and not of a moment in which nobody knows.
@@ -78,7 +79,7 @@ class Transport(Protocol):
 class GrpcTransport:
     """Calls over grpc.aio; one channel per address."""
 
-    def __init__(self, shown: Shown | None = None) -> None:
+    def __init__(self, shown: CredentialsProvider | None = None) -> None:
         """`shown`: what a secured cluster wants to see."""
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its lines about handshakes; errors are told by us
         self._shown = shown
@@ -156,7 +157,7 @@ class GrpcTransport:
 class HttpTransport:
     """Calls over kept HTTP/1.1 connections, one call at a time on each."""
 
-    def __init__(self, shown: Shown | None = None) -> None:
+    def __init__(self, shown: CredentialsProvider | None = None) -> None:
         """`shown`: what a secured cluster wants to see."""
         self._shown = shown
         self.cluster_id = ""

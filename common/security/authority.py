@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.common.errors import ConfigError, HoldfastError
-from holdfast.common.net.files import read_small, read_small_text, write_whole
 from holdfast.common.security.expiry import meet
+from holdfast.common.system.files import read_small, read_small_text, write_whole
 from holdfast.common.version import installing
 
 try:

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.common.security.shown import calling_context
+from holdfast.common.security.credentials import calling_context
 
 #: A handshake of TLS 1.3 takes three turns of each side.
 _TURNS = 8

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.common.config import Config
+from holdfast.common.config.config import Config
 from holdfast.common.errors import ConfigError
-from holdfast.common.net.files import read_small, read_small_text
+from holdfast.common.security.credentials import TLS_LEAST, CredentialsProvider, calling_context
 from holdfast.common.security.expiry import meet
-from holdfast.common.security.shown import TLS_LEAST, Shown, calling_context
-from holdfast.common.security.tokens import SECRET_BYTES_MIN, Identity, Keeper, Kind, must_be_at, subject_only_at
+from holdfast.common.security.tokens import SECRET_BYTES_MIN, Identity, Keeper, TokenKind, must_be_at, subject_only_at
+from holdfast.common.system.files import read_small, read_small_text
 
 #: Life of a server's own token; a new one is made when half of it is over.
 _OWN_LIFE_S = 600
@@ -31,7 +31,7 @@ _SOON_S = 30 * 86_400
 
 
 class ServerSecurity:
-    """Verifies what others show, and is itself what this server shows to others (a Shown)."""
+    """Verifies what others show, and is itself what this server shows to others (a CredentialsProvider)."""
 
     def __init__(self, config: Config, name: str, hosts: Sequence[str] | None = None) -> None:
         """`name` is the server's; `hosts` are by what others reach it, None where it listens nowhere. Raises
@@ -100,14 +100,14 @@ class ServerSecurity:
         """This server's own token."""
         now = time.time()
         if now >= self._renew_at:
-            self._token = self.keeper.mint(Kind.SERVER, self._name, int(now), _OWN_LIFE_S)
+            self._token = self.keeper.mint(TokenKind.SERVER, self._name, int(now), _OWN_LIFE_S)
             self._renew_at = now + _OWN_LIFE_S / 2
         return self._token
 
-    def only_for(self, address: str) -> Shown:
+    def only_for(self, address: str) -> CredentialsProvider:
         """What to show to whoever answers at an address that no server has vouched for: worth nothing elsewhere."""
         subject = subject_only_at(self._name, address)
-        token = self.keeper.mint(Kind.SERVER, subject, int(time.time()), _ONLY_FOR_LIFE_S)
+        token = self.keeper.mint(TokenKind.SERVER, subject, int(time.time()), _ONLY_FOR_LIFE_S)
         return _OnlyFor(token, self.ca_pem, self.context)
 
     def identify(self, token: str, address: str = "") -> Identity:
@@ -120,7 +120,7 @@ class ServerSecurity:
 
 @dataclass(frozen=True, slots=True)
 class _OnlyFor:
-    """A Shown for one address."""
+    """A CredentialsProvider for one address."""
 
     token: str
     ca_pem: str

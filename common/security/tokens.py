@@ -37,8 +37,8 @@ _ONLY_AT = b"\0"
 SKEW_S = 60
 
 
-class Kind(IntEnum):
-    """What a token lets its bearer do; master/service/access.py and worker/core/access.py have the rules."""
+class TokenKind(IntEnum):
+    """What a token lets its bearer do; master/api/access.py and worker/core/access.py have the rules."""
 
     APPLICATION = 1  #: everything with the shuffles of one application; the subject is its instance, 16 bytes
     USER = 2  #: make applications of that user and attach to them; the subject is the user's name
@@ -51,19 +51,19 @@ class Kind(IntEnum):
 class Identity:
     """Who a verified token says its bearer is."""
 
-    kind: Kind
+    kind: TokenKind
     subject: bytes
     expires_s: int
 
     def __str__(self) -> str:
         """For the log; never the token itself."""
-        name = self.subject.hex() if self.kind is Kind.APPLICATION else self.subject.decode("utf-8", "replace")
+        name = self.subject.hex() if self.kind is TokenKind.APPLICATION else self.subject.decode("utf-8", "replace")
         return f"{self.kind.name.lower()} {name}".replace(_ONLY_AT.decode(), ", only for ")
 
     @property
     def only_at(self) -> str:
         """The address of the one server that takes this token; "" where all do."""
-        return self.subject.partition(_ONLY_AT)[2].decode("utf-8", "replace") if self.kind is Kind.SERVER else ""
+        return self.subject.partition(_ONLY_AT)[2].decode("utf-8", "replace") if self.kind is TokenKind.SERVER else ""
 
 
 class Keeper:
@@ -76,7 +76,7 @@ class Keeper:
         self._taken = (self._key, _key_of(other_secret)) if other_secret else (self._key,)
         self._context = _CONTEXT + cluster_id.encode() + b"\0"
 
-    def mint(self, kind: Kind, subject: bytes, now_s: int, life_s: int) -> str:
+    def mint(self, kind: TokenKind, subject: bytes, now_s: int, life_s: int) -> str:
         """Make a token that is good for `life_s` seconds from now."""
         body = _HEAD.pack(kind, now_s, now_s + life_s) + subject
         return PREFIX + base64.urlsafe_b64encode(body + self._mac(self._key, body)).decode().rstrip("=")
@@ -95,7 +95,7 @@ class Keeper:
         if issued > now_s + SKEW_S:
             raise UnauthenticatedError("the token is of the future: the clocks of two hosts differ")
         try:
-            return Identity(Kind(kind), body[_HEAD.size :], expires)
+            return Identity(TokenKind(kind), body[_HEAD.size :], expires)
         except ValueError:
             raise UnauthenticatedError("the token is of a kind that this version does not know") from None
 
@@ -132,7 +132,7 @@ def times_of(token: str) -> tuple[int, int]:
     return issued, expires
 
 
-def must_be(identity: Identity | None, *kinds: Kind) -> None:
+def must_be(identity: Identity | None, *kinds: TokenKind) -> None:
     """Raise ForbiddenError unless the bearer is of one of these kinds; None stands for a cluster without security."""
     if identity is not None and identity.kind not in kinds:
         allowed = " or ".join(kind.name.lower() for kind in kinds)

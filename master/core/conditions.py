@@ -1,7 +1,7 @@
 """What changes between two looks: directories and DFS of workers that fail, fill up and are well again; masters away.
 
 Rules: pure; in the leader's memory, so a new leader tells anew of what fails when it begins. The common case, a worker
-that is well and was, costs a look at each directory. Called by service/registry.py with every heartbeat.
+that is well and was, costs a look at each directory. Called by api/registry.py with every heartbeat.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from holdfast.master.core.events import Happened, Kind
+from holdfast.master.core.events import EventKind, Happened
 
 
 class Spot(NamedTuple):
@@ -45,18 +45,18 @@ def _changes(name: str, before: dict[str, Spot], now: dict[str, Spot]) -> Iterat
         was = before.get(path)
         what, subject = (f"the DFS {path}" if spot.is_dfs else f"directory {path}"), f"{name} {path}"
         if spot.problem and not (was is not None and was.problem):
-            kind = Kind.DFS_FAILING if spot.is_dfs else Kind.DIRECTORY_FAILING
+            kind = EventKind.DFS_FAILING if spot.is_dfs else EventKind.DIRECTORY_FAILING
             yield Happened(kind, subject, f"worker {name} cannot use {what}: {spot.problem}")
         if spot.full and not (was is not None and was.full):
-            yield Happened(Kind.DIRECTORY_FULL, subject, f"worker {name} has no room in {what}: {spot.full}")
+            yield Happened(EventKind.DIRECTORY_FULL, subject, f"worker {name} has no room in {what}: {spot.full}")
     for path, spot in before.items():
         left = now.get(path)
         what, subject = (f"the DFS {path}" if spot.is_dfs else f"directory {path}"), f"{name} {path}"
         if spot.problem and not (left is not None and left.problem):
-            kind = Kind.DFS_WELL if spot.is_dfs else Kind.DIRECTORY_WELL
+            kind = EventKind.DFS_WELL if spot.is_dfs else EventKind.DIRECTORY_WELL
             yield Happened(kind, subject, f"worker {name} can use {what} again")
         elif spot.full and not (left is not None and left.full):
-            yield Happened(Kind.DIRECTORY_WELL, subject, f"worker {name} has room in {what} again")
+            yield Happened(EventKind.DIRECTORY_WELL, subject, f"worker {name} has room in {what} again")
 
 
 class Peers:
@@ -72,9 +72,9 @@ class Peers:
             was = self._connected.get(name)
             if is_now:
                 if was is False:
-                    found.append(Happened(Kind.MASTER_BACK, name, f"master {name} is connected again"))
+                    found.append(Happened(EventKind.MASTER_BACK, name, f"master {name} is connected again"))
                 self._connected[name] = True
             elif was or (was is None and settled):
-                found.append(Happened(Kind.MASTER_AWAY, name, f"master {name} is not connected"))
+                found.append(Happened(EventKind.MASTER_AWAY, name, f"master {name} is not connected"))
                 self._connected[name] = False
         return found

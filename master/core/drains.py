@@ -3,7 +3,7 @@
 Rules: pure; kept in the leader's memory, so that a new leader knows it after it has looked once and heard every worker.
 A worker may be restarted when no open partition is placed on it and nothing is being written there; it may be removed
 when it keeps nothing besides (docs/adr/0022-drain.md). What nobody has said yet keeps it where it is. Called by
-master/service/draining.py.
+master/control/draining.py.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from holdfast.common.errors import HoldfastError, Status, error_for
+from holdfast.common.errors import HoldfastError, error_for
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.sizes import counted
-from holdfast.master.core.commands import WorkerRef
-from holdfast.master.core.records import Worker
+from holdfast.common.statuses import Status
 from holdfast.master.core.seals import PlacedEpoch
+from holdfast.master.core.state.commands import WorkerRef
+from holdfast.master.core.state.records import Worker
 
 #: Workers that a refusal names.
 _NAMED_MAX = 20

@@ -2,7 +2,7 @@
 
 Rules: routine never drives out what matters: each level has a ring of its own. What repeats itself (a quota that
 refuses, an election that wavers) is one event that counts. Numbers grow by one for each thing that happens, so that a
-reader asks for what came after a number; it sees a gap where the ring was too small. Filled by service/events.py.
+reader asks for what came after a number; it sees a gap where the ring was too small. Filled by observe/events.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Level(StrEnum):
     ERROR = "error"
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """What can happen. A fixed set: it is a label of metrics."""
 
     STARTED = "started"
@@ -60,28 +60,44 @@ class Kind(StrEnum):
 
 _WARNINGS = frozenset(
     {
-        Kind.FOLLOWS,
-        Kind.STOOD_STILL,
-        Kind.RESTORED,
-        Kind.MASTER_AWAY,
-        Kind.WORKER_RESTARTED,
-        Kind.EPOCHS_MOVED,
-        Kind.DIRECTORY_FULL,
-        Kind.APPLICATION_SILENT,
-        Kind.SHUFFLE_UNDER_REPLICATED,
-        Kind.QUOTA_REFUSED,
-        Kind.RELOAD_FAILED,
+        EventKind.FOLLOWS,
+        EventKind.STOOD_STILL,
+        EventKind.RESTORED,
+        EventKind.MASTER_AWAY,
+        EventKind.WORKER_RESTARTED,
+        EventKind.EPOCHS_MOVED,
+        EventKind.DIRECTORY_FULL,
+        EventKind.APPLICATION_SILENT,
+        EventKind.SHUFFLE_UNDER_REPLICATED,
+        EventKind.QUOTA_REFUSED,
+        EventKind.RELOAD_FAILED,
     }
 )
-_ERRORS = frozenset({Kind.WORKER_LOST, Kind.DIRECTORY_FAILING, Kind.DFS_FAILING, Kind.SHUFFLE_LOST_DATA, Kind.NO_ROOM})
+_ERRORS = frozenset(
+    {
+        EventKind.WORKER_LOST,
+        EventKind.DIRECTORY_FAILING,
+        EventKind.DFS_FAILING,
+        EventKind.SHUFFLE_LOST_DATA,
+        EventKind.NO_ROOM,
+    }
+)
 #: Of these, what comes again within REPEAT_MS about the same subject is the same event once more.
-_REPEATS = frozenset({Kind.QUOTA_REFUSED, Kind.NO_ROOM, Kind.WORKER_RESTARTED, Kind.STOOD_STILL, Kind.RELOAD_FAILED})
+_REPEATS = frozenset(
+    {
+        EventKind.QUOTA_REFUSED,
+        EventKind.NO_ROOM,
+        EventKind.WORKER_RESTARTED,
+        EventKind.STOOD_STILL,
+        EventKind.RELOAD_FAILED,
+    }
+)
 REPEAT_MS = 60_000
 #: Events of each level that are kept.
 KEPT = 1_000
 
 
-def level_of(kind: Kind) -> Level:
+def level_of(kind: EventKind) -> Level:
     """How much it matters."""
     return Level.ERROR if kind in _ERRORS else Level.WARNING if kind in _WARNINGS else Level.INFO
 
@@ -90,7 +106,7 @@ def level_of(kind: Kind) -> Level:
 class Happened:
     """Something that happened: to whom or what, and a sentence about it without an end stop."""
 
-    kind: Kind
+    kind: EventKind
     subject: str
     text: str
 
@@ -102,7 +118,7 @@ class Event:
     number: int
     time_ms: int
     index: int
-    kind: Kind
+    kind: EventKind
     subject: str
     text: str
     times: int = 1
@@ -120,11 +136,11 @@ class Ring:
         self._kept = kept
         self._rings: dict[Level, OrderedDict[int, Event]] = {level: OrderedDict() for level in Level}
         #: number of the latest event of what repeats itself, by kind and subject; as many as are kept
-        self._repeating: OrderedDict[tuple[Kind, str], int] = OrderedDict()
+        self._repeating: OrderedDict[tuple[EventKind, str], int] = OrderedDict()
         #: how many things happened
         self.last = 0
         #: by kind, how often it happened
-        self.counts: dict[Kind, int] = dict.fromkeys(Kind, 0)
+        self.counts: dict[EventKind, int] = dict.fromkeys(EventKind, 0)
 
     def add(self, time_ms: int, happened: Happened, index: int = 0) -> Event:
         """Keep what happened; the oldest of its level goes."""

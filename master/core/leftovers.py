@@ -2,7 +2,7 @@
 
 The grace is for living workers, which remove their own files sooner and cheaper, and for reads that end. It is counted
 from when this leader first saw the folder dropped; a new leader counts anew. That something is unknown proves nothing
-(docs/adr/0010): it is told apart, and stays. Pure; time comes in. Called by service/dfs_cleaning.py.
+(docs/adr/0010): it is told apart, and stays. Pure; time comes in. Called by control/dfs_cleaning.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.common.ids import Instance, ShuffleKey
-from holdfast.master.core.state import State
+from holdfast.master.core.state.state import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ Rules
   a renewal before that takes the mark back.
 * A call that names an instance but no holder of it renews every lease of that instance.
 
-Called by master/service on the leader: `lead` once per leadership, `tick` in a fixed rhythm, `heard_*` with each call.
+Called by master/leader: `lead` once per leadership, `tick` in a fixed rhythm, `heard_*` with each call.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.master.core.commands import LeaseRef, WorkerRef
-from holdfast.master.core.records import Application, Lease, Worker
+from holdfast.master.core.state.commands import LeaseRef, WorkerRef
+from holdfast.master.core.state.records import Application, Lease, Worker
 
 _NS_PER_MS = 1_000_000
 #: A tick this many times its length after the one before is late.

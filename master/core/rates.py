@@ -1,4 +1,4 @@
-"""How fast a worker takes and gives data, from the counters of two heartbeats. Pure. Called by service/leader.py."""
+"""How fast a worker takes and gives data, from the counters of two heartbeats. Pure. Called by leader/leader.py."""
 
 from __future__ import annotations
 

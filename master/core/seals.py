@@ -9,7 +9,7 @@ Rules
 * A worker that does not know an epoch is believed only if it has not started since, or kept all it acknowledged
   (epochs.vouches); otherwise that copy is lost.
 
-Pure; driven by master/service/sealing.py.
+Pure; driven by master/control/sealing.py.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from heapq import merge
 from itertools import islice
 from typing import NamedTuple
 
-from holdfast.common.errors import Status
+from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult
+from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
-from holdfast.common.reduce_layouts import CopyResult, EpochResult
-from holdfast.common.reduce_messages import SealedEpoch
-from holdfast.master.core.epochs import has_kept, restarted, vouches
-from holdfast.master.core.records import Worker
+from holdfast.common.statuses import Status
+from holdfast.master.core.state.epochs import has_kept, restarted, vouches
+from holdfast.master.core.state.records import Worker
 
 EpochKey = tuple[int, int]
 #: In place of a status: nothing was said.

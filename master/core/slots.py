@@ -2,13 +2,12 @@
 
 Amounts are places, or bytes. A part may be reserved: for who keeps the cluster alive, whatever all others take.
 
-Pure. Used by master/service/sealing.py for commits and calls that wait for them, by waiters.py for long polls, by
+Pure. Used by master/control/sealing.py for commits and calls that wait for them, by waiters.py for long polls, by
 budgets.py for calls, bodies and answers.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
@@ -21,7 +20,7 @@ class Slots:
     most_each: int
     #: nobody but who is `vital` gets of the last so many, or is bounded by a share
     reserved: int = 0
-    taken: Counter[Hashable] = field(default_factory=Counter)
+    taken: dict[Hashable, int] = field(default_factory=dict)
     count: int = 0
     #: how often somebody was told that there was none
     refused: int = 0
@@ -36,15 +35,14 @@ class Slots:
 
     def take(self, who: Hashable, amount: int = 1, *, vital: bool = False) -> None:
         """Take so much. There is as much."""
-        assert not self.full(amount, vital=vital), self.count
-        assert vital or not self.full_for(who, amount), self.taken[who]
-        self.taken[who] += amount
+        assert self.count + amount <= self.most, self.count
+        self.taken[who] = self.taken.get(who, 0) + amount
         self.count += amount
 
     def give_back(self, who: Hashable, amount: int = 1) -> None:
         """Give so much back."""
-        assert self.taken[who] >= amount, who
+        rest = self.taken.pop(who, 0) - amount
+        assert rest >= 0, who
         self.count -= amount
-        self.taken[who] -= amount
-        if not self.taken[who]:
-            del self.taken[who]
+        if rest:
+            self.taken[who] = rest

@@ -2,7 +2,7 @@
 
 Rules: pure; kept in the leader's memory, so that a new leader knows it after a heartbeat of every worker. Each worker
 tells a bounded number of applications, the largest, and a few shuffles of each; sums are kept, not added up again.
-Bytes and files are counted as they are stored: second copies count. Called by master/service.
+Bytes and files are counted as they are stored: second copies count. Called by master/control/quotas.py.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import NamedTuple
 from holdfast.common.sizes import counted, in_bytes
 
 
-class Held(NamedTuple):
+class UsageTotals(NamedTuple):
     """Bytes and files."""
 
     size_bytes: int = 0
     files: int = 0
 
-    def plus(self, other: Held, sign: int = 1) -> Held:
+    def plus(self, other: UsageTotals, sign: int = 1) -> UsageTotals:
         """The sum, or with sign -1 the difference."""
-        return Held(self.size_bytes + sign * other.size_bytes, self.files + sign * other.files)
+        return UsageTotals(self.size_bytes + sign * other.size_bytes, self.files + sign * other.files)
 
 
 class Row(NamedTuple):
     """What one worker tells of one application: all it holds, and its largest shuffles there."""
 
     instance: bytes
-    held: Held
-    shuffles: tuple[tuple[int, Held], ...] = ()
+    held: UsageTotals
+    shuffles: tuple[tuple[int, UsageTotals], ...] = ()
 
 
 class Limits(NamedTuple):
@@ -39,7 +39,7 @@ class Limits(NamedTuple):
     size_bytes: int = 0
     files: int = 0
 
-    def met(self, held: Held) -> str:
+    def met(self, held: UsageTotals) -> str:
         """Say which limit was reached, "" if none was."""
         if self.too_large(held):
             return f"{in_bytes(held.size_bytes)} of {in_bytes(self.size_bytes)}"
@@ -47,19 +47,19 @@ class Limits(NamedTuple):
             return f"{counted(held.files, 'file')} of {self.files}"
         return ""
 
-    def key(self, of: str, held: Held) -> str:
+    def key(self, of: str, held: UsageTotals) -> str:
         """The key of the configuration that says the limit which was reached, of an "application" or a "user"."""
         return f"{of}_{'bytes' if self.too_large(held) else 'files'}"
 
-    def too_large(self, held: Held) -> bool:
+    def too_large(self, held: UsageTotals) -> bool:
         """Whether it is the bytes that are too many."""
         return bool(self.size_bytes) and held.size_bytes >= self.size_bytes
 
 
 @dataclass(slots=True)
 class _Application:
-    held: Held = Held()
-    shuffles: dict[int, Held] = field(default_factory=dict)
+    held: UsageTotals = UsageTotals()
+    shuffles: dict[int, UsageTotals] = field(default_factory=dict)
 
 
 class Usage:
@@ -83,12 +83,12 @@ class Usage:
         if rows:
             self._rows[worker] = rows
 
-    def of(self, instance: bytes) -> Held:
+    def of(self, instance: bytes) -> UsageTotals:
         """What an application holds."""
         found = self._applications.get(instance)
-        return found.held if found is not None else Held()
+        return found.held if found is not None else UsageTotals()
 
-    def shuffles(self, instance: bytes) -> dict[int, Held]:
+    def shuffles(self, instance: bytes) -> dict[int, UsageTotals]:
         """What those shuffles of an application hold that workers told of, which are the largest."""
         found = self._applications.get(instance)
         return dict(found.shuffles) if found is not None else {}
@@ -97,12 +97,12 @@ class Usage:
         found = self._applications.setdefault(row.instance, _Application())
         found.held = found.held.plus(row.held, sign)
         for shuffle, held in row.shuffles:
-            left = found.shuffles.get(shuffle, Held()).plus(held, sign)
-            if left == Held():
+            left = found.shuffles.get(shuffle, UsageTotals()).plus(held, sign)
+            if left == UsageTotals():
                 found.shuffles.pop(shuffle, None)
             else:
                 found.shuffles[shuffle] = left
-        if found.held == Held() and not found.shuffles:
+        if found.held == UsageTotals() and not found.shuffles:
             del self._applications[row.instance]
 
     def check(self) -> None:
@@ -144,7 +144,7 @@ def exceeded(
     if of_user == Limits():
         return ""
     found = list(owned)
-    total = Held()
+    total = UsageTotals()
     for each in found:
         total = total.plus(usage.of(each.instance))
     met = of_user.met(total)
@@ -175,9 +175,9 @@ def _largest_shuffle(usage: Usage, application: Owned, by_size: bool) -> str:
     return f", largest: shuffle {most} with {_text(shuffles[most])}"
 
 
-def _measure(held: Held, by_size: bool) -> int:
+def _measure(held: UsageTotals, by_size: bool) -> int:
     return held.size_bytes if by_size else held.files
 
 
-def _text(held: Held) -> str:
+def _text(held: UsageTotals) -> str:
     return f"{in_bytes(held.size_bytes)} in {counted(held.files, 'file')}"

@@ -20,7 +20,7 @@ from holdfast.master.placement.policy import Candidates, Policy, choose_field, s
 from holdfast.master.placement.topology import region_of
 
 
-class Place(NamedTuple):
+class CopyPlace(NamedTuple):
     """Where one epoch of a partition goes; `replica` is NO_WORKER where there is one copy."""
 
     primary: int
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 class Assigned(NamedTuple):
     """Places of the partitions, how many copies each has, and how many of them do not keep to what was wished."""
 
-    places: list[Place]
+    places: list[CopyPlace]
     copies: int
     not_adhering: int
 
@@ -50,7 +50,7 @@ def assign(policy: Policy, candidates: Candidates, count: int, copies: int, draw
     first = {one.worker for one in field.members[: field.wanted]}
     if not first and policy.constraint == "regionaware" and policy.regions.local:
         first = {one.worker for one in field.members if region_of(one.place) == policy.regions.local}
-    places = [Place(two, one) if two in first and one not in first else Place(one, two) for one, two in places]
+    places = [CopyPlace(two, one) if two in first and one not in first else CopyPlace(one, two) for one, two in places]
     return Assigned(places, copies, missing)
 
 
@@ -83,17 +83,17 @@ def cut_to_half(shares: Mapping[str, float]) -> dict[str, float]:
     return {one: 0.5 if one == largest else share / rest / 2 for one, share in shares.items()}
 
 
-def assign_single(count: int, workers: Sequence[int], shares: Sequence[float], draw: Draw) -> list[Place]:
+def assign_single(count: int, workers: Sequence[int], shares: Sequence[float], draw: Draw) -> list[CopyPlace]:
     """Return a place for each partition, with one copy. `shares` of the workers add up to 1."""
     drawn = list(range(len(workers)))
     draw.shuffle(drawn)
     counts = apportion(count, [shares[at] for at in drawn])
-    return [Place(workers[drawn[number]], NO_WORKER) for number in interleave(counts)]
+    return [CopyPlace(workers[drawn[number]], NO_WORKER) for number in interleave(counts)]
 
 
 def assign_pairs(
     count: int, workers: Sequence[int], domains: Sequence[str], shares: Sequence[float], draw: Draw
-) -> list[Place]:
+) -> list[CopyPlace]:
     """Return a place for each partition, primary and replica in different domains, of which there are two or more."""
     inside: dict[str, list[int]] = {}
     for at, domain in enumerate(domains):
@@ -114,8 +114,8 @@ def assign_pairs(
     # primaries only.
     step = _step(count)
     pairs = [(flat[at], flat[at + count]) for at in [number * step % count for number in range(count)]]
-    places = list(map(Place._make, pairs))
-    places[1::2] = [Place(two, one) for one, two in pairs[1::2]]
+    places = list(map(CopyPlace._make, pairs))
+    places[1::2] = [CopyPlace(two, one) for one, two in pairs[1::2]]
     return places
 
 

@@ -11,7 +11,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.errors import HoldfastError
+from holdfast.common.statuses import Status
 from holdfast.master.placement.topology import DEFAULT_PLACE
 
 

@@ -9,7 +9,7 @@
 
 Rules: pure. What cannot be had is given up in steps: first workers that are to be spared come in, as second copies
 where others are left, then the wish for racks or regions goes, unless it is enforced; two copies never share a host.
-Called by service/fleet.py.
+Called by fleet/fleet.py.
 Source: the slots allocation of Apache Celeborn for orders, the policies of Apache BookKeeper for constraints.
 """
 

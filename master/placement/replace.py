@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.common.ids import NO_WORKER
-from holdfast.master.placement.assign import Assigned, Place, apportion, assign, interleave
+from holdfast.master.placement.assign import Assigned, CopyPlace, apportion, assign, interleave
 from holdfast.master.placement.members import Draw, Member, NotEnoughError
 from holdfast.master.placement.policy import Candidates, Policy, admitted, shares, spreads
 from holdfast.master.placement.topology import region_of
@@ -35,7 +35,7 @@ class Moving(NamedTuple):
 class Replaced(NamedTuple):
     """Places in the order asked; how many of them do not keep to what was wished."""
 
-    places: list[Place]
+    places: list[CopyPlace]
     not_adhering: int
 
 
@@ -60,7 +60,7 @@ def replace_all(
     kinds: dict[tuple[int, int, frozenset[int]], list[int]] = {}
     for number, row in enumerate(rows):
         kinds.setdefault(_kind(row, copies, known), []).append(number)
-    found: list[Place] = [Place(NO_WORKER, NO_WORKER)] * len(rows)
+    found: list[CopyPlace] = [CopyPlace(NO_WORKER, NO_WORKER)] * len(rows)
     not_adhering = 0
     for (kept, victim, avoid), numbers in kinds.items():
         others = _without(candidates, avoid)
@@ -153,8 +153,8 @@ def _dealt(policy: Policy, candidates: Candidates, members: list[Member], count:
     return [members[number].worker for number in interleave(counts)]
 
 
-def _with(at: Moving | Place, kept: int, worker: int) -> Place:
+def _with(at: Moving | CopyPlace, kept: int, worker: int) -> CopyPlace:
     """The copy that stays keeps its part, unless it is alone now; workers of one host are as good as one another."""
     if worker == NO_WORKER or at.replica != kept:
-        return Place(at.primary if at.replica == NO_WORKER else kept, worker)
-    return Place(worker, kept)
+        return CopyPlace(at.primary if at.replica == NO_WORKER else kept, worker)
+    return CopyPlace(worker, kept)

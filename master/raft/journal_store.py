@@ -22,8 +22,8 @@ import lmdb
 from crc32c import crc32c
 
 from holdfast.common.lmdb_pages import LmdbDamagedError, PageCheck
-from holdfast.common.net.files import make_folders, sync_directory
-from holdfast.common.net.modes import FILE_MODE
+from holdfast.common.system.files import make_folders, sync_directory
+from holdfast.common.system.modes import FILE_MODE
 from holdfast.master.raft.codec import Entry
 from holdfast.master.raft.errors import WAY_OUT, SettingsRefused, StorageDamaged
 from holdfast.master.raft.journal import Change, Meta

@@ -25,9 +25,9 @@ from holdfast.master.raft.errors import (
     RaftError,
     StorageDamaged,
 )
-from holdfast.master.raft.gate import Gate, Network
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import LEADER
+from holdfast.master.raft.message_filter import MessageFilter, Network
 from holdfast.master.raft.prevote import ASK_AGAIN_SHARE, PreVotes
 from holdfast.master.raft.replicator import Replicator
 from holdfast.master.raft.snapshot import SnapshotId, Snapshots
@@ -143,7 +143,7 @@ class Member:
         restored = self._restore()
         peers = sorted(settings.peers)
         self._pre_votes = PreVotes(settings.node_id, len(peers) + 1, settings.election_min - settings.heartbeat, clock)
-        self.gate = Gate(network, journal, peers, settings.window_messages, self._pre_votes)
+        self.gate = MessageFilter(network, journal, peers, settings.window_messages, self._pre_votes)
         timing = (settings.election_min, settings.election_max, settings.heartbeat, settings.leader_fallback)
         self.raft, self._nodes = library.make(
             host=self,

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from holdfast.common.net.files import make_folders
-from holdfast.common.net.links import NO_LINK, first_link, sentence
+from holdfast.common.system.files import make_folders
+from holdfast.common.system.links import NO_LINK, first_link, sentence
 from holdfast.master.raft import library
 from holdfast.master.raft.codec import MAX_COMMAND_BYTES
 from holdfast.master.raft.errors import CommandTooLarge, NodeStopped, Overloaded, SettingsRefused

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.master.raft.errors import RaftError
-from holdfast.master.raft.gate import Gate
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import Hardened
+from holdfast.master.raft.message_filter import MessageFilter
 from holdfast.master.raft.snapshot import PART_BYTES, Snapshots, Transfer
 
 
@@ -23,7 +23,7 @@ class Replicator:
         self,
         raft: Hardened,
         nodes: dict[str, Any],
-        gate: Gate,
+        gate: MessageFilter,
         journal: Journal,
         snapshots: Snapshots,
         batch_entries: int,

@@ -21,8 +21,8 @@ from typing import BinaryIO, Protocol
 
 from crc32c import crc32c
 
-from holdfast.common.net.files import make_folders, sync_directory
-from holdfast.common.net.links import make_anew
+from holdfast.common.system.files import make_folders, sync_directory
+from holdfast.common.system.links import make_anew
 from holdfast.master.raft.codec import SnapshotPart
 from holdfast.master.raft.errors import WAY_OUT, StorageDamaged
 

@@ -208,6 +208,8 @@ class Transport:
 
     def next_due(self) -> float | None:
         """Clock time at which a connection is to be tried or given up."""
+        if self._settled():
+            return None
         due = [at for peer, (at, _) in self._retry.items() if not self._trying(peer)]
         due += [link.deadline for group in self._unproved() for link in islice(group, 1)]
         return min(due, default=None)
@@ -225,6 +227,10 @@ class Transport:
             else:
                 self._ready(key.data, mask)
         self._timers()
+
+    def _settled(self) -> bool:
+        """Whether every peer is connected and nobody else is: nothing is to be tried or given up."""
+        return len(self._links) == len(self._peers) and not (self._calling or self._known or self._others)
 
     def _unproved(self) -> tuple[dict[Link, str], ...]:
         return self._calling, self._known, self._others
@@ -254,7 +260,7 @@ class Transport:
         return peer in self._links or any(link.handshake.peer == peer for link in self._calling)
 
     def _timers(self) -> None:
-        if not self._retry and not self.strangers:
+        if self._settled():
             return
         now = self._clock()
         for group in self._unproved():

@@ -6,7 +6,7 @@ Rules
   who waits for more than a few others is sent away.
 * It says what the leader knows after a proof that it leads; whoever cannot prove it shows its own state and no more.
 
-Called by master/http.py.
+Called by master/api/http.py.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from holdfast.common.errors import HoldfastError, RetryError, Status
+from holdfast.common.errors import HoldfastError, RetryError
+from holdfast.common.statuses import Status
 from holdfast.common.version import VERSION
-from holdfast.master.core.moves import moved_count
-from holdfast.master.core.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
-from holdfast.master.core.state import Below, State
-from holdfast.master.core.why import Why
+from holdfast.master.api.registry import Registry
+from holdfast.master.api.turns import turn
+from holdfast.master.control.sealing import Sealing
+from holdfast.master.core.retention import Retention
+from holdfast.master.core.state.moves import moved_count
+from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
+from holdfast.master.core.state.state import Below, State
+from holdfast.master.fleet.fleet import Fleet, places_of
+from holdfast.master.leader.leader import Leader, Report
+from holdfast.master.observe.masters import Masters
 from holdfast.master.raft import RaftStatus
-from holdfast.master.service.fleet import Fleet, places_of
-from holdfast.master.service.leader import Leader, Report
-from holdfast.master.service.masters import Masters
-from holdfast.master.service.registry import Registry
-from holdfast.master.service.sealing import Sealing
-from holdfast.master.service.turns import turn
 from holdfast.master.web.pace import PaceKeeper
 from holdfast.master.web.page import write
 from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
@@ -73,7 +74,7 @@ class Pages:
         registry: Registry,
         fleet: Fleet,
         sealing: Sealing,
-        why: Callable[[Application], Why],
+        why: Callable[[Application], Retention],
     ) -> None:
         """`why` says what keeps an application."""
         self._leader = leader

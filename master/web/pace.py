@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from holdfast.common.net.tasks import background
+from holdfast.common.system.tasks import background
 from holdfast.master.core.rates import Rates
-from holdfast.master.service.leader import Leader
+from holdfast.master.leader.leader import Leader
 from holdfast.master.web.picture import Pace
 
 EVERY_SECONDS = 5

@@ -13,7 +13,7 @@ from importlib.resources import files
 
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.master.core.events import Event, Level
-from holdfast.master.web.bits import ago, bar, curve, pill, rate, tile
+from holdfast.master.web.html_parts import ago, bar, curve, pill, rate, tile
 from holdfast.master.web.markup import Markup, join, shortened, tag, text, trusted
 from holdfast.master.web.picture import MasterRow, Own, Picture, Problem, ShuffleCounts
 from holdfast.master.web.shuffles_part import shuffles_part

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from holdfast.master.core.events import Event
 from holdfast.master.core.rates import Rates
-from holdfast.master.core.why import Why
+from holdfast.master.core.retention import Retention
 from holdfast.master.web.view import Cut, View
 
 
@@ -138,7 +138,7 @@ class ShuffleRow:
     committed_ms: int
     sealing: tuple[int, int] | None
     waits_for: tuple[str, ...]
-    why: Why
+    why: Retention
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from holdfast.common.sizes import counted, fewer_copies, in_bytes
-from holdfast.master.core.why import Why
-from holdfast.master.web.bits import ago, line, pages, pill
+from holdfast.master.core.retention import Retention
+from holdfast.master.web.html_parts import ago, line, pages, pill
 from holdfast.master.web.markup import Markup, join, shortened, tag
 from holdfast.master.web.picture import Picture, ShuffleRow
 from holdfast.master.web.view import View
 
-_COLUMNS = ("Shuffle", "State", "Maps", "Partitions", "Epochs", "Bytes", "Age", "Why it is still here")
+_COLUMNS = ("Shuffle", "State", "Maps", "Partitions", "Epochs", "Bytes", "Age", "Retention it is still here")
 
 
 def shuffles_part(picture: Picture) -> Markup | None:
@@ -106,7 +106,7 @@ def _size(row: ShuffleRow) -> str:
     return f"{in_bytes(row.held)} so far" if row.held else "–"
 
 
-def _why(why: Why) -> Markup:
+def _why(why: Retention) -> Markup:
     return tag(
         "details",
         tag("summary", why.sentence),

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted
 from holdfast.master.core.rates import Rates
-from holdfast.master.core.records import Worker
-from holdfast.master.core.why import in_time
-from holdfast.master.service.leader import Report
+from holdfast.master.core.retention import in_time
+from holdfast.master.core.state.records import Worker
+from holdfast.master.leader.leader import Report
 from holdfast.master.web.picture import DiskRow, Fleet, Problem, RackRow, Room, WorkerRow
 from holdfast.master.web.view import Cut, View
 

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.master.core.rates import Rates
-from holdfast.master.web.bits import ago, bar, pages, pill, rate
+from holdfast.master.web.html_parts import ago, bar, pages, pill, rate
 from holdfast.master.web.markup import Markup, join, shortened, tag
 from holdfast.master.web.picture import DiskRow, Fleet, Picture, RackRow, Room, WorkerRow
 from holdfast.master.web.summary import in_order

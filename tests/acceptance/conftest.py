@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, Sections, local_cluster
+from holdfast.client.cluster.local import LocalCluster, Sections, local_cluster
 from tests.acceptance.spark_world import Spark, World
 
 #: Tests kill the same worker again and again, and want it to have something.

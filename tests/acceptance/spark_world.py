@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.client.cluster import LocalCluster
-from holdfast.client.direct import ask, worker_status
-from holdfast.client.server import Server
+from holdfast.client.cluster.local import LocalCluster
+from holdfast.client.cluster.server import Server
+from holdfast.client.connection.direct import ask, worker_status
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.net import process
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.system import process
 from holdfast.worker.storage.layout import shuffle_folder
 from tests.support.spark_conf import conf as conf_of
 from tests.support.waiting import wait_until

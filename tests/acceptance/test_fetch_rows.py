@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster
-from holdfast.client.stream_reader import STALL_SECONDS
+from holdfast.client.cluster.local import LocalCluster
+from holdfast.client.read.stream_reader import STALL_SECONDS
 from holdfast.common.errors import CorruptError
 from holdfast.worker.storage.layout import shuffle_folder
 from tests.support.reduce_client import MAPS, PARTITIONS, contents, fill, push, read, records_of

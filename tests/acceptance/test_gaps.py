@@ -12,18 +12,19 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Ack, ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster
-from holdfast.client.direct import worker_status
-from holdfast.client.reduce_shuffle import PushManifest
-from holdfast.client.server import Server
-from holdfast.client.shuffle import Ticket
-from holdfast.common.errors import DataLostError, GiveUpError, Status, UnknownStreamError
-from holdfast.common.frame import FrameType
+from holdfast.client.cluster.local import LocalCluster
+from holdfast.client.cluster.server import Server
+from holdfast.client.connection.direct import worker_status
+from holdfast.client.connection.ticket import Ticket
+from holdfast.client.read.manifests import PushManifest
+from holdfast.common.errors import DataLostError, GiveUpError, UnknownStreamError
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import Role, StreamCredit
+from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult, ReduceManifest, ReduceWinners
+from holdfast.common.formats.reduce_messages import ChunksOpen, ChunksOpened, SealedEpoch
 from holdfast.common.ids import AttemptId, Epoch, PartitionId, WorkerId
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Role, StreamCredit
-from holdfast.common.reduce_layouts import CopyResult, EpochResult, ReduceManifest, ReduceWinners
-from holdfast.common.reduce_messages import ChunksOpen, ChunksOpened, SealedEpoch
+from holdfast.common.statuses import Status
 from tests.acceptance.test_fetch_rows import files_of
 from tests.support.reduce_client import MAPS, PARTITIONS, Contents, Records, contents, fill, push, read, records_of
 from tests.support.reduce_data import CLUSTER, WorkerProcess, Writer, shuffle_of

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Codec, ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.push_writer import BUFFER_BYTES_MIN
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.write.push_writer import BUFFER_BYTES_MIN
 from holdfast.common.errors import GiveUpError
+from holdfast.common.formats.reduce_layouts import EpochResult
 from holdfast.common.limits import KIB, MIB
-from holdfast.common.reduce_layouts import EpochResult
 from holdfast.worker.storage.layout import shuffle_folder
 from tests.support.changing import files_below
 from tests.support.reduce_client import Records, contents, fill, push, read, records_of

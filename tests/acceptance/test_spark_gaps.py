@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.cluster import local_cluster
-from holdfast.client.direct import worker_status
-from holdfast.client.server import Server
+from holdfast.client.cluster.local import local_cluster
+from holdfast.client.cluster.server import Server
+from holdfast.client.connection.direct import worker_status
 from tests.acceptance.spark_world import SMALL_FRAMES, Spark, World, conf
 from tests.soak.proxy import SHOWN, Proxy
 from tests.support.standalone import standalone_spark

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast.client import QuotaExceededError, Session
-from holdfast.client.cluster import local_cluster
-from holdfast.client.direct import ask
+from holdfast.client.cluster.local import local_cluster
+from holdfast.client.connection.direct import ask
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.storage.layout import shuffle_folder

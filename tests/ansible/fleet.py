@@ -15,12 +15,12 @@ from secrets import token_urlsafe
 from typing import Any
 
 from tests.ansible.hosts import Host, World, run
-from tests.dev_tree import ROOT
+from tests.support.tree import ROOT
 
 ANSIBLE = ROOT / "deploy" / "ansible"
 #: Where Spark is on the host that has it; a package that Python can import, too.
 SPARK_PYTHON = "/opt/spark"
-_HOLDFAST = (sys.executable, "-P", "-m", "holdfast.client.cli.main")
+_HOLDFAST = (sys.executable, "-P", "-m", "holdfast.tools.cli.main")
 _RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
 _SSH = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ControlPersist=60s"
 
@@ -180,7 +180,7 @@ def wheels(directory: Path) -> Path:
         "--quiet",
         f"--find-links={wheelhouse}",
         f"--wheel-dir={wheelhouse}",
-        package,
+        f"{package}[tools]",
     )
     return wheelhouse
 

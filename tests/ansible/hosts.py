@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from holdfast.common.net import process
+from holdfast.common.system import process
 from tests.support.waiting import wait_until
 
 SUITE = "bookworm"

@@ -19,7 +19,7 @@ from jinja2 import Environment, StrictUndefined
 from jinja2.nativetypes import NativeEnvironment
 from jinja2.runtime import Context
 
-from tests.dev_tree import ROOT
+from tests.support.tree import ROOT
 
 ANSIBLE = ROOT / "deploy" / "ansible"
 ROLES = ANSIBLE / "roles"

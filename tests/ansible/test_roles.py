@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.common import config
-from holdfast.common.config import Config
+from holdfast.common.config import config
+from holdfast.common.config.config import Config
 from tests.ansible.render import ANSIBLE, ROLES, Inventory, inventory, load
-from tests.dev_tree import ROOT
+from tests.support.tree import ROOT
 
 PLAYBOOKS = sorted((ANSIBLE / "playbooks").glob("*.yml"))
 TASKS = sorted(ROLES.glob("*/tasks/*.yml"))

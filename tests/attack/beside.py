@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from holdfast.client import LocalCluster, Session
-from holdfast.client.server import Server
+from holdfast.client.cluster.server import Server
 from tests.attack.target import Attack, target_of, used
 from tests.support.reduce_client import fill, read
 from tests.support.waiting import wait_until

@@ -12,9 +12,10 @@ from holdfast.common.errors import QuotaExceededError
 from holdfast.common.limits import MIB
 from tests.attack.target import Target
 
-#: What each user of the attacked cluster may hold.
-USER_BYTES = 64 * MIB
-USER_FILES = 1_000
+#: What each user of the attacked cluster may hold. The honest one makes 10 MiB a second, which counts until workers
+#: have told that it is deleted.
+USER_BYTES = 256 * MIB
+USER_FILES = 2_000
 #: Bytes of a map's only row: many small files fill inodes, few large ones fill disks.
 _ROWS = (100, MIB // 2)
 _MAPS = 20

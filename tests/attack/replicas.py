@@ -4,13 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from holdfast.common.errors import HoldfastError, Status
-from holdfast.common.frame import FrameType
+from holdfast.common.errors import HoldfastError
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.reduce_messages import PushAnswer, PushCredit, ReplicaPlace
 from holdfast.common.ids import Incarnation, WorkerId
 from holdfast.common.limits import MIB
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.reduce_messages import PushAnswer, PushCredit, ReplicaPlace
+from holdfast.common.statuses import Status
 from tests.attack.target import Target
 from tests.support.reduce_data import Writer
 

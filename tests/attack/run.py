@@ -27,14 +27,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.client import LocalCluster, Session, local_cluster
-from holdfast.client.server import Server, wait_until
+from holdfast.client.cluster.server import Server, wait_until
 from holdfast.common.limits import MIB
-from holdfast.common.security.tokens import Kind
+from holdfast.common.security.tokens import TokenKind
 from tests.attack.catalogue import ATTACKS
 from tests.attack.honest import Honest
 from tests.attack.quota import USER_BYTES, USER_FILES
 from tests.attack.target import cluster_of, facts_of, log_of, shown_by, target_of, used
-from tests.dev_tree import ROOT
+from tests.support.tree import ROOT
 
 P99_FACTOR = 10.0
 #: docs/operations.md, "Sizing": a master gets at least 1 GiB, a worker `worker.memory` and 200 MiB.
@@ -94,12 +94,13 @@ def attacked(directory: Path, names: Iterable[str], seconds: float) -> Report:
     }
     with (
         local_cluster(3, 2, dir=directory, settings=settings, secure=True) as cluster,
-        Session(cluster.endpoints, app="alice", credentials=shown_by(cluster, Kind.USER, b"alice")) as session,
+        Session(cluster.endpoints, app="alice", credentials=shown_by(cluster, TokenKind.USER, b"alice")) as session,
     ):
         honest = Honest(session)
         honest.rounds(_for(seconds / 4))  # caches and connections
         idle = Phase("idle")
         _note(idle, honest.rounds(_for(seconds)))
+        print(idle, flush=True)
         _phase(cluster, honest, ALL, seconds / 4)  # what is filled once, such as caches and the heap of first use
         honest.rounds(_for(seconds / 4))
         before = _all_used(cluster)
@@ -124,6 +125,7 @@ def _phase(cluster: LocalCluster, honest: Honest, name: str, seconds: float) -> 
     for server in cluster.servers:
         if not server.running or server.pid != pids[server.name]:
             raise AssertionError(f"{name} ended {server.name}: {server.log_tail()[-2_000:]}")
+    print(phase, flush=True)
     return phase
 
 
@@ -131,7 +133,19 @@ def _phase(cluster: LocalCluster, honest: Honest, name: str, seconds: float) -> 
 def _attacker(cluster: LocalCluster, name: str, seconds: float) -> Iterator[subprocess.Popen[str]]:
     """A process that attacks for so long, and prints what it counted."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
-    command = [sys.executable, "-m", "tests.attack.run", "--attack", name, "--seconds", str(seconds)]
+    # Attackers have hosts of their own; on this one they would mostly take the processor from the servers.
+    command = [
+        "nice",
+        "-n",
+        "19",
+        sys.executable,
+        "-m",
+        "tests.attack.run",
+        "--attack",
+        name,
+        "--seconds",
+        str(seconds),
+    ]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
     ) as process:
@@ -246,8 +260,6 @@ def main() -> None:
     names = arguments.only.split(",") if arguments.only else [*ATTACKS, ALL]
     with tempfile.TemporaryDirectory(prefix="holdfast-attack-") as directory:
         report = attacked(Path(directory) / "cluster", names, arguments.seconds)
-    for phase in (report.idle, *report.phases):
-        print(phase)
     problems = report.problems + report.slow
     for problem in problems:
         print(problem, file=sys.stderr)

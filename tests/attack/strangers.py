@@ -1,9 +1,12 @@
-"""Strangers without a token: connections that say nothing, that begin TLS and stop, and floods of handshakes."""
+"""Strangers without a token: connections that say nothing, that begin TLS and stop, that say what no port understands,
+and floods of handshakes."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import ssl
 from collections import Counter
 from collections.abc import Callable
 
@@ -17,7 +20,7 @@ _CONNECT_SECONDS = 10.0
 
 
 def _ports(target: Target) -> list[tuple[str, int]]:
-    return [("127.0.0.1", port) for server in target.cluster.servers for port in server.ports]
+    return [("127.0.0.1", port) for server in target.cluster.servers for port in server.ports.values()]
 
 
 async def silent_connections(target: Target, until: Callable[[], bool]) -> Counter[str]:
@@ -69,4 +72,24 @@ async def handshakes(target: Target, until: Callable[[], bool]) -> Counter[str]:
                 counts["refused"] += 1
 
     await asyncio.gather(*(shake() for _ in range(HANDSHAKES)))
+    return counts
+
+
+async def garbage(target: Target, until: Callable[[], bool]) -> Counter[str]:
+    """Say to every port what it does not understand, in the clear and under TLS: each wrote into the log."""
+    counts: Counter[str] = Counter()
+
+    async def talk(port: tuple[str, int], context: ssl.SSLContext | None) -> None:
+        while not until():
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_CONNECT_SECONDS):
+                    reader, writer = await asyncio.open_connection(*port, ssl=context)
+                    try:
+                        writer.write(b"\x00\xff NONSENSE / HTP/1.9\r\n\r\n")
+                        counts["answered"] += bool(await reader.read(1_024))
+                    finally:
+                        writer.transport.abort()
+            counts["said"] += 1
+
+    await asyncio.gather(*(talk(port, context) for port in _ports(target) for context in (None, target.context)))
     return counts

@@ -3,14 +3,15 @@
 from collections import Counter
 from collections.abc import Callable
 
-from holdfast.common.errors import HoldfastError, Status
-from holdfast.common.frame import FrameType
+from holdfast.common.errors import HoldfastError
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import StreamOpen
 from holdfast.common.ids import MapFileKey, PartitionId
 from holdfast.common.limits import STREAM_FILES_MAX
-from holdfast.common.messages import StreamOpen
-from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.frames.client import FrameClient
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
 from tests.attack.target import Target
 from tests.support.map_data import file_key, make_content, write_file
 
@@ -65,7 +66,10 @@ async def _open(
                 found["opened"] += 1
             except HoldfastError as error:
                 found[error.status.name] += 1
-                clients.append(await target.worker(target.cluster.workers[0]))
+                try:
+                    clients.append(await target.worker(target.cluster.workers[0]))
+                except HoldfastError:
+                    found["refused connections"] += 1
         return found
     finally:
         for each in clients:

@@ -15,15 +15,16 @@ from typing import Any
 import psutil
 
 from holdfast.client import Credentials, LocalCluster
-from holdfast.client.server import Server
+from holdfast.client.cluster.server import Server
+from holdfast.common.formats.messages import Hello
 from holdfast.common.ids import Instance
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Hello
-from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.control import ControlClient
-from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.security.tokens import Keeper, Kind
+from holdfast.common.security.tokens import Keeper, TokenKind
+from holdfast.common.system.idle import resident_bytes
 
 #: Shape of an attack; see the package.
 Attack = Callable[["Target", Callable[[], bool]], Coroutine[Any, Any, Counter[str]]]
@@ -51,12 +52,12 @@ class Target:
     @property
     def raft(self) -> list[tuple[str, int]]:
         """Host and port of every master's Raft port."""
-        return [("127.0.0.1", master.ports[2]) for master in self.cluster.masters]
+        return [("127.0.0.1", master.ports["raft"]) for master in self.cluster.masters]
 
     @property
     def grpc(self) -> list[str]:
         """Addresses of every master's gRPC port."""
-        return [f"127.0.0.1:{master.ports[1]}" for master in self.cluster.masters]
+        return [f"127.0.0.1:{master.ports['grpc']}" for master in self.cluster.masters]
 
     async def worker(self, server: Server) -> FrameClient:
         """A connection to a worker that shows the application's token."""
@@ -80,7 +81,7 @@ def facts_of(cluster: LocalCluster) -> dict[str, Any]:
     """What another process needs to attack this cluster, as JSON takes it; see `cluster_of`."""
     assert cluster.credentials is not None, "attacks are tried where security is on"
     servers = [
-        {"role": each.role, "name": each.name, "address": each.address, "http": each.http, "ports": each.ports}
+        {"role": each.role, "name": each.name, "address": each.address, "http": each.http, "ports": dict(each.ports)}
         for each in cluster.servers
     ]
     shown = {"ca": cluster.credentials.ca_pem, "token": cluster.credentials.token}
@@ -101,7 +102,7 @@ def cluster_of(facts: dict[str, Any]) -> LocalCluster:
             config=directory,
             log=directory / "logs" / f"{each['name']}.log",
             launcher=launcher,
-            ports=tuple(each["ports"]),
+            ports=each["ports"],
         )
         for each in facts["servers"]
     ]
@@ -109,7 +110,7 @@ def cluster_of(facts: dict[str, Any]) -> LocalCluster:
     return LocalCluster(directory, masters, workers, credentials)
 
 
-def shown_by(cluster: LocalCluster, kind: Kind, subject: bytes) -> Credentials:
+def shown_by(cluster: LocalCluster, kind: TokenKind, subject: bytes) -> Credentials:
     """What somebody of this kind shows to the cluster."""
     assert cluster.credentials is not None, "attacks are tried where security is on"
     keeper = Keeper((cluster.directory / "secret").read_bytes().strip(), (cluster.directory / "cluster").read_text())
@@ -119,20 +120,19 @@ def shown_by(cluster: LocalCluster, kind: Kind, subject: bytes) -> Credentials:
 async def target_of(cluster: LocalCluster, name: str = "mallory") -> Target:
     """Register an application of the user `name`, and return what that user can attack the cluster with."""
     instance = Instance(os.urandom(16))
-    user = shown_by(cluster, Kind.USER, name.encode())
+    user = shown_by(cluster, TokenKind.USER, name.encode())
     async with ControlClient(cluster.endpoints, user) as control:
         request = pb.RegisterApplicationRequest(instance=instance, name=name, user=name, holder=instance)
         await control.call("Shuffles/RegisterApplication", request)
-    application = shown_by(cluster, Kind.APPLICATION, instance)
-    viewer = shown_by(cluster, Kind.VIEWER, b"onlooker")
+    application = shown_by(cluster, TokenKind.APPLICATION, instance)
+    viewer = shown_by(cluster, TokenKind.VIEWER, b"onlooker")
     cluster_id = (cluster.directory / "cluster").read_text()
     return Target(cluster, cluster_id, instance, application, user, viewer)
 
 
 def used(server: Server) -> tuple[int, int]:
-    """Bytes of memory of a server's process that are its own, and descriptors that it has open."""
-    process = psutil.Process(server.pid)
-    return process.memory_full_info().uss, process.num_fds()
+    """Bytes of memory of a server's process that are no file's, and descriptors that it has open."""
+    return resident_bytes(server.pid), psutil.Process(server.pid).num_fds()
 
 
 def log_of(server: Server) -> str:

@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from holdfast.client.server import Server
+from holdfast.client.cluster.server import Server
 from holdfast.common.errors import HoldfastError
-from holdfast.common.frame import FrameType
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import MapAbort, MapOpen
+from holdfast.common.formats.reduce_messages import PushCredit
 from holdfast.common.ids import (
     AttemptId,
     Epoch,
@@ -19,8 +21,6 @@ from holdfast.common.ids import (
     StateId,
 )
 from holdfast.common.limits import MIB
-from holdfast.common.messages import MapAbort, MapOpen
-from holdfast.common.reduce_messages import PushCredit
 from tests.attack.target import Target
 from tests.support.reduce_data import Writer
 

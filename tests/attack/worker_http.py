@@ -1,8 +1,6 @@
-"""Strangers at a worker's HTTP port: connections that say nothing, and some that say what is not HTTP."""
+"""Strangers at a worker's HTTP port: connections that say nothing."""
 
 import asyncio
-import contextlib
-import ssl
 from collections import Counter, deque
 from collections.abc import Callable
 
@@ -34,19 +32,3 @@ async def flood(target: Target, until: Callable[[], bool]) -> Counter[str]:
     finally:
         for writer in held:
             writer.close()
-
-
-async def garbage(target: Target, until: Callable[[], bool]) -> Counter[str]:
-    """What is neither TLS nor HTTP, again and again: each wrote into the log."""
-    found: Counter[str] = Counter()
-    host, _, port = target.cluster.workers[0].http.rpartition(":")
-    ways: tuple[ssl.SSLContext | None, ...] = (None, target.context)
-    while not until():
-        for context in ways:
-            with contextlib.suppress(OSError, TimeoutError, ssl.SSLError):
-                async with asyncio.timeout(5.0):
-                    reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
-                    writer.write(b"\x00\xff NONSENSE / HTP/1.9\r\n\r\n")
-                    found["answered"] += bool(await reader.read(1_024))
-                    writer.close()
-    return found

@@ -14,17 +14,17 @@ import pytest
 from rich.console import Console
 
 from holdfast.client import Session
-from holdfast.client.cli import main
-from holdfast.client.cli.bench import draw
-from holdfast.client.cli.benches.figures import Figure
-from holdfast.client.cli.main import COMMANDS
-from holdfast.client.cli.output import escape, show, table
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.tools.benches.figures import Figure
+from holdfast.tools.cli import main
+from holdfast.tools.cli.commands.bench import draw
+from holdfast.tools.cli.main import COMMANDS
+from holdfast.tools.cli.output import escape, show, table
 from tests.support.waiting import wait_until
 
-COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
+COMMAND = [sys.executable, "-P", "-m", "holdfast.tools.cli.main"]
 SECONDS_MAX = 120.0
 
 
@@ -74,7 +74,7 @@ def register(cluster: LocalCluster, name: str) -> tuple[bytes, bytes]:
 def test_help_lists_every_command_and_loads_little():
     """--help names all commands without importing gRPC, protobuf, Arrow or rich, so that it is fast."""
     code = (
-        "import sys\nfrom holdfast.client.cli.main import run\nrun(['--help'])\n"
+        "import sys\nfrom holdfast.tools.cli.main import run\nrun(['--help'])\n"
         "print([name for name in ('grpc', 'google.protobuf', 'pyarrow', 'rich', 'asyncio') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=SECONDS_MAX)

@@ -15,22 +15,22 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cli.doctor import Patient
-from holdfast.client.cli.doctoring.disks import gather_directories
-from holdfast.client.cli.doctoring.spark import gather_spark
-from holdfast.client.core.doctor.directories import check_directories
-from holdfast.client.core.doctor.findings import CODES, Finding
-from holdfast.client.core.doctor.spark import DATA_IO, MANAGER, check_spark
-from holdfast.common import config
-from holdfast.common.config import Config
-from holdfast.common.net.ports import free_ports, outgoing_range
-from holdfast.common.security.tokens import Keeper, Kind
+from holdfast.common.config import config
+from holdfast.common.config.config import Config
+from holdfast.common.security.tokens import Keeper, TokenKind
+from holdfast.common.system.ports import free_ports, outgoing_range
+from holdfast.tools.cli.commands.doctor import Patient
+from holdfast.tools.doctor.core.directories import check_directories
+from holdfast.tools.doctor.core.findings import CODES, Finding
+from holdfast.tools.doctor.core.spark import DATA_IO, MANAGER, check_spark
+from holdfast.tools.doctor.disks import gather_directories
+from holdfast.tools.doctor.spark import gather_spark
 from holdfast.worker.storage.identity import Identity
 from tests.support.certificates import Authority, Certificate
 from tests.support.machine import OF_THE_MACHINE
 from tests.support.users import ordinary_user
 
-COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main", "doctor"]
+COMMAND = [sys.executable, "-P", "-m", "holdfast.tools.cli.main", "doctor"]
 SECONDS_MAX = 120.0
 #: An address that leads nowhere (RFC 5737), as other machines have one.
 ELSEWHERE = "198.51.100.1"
@@ -309,9 +309,9 @@ def test_the_process_itself_is_looked_at():
     assert [each["code"] for each in found["findings"]] == ["python-optimised"]
     assert "PYTHONOPTIMIZE" in found["findings"][0]["remedy"]
     code = (
-        "from holdfast.client.cli.doctoring.host import gather_host\n"
-        "from holdfast.client.core.doctor.host import check_host\n"
-        "from holdfast.common.config import Config\n"
+        "from holdfast.tools.doctor.host import gather_host\n"
+        "from holdfast.tools.doctor.core.host import check_host\n"
+        "from holdfast.common.config.config import Config\n"
         "print([each.code for each in check_host(gather_host(), Config())])"
     )
     script = [sys.executable, "-P", "-c", code]
@@ -396,7 +396,7 @@ def test_tokens_of_clients_are_looked_at(tmp_path: Path, monkeypatch: pytest.Mon
     assert "go together" in only(list(Patient(None, [], False, None).examine()), "token").what
     monkeypatch.setenv("HOLDFAST_TOKEN_FILE", str(path))
     for begun, life, mode, code in ((1_000, 60, 0o600, "token"), (int(time.time()), 86_400 * 90, 0o644, "key-open")):
-        path.write_text(keeper.mint(Kind.ADMIN, b"ops", begun, life))
+        path.write_text(keeper.mint(TokenKind.ADMIN, b"ops", begun, life))
         path.chmod(mode)
         found = only(list(Patient(None, [], False, None).examine()), code)
         assert path.read_text() not in f"{found}"

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import worker_status
-from holdfast.client.server import Server
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.cluster.server import Server
+from holdfast.client.connection.direct import worker_status
 from holdfast.common.errors import RetryError
-from holdfast.common.net.ports import free_ports
+from holdfast.common.system.ports import free_ports
 from tests.support.machine import OF_THE_MACHINE
 from tests.support.waiting import wait_until
 
 #: The doctor tells servers by their command lines.
 pytestmark = pytest.mark.real_starts
-COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
+COMMAND = [sys.executable, "-P", "-m", "holdfast.tools.cli.main"]
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cli.doctor import Patient
-from holdfast.client.cli.doctoring.job import gather_job
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.core.doctor.findings import Finding
-from holdfast.client.core.doctor.security import check_job
-from holdfast.common.config import parse
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.common.config.config import parse
 from holdfast.common.security.server import read_secret
-from holdfast.common.security.tokens import Keeper, Kind
+from holdfast.common.security.tokens import Keeper, TokenKind
+from holdfast.tools.cli.commands.doctor import Patient
+from holdfast.tools.doctor.core.findings import Finding
+from holdfast.tools.doctor.core.security import check_job
+from holdfast.tools.doctor.job import gather_job
 from tests.support.certificates import Authority
 from tests.support.machine import OF_THE_MACHINE
 from tests.support.users import ordinary_user
@@ -26,7 +26,7 @@ DAY = 86_400
 def files(tmp_path: Path) -> dict[str, str]:
     """Settings whose two files are as they should be."""
     (tmp_path / "ca.pem").write_text(Authority().pem)
-    token(tmp_path, KEEPER.mint(Kind.USER, b"etl", int(time.time()), 90 * DAY))
+    token(tmp_path, KEEPER.mint(TokenKind.USER, b"etl", int(time.time()), 90 * DAY))
     return {
         "spark.holdfast.security.ca": str(tmp_path / "ca.pem"),
         "spark.holdfast.security.tokenFile": str(tmp_path / "token"),
@@ -95,9 +95,9 @@ def test_tokens_with_which_no_job_starts_are_named(files: dict[str, str], tmp_pa
     now = int(time.time())
     for text, words in (
         ("hunter2", "holds no token"),
-        (KEEPER.mint(Kind.USER, b"etl", now - 2 * DAY, DAY), "has ended"),
-        (KEEPER.mint(Kind.VIEWER, b"prometheus", now, 90 * DAY), "of kind viewer"),
-        (KEEPER.mint(Kind.SERVER, b"w1", now, 90 * DAY), "of kind server"),
+        (KEEPER.mint(TokenKind.USER, b"etl", now - 2 * DAY, DAY), "has ended"),
+        (KEEPER.mint(TokenKind.VIEWER, b"prometheus", now, 90 * DAY), "of kind viewer"),
+        (KEEPER.mint(TokenKind.SERVER, b"w1", now, 90 * DAY), "of kind server"),
     ):
         token(tmp_path, text)
         (found,) = told(files)
@@ -109,11 +109,11 @@ def test_tokens_with_which_no_job_starts_are_named(files: dict[str, str], tmp_pa
 def test_tokens_that_do_and_should_not_stay_are_advised(files: dict[str, str], tmp_path: Path):
     """A token that ends within a week, or is an admin's, is advice; one that everybody may read is a problem."""
     now = int(time.time())
-    token(tmp_path, KEEPER.mint(Kind.USER, b"etl", now, 2 * DAY))
+    token(tmp_path, KEEPER.mint(TokenKind.USER, b"etl", now, 2 * DAY))
     assert [(each.code, each.level) for each in told(files)] == [("spark-security", "advice")]
-    token(tmp_path, KEEPER.mint(Kind.ADMIN, b"ops", now, 90 * DAY))
+    token(tmp_path, KEEPER.mint(TokenKind.ADMIN, b"ops", now, 90 * DAY))
     assert [(each.code, each.level) for each in told(files)] == [("spark-security", "advice")]
-    token(tmp_path, KEEPER.mint(Kind.USER, b"etl", now, 90 * DAY), mode=0o644)
+    token(tmp_path, KEEPER.mint(TokenKind.USER, b"etl", now, 90 * DAY), mode=0o644)
     assert [(each.code, each.level) for each in told(files)] == [("key-open", "problem")]
 
 
@@ -141,7 +141,7 @@ def of_the_cluster(cluster: LocalCluster, files: dict[str, str], tmp_path: Path)
     (tmp_path / "ca.pem").write_text(cluster.credentials.ca_pem)
     config = parse(Path(cluster.masters[0].config).read_text("utf-8")).cluster
     keeper = Keeper(read_secret(config.secret_file), config.id)
-    token(tmp_path, keeper.mint(Kind.USER, b"etl", int(time.time()), 90 * DAY))
+    token(tmp_path, keeper.mint(TokenKind.USER, b"etl", int(time.time()), 90 * DAY))
     return {**files, "spark.holdfast.master.endpoints": cluster.endpoints}
 
 
@@ -176,7 +176,7 @@ def test_a_users_token_that_is_exported_is_no_problem(
 
 def test_files_of_another_cluster_are_told_once(of_the_cluster: dict[str, str], tmp_path: Path):
     """A token made with another secret, and another CA, are one problem each, and masters are not blamed."""
-    token(tmp_path, KEEPER.mint(Kind.USER, b"etl", int(time.time()), 90 * DAY))
+    token(tmp_path, KEEPER.mint(TokenKind.USER, b"etl", int(time.time()), 90 * DAY))
     ((code, what),) = seen(of_the_cluster, tmp_path)[1]
     assert code == "spark-security"
     assert "not made with the secret of this cluster" in what

@@ -6,16 +6,8 @@ import click
 import pytest
 from rich.console import Console
 
-from holdfast.client.cli.benches.figures import Figure
-from holdfast.client.cli.drill import drill
-from holdfast.client.cli.drills.catalogue import CATALOGUE, draw_all
-from holdfast.client.cli.drills.ledger import Ledger, State
-from holdfast.client.cli.drills.map_files import MapFile
-from holdfast.client.cli.drills.report import Report
-from holdfast.client.cli.main import run
-from holdfast.client.cli.output import in_seconds, percentile
-from holdfast.common.batch import parse_batches
-from holdfast.common.checksum import partition_seed
+from holdfast.common.formats.batch import parse_batches
+from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.ids import (
     BROADCAST_PARTITION,
     AttemptId,
@@ -29,6 +21,14 @@ from holdfast.common.ids import (
     ShuffleKey,
 )
 from holdfast.common.sizes import in_bytes
+from holdfast.tools.benches.figures import Figure
+from holdfast.tools.cli.commands.drill import drill
+from holdfast.tools.cli.main import run
+from holdfast.tools.cli.output import in_seconds, percentile
+from holdfast.tools.drills.catalogue import CATALOGUE, draw_all
+from holdfast.tools.drills.support.ledger import Ledger, State
+from holdfast.tools.drills.support.map_files import MapFile
+from holdfast.tools.drills.support.report import Report
 
 
 def ledger() -> Ledger:

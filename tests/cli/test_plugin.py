@@ -11,12 +11,12 @@ import pytest
 
 from holdfast.client.spark.jar import Spark, _plan, build, installed_spark, jar
 from holdfast.common.errors import ConfigError
-from tests.dev_tree import ROOT
 from tests.support.spark_conf import conf
+from tests.support.tree import ROOT
 
 #: Compilers are started, by several tests at once on a busy machine.
 pytestmark = pytest.mark.timeout(900)
-COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
+COMMAND = [sys.executable, "-P", "-m", "holdfast.tools.cli.main"]
 SECONDS_MAX = 240.0
 PACKAGE = "org/apache/spark/shuffle/holdfast/"
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cli.main import run
 from holdfast.common.security.authority import issue, keep, make_ca
 from holdfast.common.security.tokens import times_of
+from holdfast.tools.cli.main import run
 
-COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
+COMMAND = [sys.executable, "-P", "-m", "holdfast.tools.cli.main"]
 SECONDS_MAX = 60.0
 
 

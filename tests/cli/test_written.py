@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cli.drill import Asked, _tell
-from holdfast.client.cli.drills.report import Report
-from holdfast.client.cli.export import _whole
-from holdfast.client.cli.main import run
 from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.tools.cli.commands.drill import Asked, _tell
+from holdfast.tools.cli.commands.export import _whole
+from holdfast.tools.cli.main import run
+from holdfast.tools.drills.support.report import Report
 
 
 @pytest.mark.parametrize("where", ["none/page.html", "."])

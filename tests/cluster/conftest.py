@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 from tests.cluster.masters import CALM
 from tests.cluster.shapes import Shape
 

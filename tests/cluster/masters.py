@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Coroutine
 from typing import Any
 
-from holdfast.client.cluster import LocalCluster, Server
+from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.common.errors import (
     RetryError,
 )

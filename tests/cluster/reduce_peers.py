@@ -11,9 +11,12 @@ import secrets
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
 
-from holdfast.client.cluster import LocalCluster
-from holdfast.common.errors import HoldfastError, Status
-from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.client.cluster.local import LocalCluster
+from holdfast.common.errors import HoldfastError
+from holdfast.common.formats.frame import FrameHeader, FrameType
+from holdfast.common.formats.messages import Ack, Hello, HelloOk, Role
+from holdfast.common.formats.reduce_layouts import EpochResult, ReduceLocations, ReduceManifest, ReduceWinners
+from holdfast.common.formats.reduce_messages import ReplicaPlace, Seal, SealAnswer, SealedEpoch
 from holdfast.common.ids import (
     NO_WORKER,
     AttemptId,
@@ -26,13 +29,11 @@ from holdfast.common.ids import (
     WorkerId,
 )
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
-from holdfast.common.messages import Ack, Hello, HelloOk, Role
-from holdfast.common.net.buffers import Body, BufferPool
 from holdfast.common.net.control import ControlClient
-from holdfast.common.net.frame_server import FrameServer, ServerConnection, serve
+from holdfast.common.net.frames.buffers import Body, BufferPool
+from holdfast.common.net.frames.server import FrameServer, ServerConnection, serve
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.reduce_layouts import EpochResult, ReduceLocations, ReduceManifest, ReduceWinners
-from holdfast.common.reduce_messages import ReplicaPlace, Seal, SealAnswer, SealedEpoch
+from holdfast.common.statuses import Status
 from tests.cluster.masters import Driver, heartbeat, leader_of, silent, worker
 from tests.support.reduce_data import RawClient, Writer
 

@@ -15,13 +15,13 @@ import pytest
 from pyarrow import csv
 
 from holdfast.client import Session, local_cluster
-from holdfast.client.arrow import shuffle_stream, shuffle_table, write_table
-from holdfast.client.arrow_types import arrow_schema, not_in_spark, spark_schema
-from holdfast.client.cluster import LocalCluster
+from holdfast.client.arrow.tables import shuffle_stream, shuffle_table, write_table
+from holdfast.client.arrow.types import arrow_schema, not_in_spark, spark_schema
+from holdfast.client.cluster.local import LocalCluster
 from holdfast.client.spark.header import Header, write_header
 from holdfast.common.errors import ConfigError, ConflictError, DataLostError, RetryError
 
-COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main", "export"]
+COMMAND = [sys.executable, "-P", "-m", "holdfast.tools.cli.main", "export"]
 ROWS = 20_000
 EVERYTHING = pa.table(
     {

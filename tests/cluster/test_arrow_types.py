@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.client import Session, local_cluster
-from holdfast.client.arrow import shuffle_table, write_table
+from holdfast.client.arrow.tables import shuffle_table, write_table
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.limits import MIB
 
@@ -240,7 +240,7 @@ def test_a43_what_cannot_be_kept_is_refused_at_the_write(session: Session, monke
     shades = pa.ExtensionArray.from_storage(Shades(), names)
     with pytest.raises(ConfigError, match=r"column 'v' is .*extension type over dictionary"):
         there_and_back(session, shades)
-    monkeypatch.setattr("holdfast.client.arrow_rows.RECORD_BYTES_MAX", 9 * MIB)
+    monkeypatch.setattr("holdfast.client.arrow.rows.RECORD_BYTES_MAX", 9 * MIB)
     number = write_table(session, pa.table({"v": ["a"]}), 1)
     with pytest.raises(ConfigError, match=r"a row of .* bytes is too long: 9437184 are possible"):
         write_table(session, pa.table({"v": ["a", "b" * (10 * MIB)]}), 1)

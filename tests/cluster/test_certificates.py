@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import local_cluster
-from holdfast.common import config
-from holdfast.common.config import Config
+from holdfast.common.config import config
+from holdfast.common.config.config import Config
 from holdfast.common.errors import ConfigError
-from holdfast.common.net.ports import free_ports
 from holdfast.common.security.authority import issue
 from holdfast.common.security.server import ServerSecurity
+from holdfast.common.system.ports import free_ports
 from tests.support.certificates import Authority, Certificate
 
 SECONDS_MAX = 60.0

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from holdfast.client import Codec, MapShuffle, MapStatus, Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.writer import MapWriter
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.write.writer import MapWriter
 from holdfast.common.errors import (
     ApplicationGoneError,
     ConfigError,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 from tests.support.reduce_client import contents, push, read, records_of
 from tests.support.waiting import wait_until
 

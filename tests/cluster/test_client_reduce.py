@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Ack, MapShuffle, PushStatus, ReduceShuffle, Session
-from holdfast.client.cluster import local_cluster
+from holdfast.client.cluster.local import local_cluster
+from holdfast.client.cluster.server import wait_until
 from holdfast.client.compress import Buffer, Compressor
-from holdfast.client.push_reader import PartitionReader
-from holdfast.client.push_writer import BUFFER_BYTES_MIN
-from holdfast.client.reduce_shuffle import PushManifest
-from holdfast.client.server import wait_until
-from holdfast.common.batch import Codec
+from holdfast.client.read.manifests import PushManifest
+from holdfast.client.read.push_reader import PartitionReader
+from holdfast.client.write.push_writer import BUFFER_BYTES_MIN
 from holdfast.common.errors import AbortedError, ConfigError, ConflictError, DataLostError, GiveUpError
+from holdfast.common.formats.batch import Codec
+from holdfast.common.formats.reduce_layouts import ReduceManifest
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import MIB
-from holdfast.common.reduce_layouts import ReduceManifest
 from tests.cluster.test_client import write
 from tests.support.deaths import GRACE_SECONDS, die_again, restart
 from tests.support.reduce_client import PARTITIONS, contents, fill, push, read, records_of

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import holdfast.client
-from holdfast.client import Codec, PushStatus, ReduceShuffle, Session
-from holdfast.client import shuffle as shuffles
-from holdfast.client.cluster import LocalCluster
-from holdfast.common.errors import AbortedError, ConfigError, ConflictError, GiveUpError, RetryError, Status
+from holdfast.client import Codec, PushStatus, ReduceShuffle, Session, generation
+from holdfast.client.cluster.local import LocalCluster
+from holdfast.common.errors import AbortedError, ConfigError, ConflictError, GiveUpError, RetryError
+from holdfast.common.statuses import Status
 from tests.cluster.shapes import Shape
 from tests.support.reduce_client import PARTITIONS, contents, fill, push, read, records_of
 from tests.support.waiting import wait_until
@@ -86,7 +86,7 @@ def test_a_refused_commit_is_not_remembered(session: Session, monkeypatch: pytes
     ours.maps = None
     with pytest.raises(ConflictError, match="do not fit"):
         ours.commit([status])
-    monkeypatch.setattr(shuffles, "COMMIT_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(generation, "COMMIT_WAIT_SECONDS", 0.0)
     with pytest.raises(RetryError) as refused:
         read(ours)
     assert refused.value.status is Status.NOT_COMMITTED

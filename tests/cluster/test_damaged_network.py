@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import local_cluster
-from holdfast.common.net import frame_client
+from holdfast.client.cluster.local import local_cluster
+from holdfast.common.net.frames import client as frame_client
 from tests.soak.proxy import SHOWN, Proxy
 from tests.support.reduce_client import contents, push, read, records_of
 

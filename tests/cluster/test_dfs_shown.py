@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from holdfast.client import GiveUpError, NoRoomError, ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster, Sections, local_cluster
-from holdfast.client.direct import worker_status
-from holdfast.client.status import PushStatus
-from holdfast.common import config as configuration
+from holdfast.client.cluster.local import LocalCluster, Sections, local_cluster
+from holdfast.client.connection.direct import worker_status
+from holdfast.client.write.status import PushStatus
+from holdfast.common.config import config as configuration
 from holdfast.common.limits import MIB
 from tests.cluster.reduce_peers import metric
 from tests.support.reduce_client import contents, push, read, records_of
@@ -29,7 +29,7 @@ CHECKS = {"lease": {"heartbeat": "200ms"}, "disk_check": {"interval": "200ms", "
 
 def holdfast(cluster: LocalCluster, *words: str) -> subprocess.CompletedProcess[str]:
     """A command, as a person calls it."""
-    command = [sys.executable, "-P", "-m", "holdfast.client.cli.main", *words, "--masters", cluster.endpoints]
+    command = [sys.executable, "-P", "-m", "holdfast.tools.cli.main", *words, "--masters", cluster.endpoints]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import worker_status
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.connection.direct import worker_status
 from holdfast.common.limits import MIB
 from tests.support.disk_faults import MAPS, PARTITIONS, Pushers, judge, read, wanted
 from tests.support.waiting import wait_until
@@ -40,7 +40,7 @@ def wait_for_state(cluster: LocalCluster, *states: str) -> None:
 
 def listed(cluster: LocalCluster, *words: str, what: str = "workers") -> subprocess.CompletedProcess[str]:
     """`holdfast workers`, as a person calls it, or another command."""
-    command = [sys.executable, "-P", "-m", "holdfast.client.cli.main", what, "--masters", cluster.endpoints]
+    command = [sys.executable, "-P", "-m", "holdfast.tools.cli.main", what, "--masters", cluster.endpoints]
     return subprocess.run([*command, *words], check=False, capture_output=True, text=True, timeout=SECONDS_MAX)
 
 
@@ -87,8 +87,13 @@ def test_row_33_a_directory_that_was_away_takes_epochs_again(tmp_path: Path) -> 
         wait_until(lambda: disk_by_masters(cluster)["state"] == "well", "the masters to hear of it", SECONDS_MAX)
         assert listed(cluster).returncode == 0
         assert read(shuffle, range(PARTITIONS)) == wanted(pushers.seed, 8)
-        push_and_read(session, 4)
-        assert _opened(cluster) > opened, "it takes epochs again"
+        wait_until(lambda: _gets_epochs(cluster, session, opened), "epochs to go there again", SECONDS_MAX)
+
+
+def _gets_epochs(cluster: LocalCluster, session: Session, before: int) -> bool:
+    """Whether the first worker has begun more epochs than before, with one more shuffle."""
+    push_and_read(session, 4)
+    return _opened(cluster) > before
 
 
 def _opened(cluster: LocalCluster) -> int:

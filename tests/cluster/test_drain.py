@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import MapShuffle, ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster, Server, local_cluster
-from holdfast.client.direct import ask, worker_status
-from holdfast.client.push_writer import PushWriter
-from holdfast.common.errors import ConflictError, HoldfastError, NoRoomError, Status
+from holdfast.client.cluster.local import LocalCluster, Server, local_cluster
+from holdfast.client.connection.direct import ask, worker_status
+from holdfast.client.write.push_writer import PushWriter
+from holdfast.common.errors import ConflictError, HoldfastError, NoRoomError
 from holdfast.common.limits import MIB
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
 from tests.cluster.masters import SHORT, post
 from tests.cluster.shapes import Shape
 from tests.cluster.test_client import contents as map_contents

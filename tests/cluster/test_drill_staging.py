@@ -10,10 +10,10 @@ from threading import Thread
 
 import pytest
 
-from holdfast.client.cli.drills import leader, rack
-from holdfast.client.cli.drills.staging import staging_cluster
-from holdfast.client.cli.main import run
-from holdfast.client.cluster import LocalCluster, Server, local_cluster
+from holdfast.client.cluster.local import LocalCluster, Server, local_cluster
+from holdfast.tools.cli.main import run
+from holdfast.tools.drills import leader, rack
+from holdfast.tools.drills.support.staging import staging_cluster
 
 #: What a command runs: it asks the process that has the servers.
 COMMAND = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"

@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from holdfast.client.cli.drills import push, rolling
-from holdfast.client.cli.drills.catalogue import CATALOGUE, run_short
-from holdfast.client.cli.drills.running import Ground, run_drill
-from holdfast.common.messages import Ack
+from holdfast.common.formats.messages import Ack
+from holdfast.tools.drills import push, rolling
+from holdfast.tools.drills.catalogue import CATALOGUE, run_short
+from holdfast.tools.drills.running import Ground, run_drill
 
 #: What the checks of a drill must include, where the test of its verdict would not notice that they are gone.
 CHECKED = {

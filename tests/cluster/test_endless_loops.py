@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 from holdfast.client import Session
-from holdfast.client.cluster import local_cluster
-from holdfast.common.errors import MEANINGS, Loop, Next, Status
+from holdfast.client.cluster.local import local_cluster
 from holdfast.common.net.methods import METHODS
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import MEANINGS, Loop, Next, Status
 from tests.support.garbage import GARBAGE, Listener, http
 from tests.support.waiting import wait_until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.common.limits import KIB
 from tests.cluster.reduce_peers import metric
 from tests.support.waiting import wait_until

@@ -5,10 +5,10 @@ import threading
 from pathlib import Path
 
 from holdfast.client import ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import worker_status
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.connection.direct import worker_status
 from holdfast.common.errors import HoldfastError
-from holdfast.common.messages import Ack
+from holdfast.common.formats.messages import Ack
 from tests.support.waiting import wait_until
 
 PAYLOAD = b"x" * 3_000

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import cluster as module
-from holdfast.client.cluster import LocalCluster, StartError, local_cluster
-from holdfast.client.direct import ask, worker_status
+from holdfast.client.cluster import local as module
+from holdfast.client.cluster.local import LocalCluster, StartError, local_cluster
+from holdfast.client.connection.direct import ask, worker_status
 from holdfast.common.errors import ConfigError
-from holdfast.common.net.locks import is_held
-from holdfast.common.net.ports import free_ports
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.system.locks import is_held
+from holdfast.common.system.ports import free_ports
 from tests.support.waiting import wait_until
 
 
@@ -71,7 +71,7 @@ def test_killed_worker_comes_back_with_a_new_incarnation(cluster: LocalCluster):
 def test_servers_die_with_the_process_that_started_them(tmp_path: Path):
     """Kill -9 of the process that holds the cluster leaves no server behind."""
     code = (
-        "import sys, threading\nfrom holdfast.client.cluster import local_cluster\n"
+        "import sys, threading\nfrom holdfast.client.cluster.local import local_cluster\n"
         "with local_cluster(1, 1, dir=sys.argv[1]) as cluster:\n"
         "    print(*(server.pid for server in cluster.servers), flush=True)\n    threading.Event().wait()\n"
     )

@@ -15,7 +15,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from holdfast.client.cluster import LocalCluster
+from holdfast.client.cluster.local import LocalCluster
 from holdfast.common.errors import (
     ApplicationGoneError,
     ConflictError,
@@ -24,12 +24,12 @@ from holdfast.common.errors import (
     NotLeaderError,
     ProtocolError,
     RetryError,
-    Status,
 )
-from holdfast.common.layouts import MapAssignment, MapWinner, MapWinners
+from holdfast.common.formats.layouts import MapAssignment, MapWinner, MapWinners
 from holdfast.common.net.control import ControlClient
 from holdfast.common.net.methods import METHODS
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
 from tests.cluster.masters import (
     CALM,
     Driver,

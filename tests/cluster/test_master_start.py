@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.net.ports import free_ports
+from holdfast.common.system.ports import free_ports
 
 
 def start(tmp_path: Path, ports: dict[str, int], directory: str = "") -> subprocess.CompletedProcess[str]:

@@ -11,18 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.common.errors import (
-    ApplicationGoneError,
-    GiveUpError,
-    HoldfastError,
-    IncarnationTooLowError,
-    RetryError,
-    Status,
-)
-from holdfast.common.layouts import MapAssignment
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.common.errors import ApplicationGoneError, GiveUpError, HoldfastError, IncarnationTooLowError, RetryError
+from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
 from tests.cluster.masters import (
     CALM,
     SHORT,

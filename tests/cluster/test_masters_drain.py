@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from holdfast.client.cluster import LocalCluster
-from holdfast.common.layouts import MapAssignment
+from holdfast.client.cluster.local import LocalCluster
+from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from tests.cluster.masters import agree, heartbeat, run

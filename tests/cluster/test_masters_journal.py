@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.server import Server
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.cluster.server import Server
 from tests.cli.test_commands import document
 from tests.cli.test_commands import run as command
 from tests.support.waiting import wait_until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.common.net.control import ControlClient
 from tests.cli.test_commands import document, run
 from tests.cluster.masters import CALM, Driver, agree, worker

@@ -9,18 +9,19 @@ import secrets
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster
-from holdfast.common.errors import ConflictError, GiveUpError, HoldfastError, ProtocolError, Status
+from holdfast.client.cluster.local import LocalCluster
+from holdfast.common.errors import ConflictError, GiveUpError, HoldfastError, ProtocolError
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
+from holdfast.common.formats.reduce_messages import SealFlag
 from holdfast.common.ids import (
     NO_WORKER,
     AttemptId,
 )
 from holdfast.common.limits import COMMAND_PART_BYTES
-from holdfast.common.messages import Ack
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
-from holdfast.common.reduce_messages import SealFlag
+from holdfast.common.statuses import Status
 from tests.cluster.masters import SHORT, agree, leader_of, run, waiting
 from tests.cluster.reduce_peers import ReduceDriver, metric, push_one_each, world
 from tests.support.waiting import wait_until_async

@@ -9,12 +9,13 @@ import asyncio
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster
-from holdfast.common.errors import HoldfastError, NoRoomError, Status
-from holdfast.common.messages import Ack
+from holdfast.client.cluster.local import LocalCluster
+from holdfast.common.errors import HoldfastError, NoRoomError
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import SealFlag
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.reduce_messages import SealFlag
+from holdfast.common.statuses import Status
 from tests.cluster.masters import CALM, HASTY, agree, heartbeat, leader_of, run
 from tests.cluster.reduce_peers import Peer, ReduceDriver, metric, push_one_each, world
 from tests.support.waiting import wait_until_async

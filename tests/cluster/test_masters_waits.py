@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.common.errors import HoldfastError, Status
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.common.errors import HoldfastError
+from holdfast.common.formats.reduce_layouts import ReduceWinners
 from holdfast.common.ids import AttemptId
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.reduce_layouts import ReduceWinners
+from holdfast.common.statuses import Status
 from tests.cluster.masters import HASTY, leader_of, run
 from tests.cluster.reduce_peers import ReduceDriver, metric, world
 from tests.support.waiting import wait_until, wait_until_async

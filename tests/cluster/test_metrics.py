@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 from tests.support.reduce_client import fill, read
 from tests.support.waiting import wait_until
 
@@ -122,7 +122,7 @@ def test_refusals_have_causes(served: LocalCluster) -> None:
 
 def test_workers_and_documentation_mean_the_same() -> None:
     """The help texts that a worker tells are those of docs/metrics.md."""
-    from holdfast.worker.server.meanings import CAUSES, COUNTERS, DIRECTORY, GAUGES
+    from holdfast.worker.server.observe.metric_help import CAUSES, COUNTERS, DIRECTORY, GAUGES
 
     meanings = {f"holdfast_worker_{name}_total": meaning for name, meaning in (COUNTERS | CAUSES).items()}
     meanings |= {f"holdfast_worker_{name}": meaning for name, meaning in GAUGES.items()}

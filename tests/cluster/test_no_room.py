@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import NoRoomError, ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.status import PushStatus
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.write.status import PushStatus
 from holdfast.common.limits import KIB, MIB
 from tests.cluster.reduce_peers import metric
 from tests.support.waiting import wait_until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster, Server
+from holdfast.client.cluster.local import LocalCluster, Server
 from tests.cluster.shapes import Shape
 from tests.conftest import Processes
 from tests.support.waiting import wait_until

@@ -3,10 +3,10 @@
 import pytest
 
 from holdfast.client import Codec, Session, compress, reduce_shuffle
-from holdfast.client.reduce_shuffle import PushManifest
+from holdfast.client.read.manifests import PushManifest
 from holdfast.common.errors import ConfigError, CorruptError, GiveUpError
+from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.common.ids import NO_WORKER, AttemptId
-from holdfast.common.reduce_layouts import ReduceManifest, ReduceWinners
 from tests.cluster.shapes import Shape
 from tests.support.reduce_client import contents, push, read
 

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.client import NoRoomError, Session
-from holdfast.client.cli.main import holdfast
-from holdfast.client.cluster import LocalCluster, Sections, local_cluster
+from holdfast.client.cluster.local import LocalCluster, Sections, local_cluster
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.tools.cli.main import holdfast
 from tests.cluster.reduce_peers import metric
 from tests.support.waiting import wait_until
 

@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Session, local_cluster
-from holdfast.client.server import Server, StartError
+from holdfast.client.cluster.server import Server, StartError
 from holdfast.common.dfs.folder import LocalFolder, remove_empty
 from holdfast.common.dfs.uploads import upload
-from holdfast.common.dfs.urls import Kind
+from holdfast.common.dfs.urls import StoreKind
 from holdfast.common.errors import ConfigError
 from holdfast.master.raft.snapshot import FileSnapshots, SnapshotId
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.names import is_data_file
 from holdfast.worker.storage.offline import open_offline
-from holdfast.worker.storage.prepare import DirectorySettings, StoreSettings, prepare
+from holdfast.worker.storage.prepare import prepare
+from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 
 pytestmark = pytest.mark.timeout(300)
 VICTIM = b"not Holdfast's, and a line long"
@@ -204,7 +205,7 @@ def test_a20_a_link_in_the_folder_of_a_dfs_leads_nowhere(tmp_path: Path) -> None
         lambda: files.delete_dir(f"{through}/inner"),
         lambda: files.move(str(source), f"{through}/new"),
         lambda: remove_empty(f"{through}/inner", str(store)),
-        lambda: upload(Kind.LOCAL, files, source, f"{through}/new", f"{store}/cluster", 1 << 20),
+        lambda: upload(StoreKind.LOCAL, files, source, f"{through}/new", f"{store}/cluster", 1 << 20),
     ]
     for call in calls:
         with pytest.raises(OSError, match="symbolic link"):

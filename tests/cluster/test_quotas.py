@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from holdfast.client import QuotaExceededError, ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster
+from holdfast.client.cluster.local import LocalCluster
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -127,7 +127,7 @@ def test_row_42_a_user_with_too_much_is_told_the_largest_application(shared: Loc
         assert (info.application_bytes_limit, info.application_files_limit) == (3 * MIB, 0)
         assert (info.user_bytes_limit, info.user_files_limit) == (1 << 30, 1000)
         assert info.user_bytes == info.application_bytes + told_of(merge).application_bytes
-        command = [sys.executable, "-P", "-m", "holdfast.client.cli.main", "shuffles", "--masters", shared.endpoints]
+        command = [sys.executable, "-P", "-m", "holdfast.tools.cli.main", "shuffles", "--masters", shared.endpoints]
         listed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
         assert "application and user holds: on all workers, second copies counted, of what [quota] allows" in listed
         for cell in ("2.4 MiB of", "4.4 MiB of"):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from holdfast.client import LocalCluster, local_cluster
-from holdfast.client.direct import ask
-from holdfast.client.server import Server
+from holdfast.client.cluster.server import Server
+from holdfast.client.connection.direct import ask
 from holdfast.common.errors import HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
 from tests.attack import raft_port

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import FetchOptions, ReduceShuffle, Session, reduce_shuffle
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import worker_status
-from holdfast.client.reads import reads_of
-from holdfast.client.runtime import runtime
-from holdfast.client.server import Server, wait_until
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.cluster.server import Server, wait_until
+from holdfast.client.connection.direct import worker_status
+from holdfast.client.connection.runtime import runtime
+from holdfast.client.read.shared_read_state import reads_of
 from holdfast.common.ids import PartitionId, WorkerId
 from holdfast.common.limits import MIB
 from tests.cluster.shapes import Shape
@@ -27,7 +27,7 @@ SHARED = Shape(masters=1, workers=2)
 @pytest.fixture(autouse=True)
 def _nothing_known() -> None:
     """Every test begins with empty books."""
-    runtime().reads.clear()
+    runtime().kept.clear()
 
 
 def streams_opened(worker: Server) -> int:

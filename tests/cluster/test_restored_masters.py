@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import worker_status
-from holdfast.client.server import Server
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.cluster.server import Server
+from holdfast.client.connection.direct import worker_status
 from tests.cli.test_commands import document
 from tests.cli.test_commands import run as command
 from tests.cluster.masters import SHORT

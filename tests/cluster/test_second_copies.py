@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 
 from holdfast.client import MapShuffle, ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.common.errors import DataLostError, HoldfastError, Status
-from holdfast.common.messages import Ack
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.common.errors import DataLostError, HoldfastError
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_layouts import EpochResult, ReduceLocations
 from holdfast.common.net.control import ControlClient
-from holdfast.common.reduce_layouts import EpochResult, ReduceLocations
+from holdfast.common.statuses import Status
 from tests.cluster.masters import CALM, agree, leader_of, run
 from tests.cluster.reduce_peers import ReduceDriver, metric, push_one_each, world
 from tests.support.waiting import wait_until, wait_until_async
 
-COMMAND = [sys.executable, "-m", "holdfast.client.cli.main"]
+COMMAND = [sys.executable, "-m", "holdfast.tools.cli.main"]
 #: A machine under load may take its time to start a worker.
 PATIENT = {"worker": {"copy_grace": "30s"}}
 #: Commits do not wait for second copies at all.

@@ -13,7 +13,7 @@ from holdfast.client import Credentials, LocalCluster, Session, local_cluster
 from holdfast.common.errors import UnauthenticatedError
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.security.tokens import Keeper, Kind
+from holdfast.common.security.tokens import Keeper, TokenKind
 from tests.support.waiting import wait_until
 
 LIFE_S = 3_600
@@ -29,7 +29,7 @@ def user_of(cluster: LocalCluster, secret: str) -> Credentials:
     """An admin's credentials, made with this secret."""
     keeper = Keeper(secret.encode(), (cluster.directory / "cluster").read_text())
     assert cluster.credentials is not None
-    return cluster.credentials.with_token(keeper.mint(Kind.ADMIN, b"ops", int(time.time()), LIFE_S))
+    return cluster.credentials.with_token(keeper.mint(TokenKind.ADMIN, b"ops", int(time.time()), LIFE_S))
 
 
 async def alive(cluster: LocalCluster, shown: Credentials) -> int:

@@ -22,28 +22,28 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from holdfast.client import Credentials, LocalCluster, Session, local_cluster
-from holdfast.client.direct import worker_status
+from holdfast.client.connection.direct import worker_status
 from holdfast.common.errors import (
     ApplicationGoneError,
     ForbiddenError,
     HoldfastError,
     RetryError,
-    Status,
     TokenExpiredError,
     UnauthenticatedError,
 )
-from holdfast.common.frame import FrameType
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import Hello, Role
+from holdfast.common.formats.meta import pack_shuffle
 from holdfast.common.ids import Instance
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Hello, Role
-from holdfast.common.meta import pack_shuffle
-from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.control import ControlClient
-from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.client import FrameClient
 from holdfast.common.net.methods import METHODS, STATUS_KEY, Method
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.security.tokens import Keeper, Kind
-from holdfast.master.service.access import METHOD_KINDS
+from holdfast.common.security.tokens import Keeper, TokenKind
+from holdfast.common.statuses import Status
+from holdfast.master.api.access import METHOD_KINDS
 from holdfast.worker.core.access import NAMING
 from tests.support.waiting import wait_until
 
@@ -67,17 +67,17 @@ def keeper(cluster: LocalCluster) -> Keeper:
 def wrong_tokens(keeper: Keeper) -> dict[str, str]:
     """Tokens that are good for nothing, by what is wrong with them."""
     now = int(time.time())
-    good = keeper.mint(Kind.SERVER, b"m1", now, LIFE_S)
+    good = keeper.mint(TokenKind.SERVER, b"m1", now, LIFE_S)
     return {
         "none": "",
         "garbage": "hft1.garbage",
         "cut": good[:-4],
-        "ended": keeper.mint(Kind.SERVER, b"m1", now - 100, 50),
-        "of another secret": Keeper(bytes(32), "x").mint(Kind.SERVER, b"m1", now, LIFE_S),
+        "ended": keeper.mint(TokenKind.SERVER, b"m1", now - 100, 50),
+        "of another secret": Keeper(bytes(32), "x").mint(TokenKind.SERVER, b"m1", now, LIFE_S),
     }
 
 
-def made(cluster: LocalCluster, keeper: Keeper, kind: Kind, subject: bytes) -> Credentials:
+def made(cluster: LocalCluster, keeper: Keeper, kind: TokenKind, subject: bytes) -> Credentials:
     """Credentials with a fresh token."""
     assert cluster.credentials is not None
     return cluster.credentials.with_token(keeper.mint(kind, subject, int(time.time()), LIFE_S))
@@ -126,7 +126,7 @@ def test_no_call_without_its_token(
         wanted = Status.TOKEN_EXPIRED if what == "ended" else Status.UNAUTHENTICATED
         assert (status, int(headers[STATUS_KEY])) == (401, wanted), what
         assert not token or token not in text
-    for kind in set(Kind) - set(METHOD_KINDS[name]):
+    for kind in set(TokenKind) - set(METHOD_KINDS[name]):
         token = keeper.mint(kind, b"somebody", int(time.time()), LIFE_S)
         status, headers, text = asked(cluster, leader, "POST", method.path, token, naming(method, bytes(16)))
         assert (status, int(headers[STATUS_KEY])) == (403, Status.FORBIDDEN), kind
@@ -160,7 +160,7 @@ def test_who_may_not_call_is_told_before_the_body_is_read(
 ) -> None:
     """A token of another kind and a body that never comes: the refusal does not wait for it."""
     assert cluster.credentials is not None
-    token = keeper.mint(Kind.VIEWER, b"eve", int(time.time()), LIFE_S)
+    token = keeper.mint(TokenKind.VIEWER, b"eve", int(time.time()), LIFE_S)
     host, _, port = cluster.leader().address.rpartition(":")
     with (
         socket.create_connection((host, int(port)), timeout=60) as plain,
@@ -171,8 +171,8 @@ def test_who_may_not_call_is_told_before_the_body_is_read(
         assert secure.recv(4_096).startswith(b"HTTP/1.1 403")
 
 
-@pytest.mark.parametrize("kind", [None, Kind.VIEWER])
-def test_grpc_refuses_before_it_reads(cluster: LocalCluster, keeper: Keeper, kind: Kind | None) -> None:
+@pytest.mark.parametrize("kind", [None, TokenKind.VIEWER])
+def test_grpc_refuses_before_it_reads(cluster: LocalCluster, keeper: Keeper, kind: TokenKind | None) -> None:
     """The same over gRPC, without a token and with one of another kind."""
     import grpc
 
@@ -208,8 +208,8 @@ async def discover(cluster: LocalCluster) -> pb.DiscoverReply:
 def test_pages_ask_for_a_token_too(cluster: LocalCluster, keeper: Keeper, wrong_tokens: dict[str, str]) -> None:
     """/metrics, /status and whatever else is there, on masters and workers; a browser is asked for a password, and may
     give the token as one. Only /healthz says yes or no to everybody."""
-    viewer = keeper.mint(Kind.VIEWER, b"eve", int(time.time()), LIFE_S)
-    application = keeper.mint(Kind.APPLICATION, bytes(16), int(time.time()), LIFE_S)
+    viewer = keeper.mint(TokenKind.VIEWER, b"eve", int(time.time()), LIFE_S)
+    application = keeper.mint(TokenKind.APPLICATION, bytes(16), int(time.time()), LIFE_S)
     for address, paths in (
         (cluster.masters[0].address, ("/metrics", "/", "/nothing")),
         (cluster.workers[0].http, ("/metrics", "/status", "/nothing")),
@@ -232,9 +232,9 @@ def test_no_connection_without_its_token(
 ) -> None:
     """HELLO to a worker with every wrong token, and with a good one of another kind, is refused and the connection
     closed."""
-    good = {Role.CLIENT: Kind.APPLICATION}.get(role, Kind.SERVER)
+    good = {Role.CLIENT: TokenKind.APPLICATION}.get(role, TokenKind.SERVER)
     now = int(time.time())
-    others = {kind.name: keeper.mint(kind, b"x" * 16, now, LIFE_S) for kind in Kind if kind is not good}
+    others = {kind.name: keeper.mint(kind, b"x" * 16, now, LIFE_S) for kind in TokenKind if kind is not good}
     for what, token in {**wrong_tokens, **others}.items():
         wanted: type[HoldfastError] = ForbiddenError if what in others else UnauthenticatedError
         with pytest.raises(TokenExpiredError if what == "ended" else wanted) as refused:
@@ -261,7 +261,7 @@ async def greeted(cluster: LocalCluster, token: str, role: Role, *frames: tuple[
 def test_no_frame_for_another_application(cluster: LocalCluster, keeper: Keeper, frame_type: FrameType) -> None:
     """A client with a good token of its own names another application's shuffle: its connection is closed, and it is
     not told whether that shuffle is there."""
-    token = keeper.mint(Kind.APPLICATION, bytes(16), int(time.time()), LIFE_S)
+    token = keeper.mint(TokenKind.APPLICATION, bytes(16), int(time.time()), LIFE_S)
     with Session(cluster.endpoints, app="victim", credentials=cluster.credentials) as session:
         shuffle = session.register_reduce_shuffle(2, 1)
         with shuffle.writer(0) as writer:
@@ -277,7 +277,7 @@ def test_no_frame_for_another_application(cluster: LocalCluster, keeper: Keeper,
 def test_row_50_users_keep_to_their_own(cluster: LocalCluster, keeper: Keeper) -> None:
     """A user can neither attach to another's application, by name or by instance, nor register in its instance, nor
     act for it with an application token of their own; the owner can. Nothing tells whether it is there."""
-    alice, bob = (made(cluster, keeper, Kind.USER, name) for name in (b"alice", b"bob"))
+    alice, bob = (made(cluster, keeper, TokenKind.USER, name) for name in (b"alice", b"bob"))
     with Session(cluster.endpoints, app="nightly", credentials=alice) as session:
         with pytest.raises(ApplicationGoneError):
             Session(cluster.endpoints, app="nightly", attach=True, credentials=bob)
@@ -314,8 +314,8 @@ def test_row_50_users_keep_to_their_own(cluster: LocalCluster, keeper: Keeper) -
 def test_a10_a_user_forgets_what_is_that_users(cluster: LocalCluster, keeper: Keeper) -> None:
     """A user's token lists and drops the applications of that user, no other's and nothing that the masters never heard
     of, with the same words; an admin's token all of them."""
-    alice, bob = (made(cluster, keeper, Kind.USER, name) for name in (b"alice", b"bob"))
-    admin = made(cluster, keeper, Kind.ADMIN, b"operator")
+    alice, bob = (made(cluster, keeper, TokenKind.USER, name) for name in (b"alice", b"bob"))
+    admin = made(cluster, keeper, TokenKind.ADMIN, b"operator")
 
     def seen(shown: Credentials) -> set[bytes]:
         reply = asyncio.run(called(cluster, shown, "Admin/ListApplications", pb.ListApplicationsRequest()))
@@ -357,7 +357,7 @@ def pool_is_empty(cluster: LocalCluster, address: str) -> bool:
 def test_row_49_everything_works_and_nothing_is_kept(cluster: LocalCluster, keeper: Keeper) -> None:
     """Two copies pushed, committed and read over TLS, tokens on every way, as much as fits no buffer; afterwards the
     workers' pools are empty, and no token is in any log."""
-    user = made(cluster, keeper, Kind.USER, b"etl")
+    user = made(cluster, keeper, TokenKind.USER, b"etl")
     with Session(cluster.endpoints, app="whole", credentials=user) as session:
         assert session.ticket.credentials is not None
         application = session.ticket.credentials.token

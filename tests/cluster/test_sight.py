@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from holdfast.client.cli.main import holdfast
-from holdfast.client.cluster import LocalCluster, Server
+from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.common.errors import ConfigError, ProtocolError
+from holdfast.common.formats.reduce_layouts import ReduceWinners
 from holdfast.common.ids import AttemptId
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.reduce_layouts import ReduceWinners
 from holdfast.master.web.page import POLICY
+from holdfast.tools.cli.main import holdfast
 from tests.cluster.masters import agree, leader_of, run, worker
 from tests.cluster.shapes import Shape
 from tests.page.world import EVIL, SETTINGS, busy

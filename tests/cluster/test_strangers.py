@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.client import Session
-from holdfast.client.cluster import local_cluster
-from holdfast.client.server import Server
+from holdfast.client.cluster.local import local_cluster
+from holdfast.client.cluster.server import Server
 from tests.support.garbage import GARBAGE, Listener
 from tests.support.reduce_client import contents, push, read, records_of
 from tests.support.waiting import wait_until

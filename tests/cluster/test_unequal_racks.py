@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.common.limits import MIB
 
 PRIMARIES = 5

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.common.errors import HoldfastError, RetryError, Status, UnknownStreamError
-from holdfast.common.frame import FrameType
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.common.errors import HoldfastError, RetryError, UnknownStreamError
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import Ack, MapAbort, StreamCredit
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Ack, MapAbort, StreamCredit
-from holdfast.worker.server.stream_service import PLAN_FILES
+from holdfast.common.statuses import Status
+from holdfast.worker.server.services.stream_service import PLAN_FILES
 from tests.cluster.shapes import Shape
 from tests.support.map_data import (
     Collector,

@@ -13,16 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.server import Server
-from holdfast.common.errors import RetryError, Status
-from holdfast.common.frame import FrameType
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.cluster.server import Server
+from holdfast.common.errors import RetryError
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import Hello, MapAbort, MapSealed
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Hello, MapAbort, MapSealed
-from holdfast.common.net.buffers import BufferPool
-from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
 from tests.cluster.shapes import Shape
 from tests.support.map_data import (
     file_key,

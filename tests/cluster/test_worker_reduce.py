@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import Status
-from holdfast.common.frame import FrameType
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import Ack, Role
+from holdfast.common.formats.reduce_messages import ChunksOpen, PushAnswer, PushCredit
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.messages import Ack, Role
-from holdfast.common.reduce_messages import ChunksOpen, PushAnswer, PushCredit
+from holdfast.common.statuses import Status
 from tests.support.reduce_data import Made, WorkerProcess, Writer, names, refused, shuffle_of
 from tests.support.waiting import wait_until
 

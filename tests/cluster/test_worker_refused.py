@@ -6,7 +6,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 from tests.support.map_data import file_key, make_content, read_files, write_file
 from tests.support.waiting import wait_until_async
 from tests.support.worker_world import World, run

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import Session, writer
-from holdfast.client.core.map_write import MapWrite
-from holdfast.common.errors import RetryError, Status
+from holdfast.client import Session
+from holdfast.client.core.write.map_write import MapWrite
+from holdfast.client.write import writer
+from holdfast.common.errors import RetryError
+from holdfast.common.statuses import Status
 from tests.cluster.shapes import Shape
 from tests.support.waiting import wait_until
 

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import MapStatus, Session, push_writer, settling
-from holdfast.client import writer as map_writer
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.push_credit import WorkerLink
-from holdfast.client.runtime import runtime
-from holdfast.common.checksum import crc32c
-from holdfast.common.frame import FrameType
+from holdfast.client import MapStatus, Session
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.connection.push_credit import WorkerLink
+from holdfast.client.connection.runtime import runtime
+from holdfast.client.write import push_writer, settling
+from holdfast.client.write import writer as map_writer
+from holdfast.common.formats.checksum import crc32c
+from holdfast.common.formats.frame import FrameType
 from holdfast.common.ids import Epoch, MapId
 from holdfast.common.limits import KIB
-from holdfast.common.net.frame_client import INFLIGHT_MAX
+from holdfast.common.net.frames.client import INFLIGHT_MAX
 from tests.cluster.shapes import Shape
 from tests.support.waiting import wait_until
 

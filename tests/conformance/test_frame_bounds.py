@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import ProtocolError, RetryError, Status
-from holdfast.common.frame import HEADER_BYTES, FrameType, encode_frame
+from holdfast.common.errors import ProtocolError, RetryError
+from holdfast.common.formats.frame import HEADER_BYTES, FrameType, encode_frame
+from holdfast.common.formats.messages import DataFlag, StreamData
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, FRAME_META_BYTES_MAX, MIB
-from holdfast.common.messages import DataFlag, StreamData
-from holdfast.common.net import frame_client, frame_server, frames
-from holdfast.common.net.frame_reader import FrameReader
-from holdfast.common.net.wire import FileRange
+from holdfast.common.net.frames import client as frame_client
+from holdfast.common.net.frames import connection as frames
+from holdfast.common.net.frames import server as frame_server
+from holdfast.common.net.frames.reader import FrameReader
+from holdfast.common.net.frames.wire import FileRange
+from holdfast.common.statuses import Status
 from tests.support.frame_world import GREETING, OPENING, Recorder, next_frame, run, world
 from tests.support.waiting import wait_until_async
 

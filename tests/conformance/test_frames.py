@@ -10,13 +10,14 @@ from functools import partial
 
 import pytest
 
-from holdfast.common.errors import ProtocolError, RetryError, Status, UnknownStreamError
-from holdfast.common.frame import HEADER_BYTES, FrameType, encode_frame
+from holdfast.common.errors import ProtocolError, RetryError, UnknownStreamError
+from holdfast.common.formats.frame import HEADER_BYTES, FrameType, encode_frame
+from holdfast.common.formats.messages import Hello
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, FRAME_META_BYTES_MAX, MIB
-from holdfast.common.messages import Hello
-from holdfast.common.net import frame_server
-from holdfast.common.net.buffers import BufferPool
-from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.frames import server as frame_server
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.client import FrameClient
+from holdfast.common.statuses import Status
 from tests.support.frame_world import GREETING, OPENING, Recorder, next_frame, run, world
 from tests.support.waiting import wait_until_async
 
@@ -123,7 +124,7 @@ def field(offset: int, layout: str, value: int) -> Callable[[bytearray], None]:
     """A change of one header field, its checksum put right: only the field is wrong."""
 
     def change(frame: bytearray) -> None:
-        from holdfast.common.checksum import crc32c
+        from holdfast.common.formats.checksum import crc32c
 
         struct.pack_into(layout, frame, offset, value)
         struct.pack_into("<I", frame, 28, crc32c(bytes(frame[32:]), crc32c(bytes(frame[:28]))))

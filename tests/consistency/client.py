@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.client import Session
-from holdfast.client import shuffle as shuffles
+from holdfast.client import generation as one_generation
 from holdfast.common.errors import HoldfastError
 from holdfast.common.net import detour
 from tests.consistency.contents import Place, shape_of
@@ -334,7 +334,7 @@ def main(arguments: list[str]) -> None:
     directory, who, seed, endpoints, *way = arguments
     if way:
         detour.take(way[0], [int(port) for port in way[1].split(",")])
-    shuffles.COMMIT_WAIT_SECONDS = COMMIT_WAIT_SECONDS
+    one_generation.COMMIT_WAIT_SECONDS = COMMIT_WAIT_SECONDS
     client = Client(Path(directory), who, int(seed), endpoints)
     client.history.say(say="begins", pid=os.getpid())
     threads = [

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from holdfast.common.batch import Codec
-from holdfast.common.messages import Ack
+from holdfast.common.formats.batch import Codec
+from holdfast.common.formats.messages import Ack
 
 _SIZES = (0, 40, 900, 9_000, 60_000)
 _RARE_BYTES = 700_000

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from holdfast.client.cli.drills.network import CLIENT
-from holdfast.client.cluster import LocalCluster, Server
-from holdfast.client.direct import ask, worker_status
-from holdfast.client.server import wait_until
+from holdfast.client.cluster.local import LocalCluster, Server
+from holdfast.client.cluster.server import wait_until
+from holdfast.client.connection.direct import ask, worker_status
 from holdfast.common.errors import HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.tools.drills.support.network import CLIENT
 from tests.consistency.ground import Ground
 from tests.consistency.history import History
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.client import MapShuffle, PushStatus, ReduceShuffle, Session
-from holdfast.client.status import MapStatus
+from holdfast.client.write.status import MapStatus
 from holdfast.common.errors import ConflictError, HoldfastError, NoRoomError, RetryError
+from holdfast.common.formats.reduce_layouts import NO_ATTEMPT, CopyResult, EpochResult
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.limits import MIB
-from holdfast.common.reduce_layouts import NO_ATTEMPT, CopyResult, EpochResult
 from tests.consistency.contents import Place, codec_of, difference, records_of, shape_of
 from tests.consistency.history import History
 

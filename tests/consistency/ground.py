@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager
 from itertools import product
 from pathlib import Path
 
-from holdfast.client.cli.drills.network import CLIENT, Network
-from holdfast.client.cluster import LocalCluster, Sections, Server
+from holdfast.client.cluster.local import LocalCluster, Sections, Server
+from holdfast.tools.drills.support.network import CLIENT, Network
 from tests.diskfull.test_file_systems import run, tmpfs, told_room
 
 MASTERS, WORKERS = 3, 3
@@ -51,7 +51,7 @@ class Plain:
     @contextmanager
     def around(self, cluster: LocalCluster) -> Iterator[None]:
         """Stand while the cluster lives."""
-        self._ports = [port for server in cluster.servers for port in server.ports]
+        self._ports = [port for server in cluster.servers for port in server.ports.values()]
         with self._network.around(cluster):
             yield
 
@@ -96,7 +96,7 @@ class Namespaces:
         run("ip", "address", "add", f"{self._addresses[CLIENT]}/24", "dev", "br0")
         run("ip", "link", "set", "br0", "address", self._mac(CLIENT), "up")
         texts = {server.name: server.config.read_text("utf-8") for server in cluster.servers}
-        ports = {port: server.name for server in cluster.servers for port in server.ports}
+        ports = {port: server.name for server in cluster.servers for port in server.ports.values()}
         with ExitStack() as stack:
             for server in cluster.servers:
                 self._make_host(server.name)

@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.client.cluster import LocalCluster, Sections, local_cluster
-from holdfast.client.direct import worker_status
-from holdfast.client.server import wait_until
+from holdfast.client.cluster.local import LocalCluster, Sections, local_cluster
+from holdfast.client.cluster.server import wait_until
+from holdfast.client.connection.direct import worker_status
 from holdfast.client.session import Session
 from holdfast.common.errors import HoldfastError
 from holdfast.common.limits import MIB
-from holdfast.common.net import process
+from holdfast.common.system import process
 from tests.consistency import ground
 from tests.consistency.client import LEASE_SECONDS, OPERATION_SECONDS_MAX, Client, read_as_guest
 from tests.consistency.faults import Hand
@@ -36,7 +36,7 @@ from tests.consistency.generation import GRACE_SECONDS
 from tests.consistency.history import History, Line, lines_of
 from tests.consistency.judge import Verdict
 from tests.consistency.others import Others
-from tests.dev_tree import ROOT
+from tests.support.tree import ROOT
 
 _MEMORY_MIB = 128
 #: Beside what its buffers may hold, a worker or master has its program, its indexes, and what the allocator keeps.

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from holdfast.common import config
+from holdfast.common.config import config
 from holdfast.common.dfs.store import DfsStore
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import urllib.request
 
 import pytest
 
-from holdfast.client.cluster import Server, local_cluster
+from holdfast.client.cluster.local import Server, local_cluster
 from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import HoldfastError

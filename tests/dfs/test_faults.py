@@ -9,11 +9,12 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast.common import config
-from holdfast.common.config import Config
+from holdfast.common.config import config
+from holdfast.common.config.config import Config
 from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
-from holdfast.common.errors import ConfigError, DfsError, Status
+from holdfast.common.errors import ConfigError, DfsError
+from holdfast.common.statuses import Status
 from tests.dfs.test_promises import KEY, MIB, UID, name_in, write
 from tests.dfs.worlds import KINDS, S3, SECRET, Local, World, make_world, why_not
 from tests.support.waiting import wait_until

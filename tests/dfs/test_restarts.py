@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import worker_status
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.connection.direct import worker_status
 from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.limits import MIB

@@ -17,9 +17,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from holdfast.common import config
-from holdfast.common.config import DfsSection
-from holdfast.common.net.ports import free_ports
+from holdfast.common.config import config
+from holdfast.common.config.config import DfsSection
+from holdfast.common.system.ports import free_ports
 from tests.conftest import Processes
 from tests.support.waiting import wait_until
 

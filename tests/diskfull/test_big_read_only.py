@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import local_cluster
-from holdfast.client.direct import worker_status
+from holdfast.client.cluster.local import local_cluster
+from holdfast.client.connection.direct import worker_status
 from tests.diskfull.test_file_systems import _why_not, ext4
 from tests.spark.test_plugin import job
 from tests.support.spark_conf import conf

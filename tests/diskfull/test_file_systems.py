@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import worker_status
-from holdfast.client.server import wait_until
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.cluster.server import wait_until
+from holdfast.client.connection.direct import worker_status
 from holdfast.common.limits import MIB
 from tests.support.disk_faults import MAPS, PARTITIONS, Pushers, judge, wanted
 from tests.support.tiers import watched

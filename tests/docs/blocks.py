@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.dev_tree import ROOT
+from tests.support.tree import ROOT
 
 #: What a command of ours begins with.
 _TYPED = re.compile(r"(?:holdfast|tox|\./run|python3? -m) ")

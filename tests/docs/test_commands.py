@@ -22,11 +22,11 @@ import click
 import pytest
 
 from holdfast.client import LocalCluster, MapShuffle, ReduceShuffle, Session, local_cluster
-from holdfast.client.cli.main import COMMANDS, holdfast, run
-from holdfast.client.push_writer import PushWriter
-from holdfast.client.writer import MapWriter
-from tests.dev_tree import ROOT
+from holdfast.client.write.push_writer import PushWriter
+from holdfast.client.write.writer import MapWriter
+from holdfast.tools.cli.main import COMMANDS, holdfast, run
 from tests.docs.blocks import Block, Command, blocks, commands, undefined
+from tests.support.tree import ROOT
 
 #: Commands that are run here, as the pages have them; every other one has a test somewhere that has its name in quotes.
 RUN_HERE = (
@@ -201,7 +201,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A master, two workers, and a shuffle of rows of the application "nightly report"."""
     from pyarrow import table
 
-    from holdfast.client.arrow import write_table
+    from holdfast.client.arrow.tables import write_table
 
     directory = tmp_path_factory.mktemp("docs")
     with (

@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 
-from tests.dev_tree import ROOT
 from tests.docs.waits import PARTS, places
+from tests.support.tree import ROOT
 
 _ROW = re.compile(
     r"^\| `(?P<place>[^`|]+)` \| (?P<who>[^|]+) \| (?P<most>[^|]+) \| (?P<ends>[^|]+) \| (?P<log>[^|]+) \|$"

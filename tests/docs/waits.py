@@ -12,10 +12,10 @@ import re
 import sys
 from collections.abc import Iterator
 
-from tests.dev_tree import ROOT
+from tests.support.tree import ROOT
 
 PARTS = ("common", "client", "worker", "master")
-_TOOLS = ("client/cli/", "client/bench_control.py", "client/cluster.py", "client/server.py", "common/net/process.py")
+_TOOLS = ("client/cluster/", "common/system/process.py")
 _JAVA = "client/jvm/src/main/java/org/apache/spark/shuffle/holdfast/"
 _ASYNCIO = frozenset({"wait", "wait_for", "sleep", "shield", "gather", "run_in_executor", "to_thread"})
 #: Methods of the events, locks and queues of asyncio, when they are awaited.
@@ -68,7 +68,7 @@ def _is_awaited(value: ast.expr) -> bool:
     if not isinstance(value, ast.Call):
         return True  # a future
     if not isinstance(value.func, ast.Attribute):
-        return False
+        return isinstance(value.func, ast.Name) and value.func.id == "bounded"  # of common/system/waiting.py
     owner = ast.unparse(value.func.value)
     if owner == "asyncio" or value.func.attr == "run_in_executor":
         return value.func.attr in _ASYNCIO

@@ -36,7 +36,7 @@ def answers_without_proof(role: str) -> None:
     """A master answers from memory, whether it leads or not."""
     if role != "master":
         return
-    from holdfast.master.service import leader
+    from holdfast.master.leader import leader
 
     async def confirmed(self: Any, read: Any) -> Any:
         return self.node.local(lambda machine: read(machine.state))
@@ -58,8 +58,8 @@ def seal_answered_before_it_is_done(role: str) -> None:
     """A worker answers a seal at once, and seals half a second later."""
     if role != "worker":
         return
-    from holdfast.common.messages import MapSealed
-    from holdfast.worker.server import map_service
+    from holdfast.common.formats.messages import MapSealed
+    from holdfast.worker.server.services import map_service
 
     def seal(self: Any, effect: Any) -> None:
         request = effect.ticket
@@ -85,7 +85,7 @@ def acknowledged_before_the_write(role: str) -> None:
     """A worker answers a push at once, and writes a moment later."""
     if role != "worker":
         return
-    from holdfast.worker.server.push_service import PushService
+    from holdfast.worker.server.services.push_service import PushService
 
     def write(self: Any, push: Any, rows: Any, body: Any) -> None:
         kept = (memoryview(bytes(rows)), memoryview(bytes(body)))
@@ -99,7 +99,7 @@ def enospc_taken_for_success(role: str) -> None:
     """A worker does not look how much room there is, and a write for which there is none is taken for done."""
     if role != "worker":
         return
-    from holdfast.worker.server.faults import FaultyDisk
+    from holdfast.worker.server.services.faults import FaultyDisk
     from holdfast.worker.storage.disk import Disk
 
     def forgiving(original: Any) -> Any:
@@ -121,8 +121,8 @@ def windows_without_a_bound(role: str) -> None:
     """A worker grants every client all that it wants, and has memory for it."""
     if role != "worker":
         return
-    from holdfast.common.net.buffers import BufferPool
-    from holdfast.worker.core.credits import Credits
+    from holdfast.common.net.frames.buffers import BufferPool
+    from holdfast.worker.core.write.credits import Credits
 
     def more(self: Any) -> None:
         self.budget_bytes, self.window_bytes_max, self.standing_bytes = 1 << 40, 1 << 30, None
@@ -139,7 +139,7 @@ def leases_by_the_clock_of_the_day(role: str) -> None:
     if role != "master":
         return
     from holdfast.master.core import liveness
-    from holdfast.master.service.leader import Leader
+    from holdfast.master.leader.leader import Leader
 
     Leader.now_ns = lambda self: self.now_ms() * 1_000_000  # type: ignore[method-assign]
     liveness._LATE_TICKS = 1 << 60
@@ -176,7 +176,7 @@ def acknowledged_without_writing(role: str) -> None:
     """A worker forgets every twentieth push, and answers it."""
     if role != "worker":
         return
-    from holdfast.worker.server.push_service import PushService
+    from holdfast.worker.server.services.push_service import PushService
 
     pushes = itertools.count(1)
 
@@ -192,7 +192,7 @@ def nobody_counts(role: str) -> None:
     """Pushes are forgotten, and no reader looks whether anything is missing: rows vanish without a word."""
     acknowledged_without_writing(role)
     if role == "client":
-        from holdfast.client.core.exact import PartitionCheck
+        from holdfast.client.core.read.exact import PartitionCheck
 
         PartitionCheck.missing = lambda self, *, all_read: ""  # type: ignore[method-assign]
 
@@ -201,7 +201,7 @@ def losers_are_read(role: str) -> None:
     """A reader takes what any attempt has pushed."""
     if role != "client":
         return
-    from holdfast.client.core.exact import PartitionCheck
+    from holdfast.client.core.read.exact import PartitionCheck
 
     PartitionCheck.admit = lambda self, batch: batch.totals is None  # type: ignore[method-assign]
     PartitionCheck.missing = lambda self, *, all_read: ""  # type: ignore[method-assign]
@@ -211,7 +211,7 @@ def a_commit_forgets_an_epoch(role: str) -> None:
     """The masters call the last epoch of a generation empty, whatever the workers have sealed of it."""
     if role != "master":
         return
-    from holdfast.common.errors import Status
+    from holdfast.common.statuses import Status
     from holdfast.master.core.seals import Seals
 
     def results(self: Any) -> Any:

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import push_reader, reader
-from holdfast.client.cli.drills import (
+from holdfast.client.read import push_reader, reader
+from holdfast.common.formats import batch
+from holdfast.common.formats.checksum import crc32c
+from holdfast.common.limits import MIB
+from holdfast.tools.drills import (
     bit_flip,
     clock_skew,
     disk_full,
@@ -24,11 +27,8 @@ from holdfast.client.cli.drills import (
     rolling,
     worker,
 )
-from holdfast.client.cli.drills.report import Report
-from holdfast.client.cli.drills.running import Drill, Ground, run_drill
-from holdfast.common import batch
-from holdfast.common.checksum import crc32c
-from holdfast.common.limits import MIB
+from holdfast.tools.drills.running import Drill, Ground, run_drill
+from holdfast.tools.drills.support.report import Report
 
 PLANT_PATH = Path(__file__).parent / "plant"
 LONG = pytest.mark.long
@@ -159,7 +159,7 @@ def test_drill_finds_workers_that_end_at_once(tmp_path: Path) -> None:
 def test_drill_finds_lost_files_under_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a worker has lost its files after a start, maps run a second time for a read."""
     pytest.importorskip("pyspark")
-    from holdfast.client.cli.drills import spark
+    from holdfast.tools.drills.spark import drill as spark
 
     with_mistake(monkeypatch, "nothing_left_after_a_start")
     drill = partial(spark.drill, killed=spark.Killed.REUSE, copies=1, every=None)

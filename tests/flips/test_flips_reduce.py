@@ -7,9 +7,10 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.common.errors import CorruptError, Status
+from holdfast.common.errors import CorruptError
+from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.limits import KIB
-from holdfast.common.reduce_messages import SealedEpoch
+from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
 from holdfast.worker.storage.index import DATA_SPACE, EPOCH_SPACE, FINAL_SPACE, ROWS_SPACE
 from holdfast.worker.storage.records import encode_shuffle

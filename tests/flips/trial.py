@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from holdfast.common.batch import parse_batches
-from holdfast.common.checksum import partition_seed
-from holdfast.common.errors import ConfigError, HoldfastError, Status
+from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.formats.batch import parse_batches
+from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.ids import MapFileKey, PartitionId
+from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.offline import open_offline
 from holdfast.worker.storage.records import FileRecord

@@ -10,13 +10,11 @@ import struct
 from enum import IntEnum
 from typing import Any
 
-from holdfast.common.batch import BatchWriter
-from holdfast.common.checksum import crc32c, partition_seed
 from holdfast.common.errors import HoldfastError
-from holdfast.common.frame import FrameType, encode_frame
-from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, PartitionId, ShuffleKey
-from holdfast.common.limits import FRAME_META_BYTES_MAX
-from holdfast.common.messages import (
+from holdfast.common.formats.batch import BatchWriter
+from holdfast.common.formats.checksum import crc32c, partition_seed
+from holdfast.common.formats.frame import FrameType, encode_frame
+from holdfast.common.formats.messages import (
     NO_INDEX,
     Ack,
     FileTotals,
@@ -30,7 +28,9 @@ from holdfast.common.messages import (
     StreamCredit,
     StreamOpen,
 )
-from holdfast.common.reduce_messages import ChunksOpen, Push, PushCredit, PushEntry, Seal
+from holdfast.common.formats.reduce_messages import ChunksOpen, Push, PushCredit, PushEntry, Seal
+from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, PartitionId, ShuffleKey
+from holdfast.common.limits import FRAME_META_BYTES_MAX
 
 #: A request: its type, its message (or plain meta), and its body.
 Request = tuple[FrameType, Any, bytes]

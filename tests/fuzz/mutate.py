@@ -8,11 +8,11 @@ import random
 import struct
 from collections.abc import Callable
 
-from holdfast.common.checksum import crc32c
 from holdfast.common.errors import ProtocolError
-from holdfast.common.frame import HEADER_BYTES, FrameType, encode_frame
+from holdfast.common.formats.checksum import crc32c
+from holdfast.common.formats.frame import HEADER_BYTES, FrameType, encode_frame
+from holdfast.common.formats.messages import Hello, MapAbort, MapOpen, MapSeal, StreamCredit, StreamOpen
 from holdfast.common.ids import Incarnation, MapFileKey, PartitionId, ShuffleKey
-from holdfast.common.messages import Hello, MapAbort, MapOpen, MapSeal, StreamCredit, StreamOpen
 from tests.support.map_data import MapContent, file_key, make_content
 
 _INTERESTING = [0, 1, 2, 0x7F, 0x80, 0xFF, 0xFFFF, 0x10000, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF]

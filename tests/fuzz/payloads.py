@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pyarrow
 
 from holdfast.client.compress import PayloadError, decompress
-from holdfast.common.batch import Codec
+from holdfast.common.formats.batch import Codec
 from holdfast.common.limits import KIB, REGION_BYTES_MAX
 from tests.support.jvm import Jvm
 

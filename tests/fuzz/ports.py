@@ -10,7 +10,7 @@ import grpc.aio
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from holdfast.client.cluster import LocalCluster
+from holdfast.client.cluster.local import LocalCluster
 from holdfast.common.proto import holdfast_pb2 as pb
 
 ANSWER_SECONDS_MAX = 30.0

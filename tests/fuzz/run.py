@@ -19,17 +19,17 @@ from pathlib import Path
 
 import psutil
 
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.common.checksum import crc32c
-from holdfast.common.errors import Status
-from holdfast.common.frame import HEADER_BYTES, FrameType, decode_header, encode_frame
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.common.formats.checksum import crc32c
+from holdfast.common.formats.frame import HEADER_BYTES, FrameType, decode_header, encode_frame
+from holdfast.common.formats.messages import Hello
 from holdfast.common.ids import ShuffleKey, StateId
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Hello
-from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.control import ControlClient
-from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
 from tests.fuzz.corpus import CORPUS, keep, told_again
 from tests.fuzz.hostile import Hostile
 from tests.fuzz.mutate import Mutator

@@ -6,7 +6,7 @@ import pyarrow
 import pytest
 
 from holdfast.client.compress import PayloadError, decompress
-from holdfast.common.batch import Codec
+from holdfast.common.formats.batch import Codec
 from holdfast.common.limits import KIB, REGION_BYTES_MAX
 from tests.fuzz.payloads import CORPUS, Payload, Payloads, judge
 from tests.support.jvm import Jvm

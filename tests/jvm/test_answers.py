@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster
-from holdfast.common.errors import MEANINGS, Loop, Next, Status
+from holdfast.client.cluster.local import LocalCluster
+from holdfast.common.statuses import MEANINGS, Loop, Next, Status
 from tests.jvm.test_control import Shell, own, shell
 from tests.support.jvm import Programs
 from tests.support.waiting import wait_until

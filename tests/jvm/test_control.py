@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import ask
-from holdfast.common.errors import Status
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.connection.direct import ask
 from holdfast.common.ids import NO_WORKER
-from holdfast.common.net.ports import free_ports
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
+from holdfast.common.system.ports import free_ports
 from tests.support.jvm import Jvm, Program, Programs
 from tests.support.waiting import wait_until
 

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from holdfast.client import ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.common.batch import Codec
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.common.formats.batch import Codec
 from holdfast.common.limits import MAPS_MAX, MIB
 from tests.cluster.reduce_peers import metric
 from tests.jvm.test_buffers import opened

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from holdfast.client.compress import Compressor, decompress
-from holdfast.common import layouts, limits, reduce_layouts
-from holdfast.common.batch import Codec, parse_batches
-from holdfast.common.checksum import SEED, crc32c, partition_seed
-from holdfast.common.errors import Status
-from holdfast.common.frame import FrameType, decode_header
+from holdfast.common import limits
+from holdfast.common.formats import layouts, reduce_layouts
+from holdfast.common.formats.batch import Codec, parse_batches
+from holdfast.common.formats.checksum import SEED, crc32c, partition_seed
+from holdfast.common.formats.frame import FrameType, decode_header
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import NO_WORKER, ShuffleKey
-from holdfast.common.messages import Ack
+from holdfast.common.statuses import MEANINGS, Loop, Status
 from tests.support.jvm import Jvm
 from tests.unit.common import samples
 
@@ -117,9 +118,13 @@ def test_arrays_have_the_same_fields(read: dict[str, Any]) -> None:
 
 
 def test_a28_statuses_mean_the_same(read: dict[str, Any]) -> None:
-    """What is final, and what ends a lease, is as the one table has it (tests/golden/statuses.txt)."""
-    lines = [line.split() for line in (GOLDEN / "statuses.txt").read_text().splitlines() if not line.startswith("#")]
-    assert read["statuses"] == [" ".join([*line[:3], *(["lease"] if "lease" in line else [])]) for line in lines]
+    """What is final, what ends a lease, and what each means for a push and a fetch is as the one table has it."""
+    wanted = []
+    for status, meaning in MEANINGS.items():
+        words = [each.name.lower() for each in (meaning.next, meaning.push, meaning.fetch)]
+        words += ["lease"] if Loop.LEASE in meaning.ends else []
+        wanted.append(" ".join([str(int(status)), status.name, *words]))
+    assert read["statuses"] == wanted
 
 
 def test_numbers_are_the_same(read: dict[str, Any]) -> None:

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 
 from holdfast.client import Ack, PushStatus, ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.compress import decompress
-from holdfast.client.core.chunk_fetch import EpochKey
-from holdfast.client.push_reader import PartitionReader
-from holdfast.client.stream_reader import Reading, Record
-from holdfast.common.batch import MORE, Codec, parse_batches
-from holdfast.common.checksum import partition_seed
-from holdfast.common.errors import Status
+from holdfast.client.core.read.chunk_fetch import EpochKey
+from holdfast.client.read.push_reader import PartitionReader
+from holdfast.client.read.stream_reader import Reading, Record
+from holdfast.common.formats.batch import MORE, Codec, parse_batches
+from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.ids import AttemptId, MapId
 from holdfast.common.limits import KIB, MIB
+from holdfast.common.statuses import Status
 from tests.support.jvm import Jvm, Program, Programs
 from tests.support.waiting import wait_until
 

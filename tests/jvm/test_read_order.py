@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import worker_status
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.connection.direct import worker_status
 from tests.jvm.test_fetch import NARROW, Reader, large, sum_of
 from tests.support.jvm import Jvm, Programs
 from tests.support.read_orders import CASES, random_cases

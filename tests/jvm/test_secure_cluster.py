@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.common.security.tokens import Keeper, Kind, times_of
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.common.security.tokens import Keeper, TokenKind, times_of
 from tests.jvm.test_control import Shell, Stranger, shell
 from tests.jvm.test_push import Pushing
 from tests.support.jvm import Programs
@@ -56,7 +56,7 @@ class Show:
         self._monkeypatch.setenv("HOLDFAST_TOKEN_FILE", str(self._file))
 
 
-def minted(keeper: Keeper, kind: Kind, subject: bytes, begins: int = 0, life_s: int = 3_600) -> str:
+def minted(keeper: Keeper, kind: TokenKind, subject: bytes, begins: int = 0, life_s: int = 3_600) -> str:
     return keeper.mint(kind, subject, int(time.time()) + begins, life_s)
 
 
@@ -66,7 +66,7 @@ def test_what_java_pushes_through_tls_python_reads(
     """Tasks of an application, with its token, push records of any size to a secured worker; all of them are read."""
     with Session(cluster.endpoints, app="push", credentials=cluster.credentials) as session:
         instance = session.register_reduce_shuffle(1, 1).key.instance
-        show(minted(keeper, Kind.APPLICATION, instance))
+        show(minted(keeper, TokenKind.APPLICATION, instance))
         pushing = Pushing(programs, cluster, session)
         pushing.push(records=300, sizes=[1, 1_000, 70_000, 300_000])
         pushing.check()
@@ -82,7 +82,7 @@ def test_strangers_and_bad_tokens_are_told_apart_at_once(
 ) -> None:
     """A CA that is not the cluster's, a server without TLS, a token of another secret or one that ended: each ends the
     first call at once, with words that say which it is and never the token."""
-    good = minted(keeper, Kind.USER, b"etl")
+    good = minted(keeper, TokenKind.USER, b"etl")
     show(good, ca=ca_of(tmp_path / "other"))
     status, message = refused(shell(programs, cluster))
     assert status == "UNAVAILABLE"
@@ -96,14 +96,14 @@ def test_strangers_and_bad_tokens_are_told_apart_at_once(
     assert status == "UNAVAILABLE"
     assert "it does not speak TLS" in message
     for status, token in (
-        ("UNAUTHENTICATED", minted(Keeper(bytes(32), "x"), Kind.USER, b"etl")),
-        ("TOKEN_EXPIRED", minted(keeper, Kind.USER, b"etl", begins=-100, life_s=50)),
+        ("UNAUTHENTICATED", minted(Keeper(bytes(32), "x"), TokenKind.USER, b"etl")),
+        ("TOKEN_EXPIRED", minted(keeper, TokenKind.USER, b"etl", begins=-100, life_s=50)),
     ):
         show(token)
         told, message = refused(shell(programs, cluster))
         assert told == status
         assert token not in message
-    show(minted(keeper, Kind.VIEWER, b"eyes"))
+    show(minted(keeper, TokenKind.VIEWER, b"eyes"))
     assert shell(programs, cluster).refusal("lease", "app", 0)[0] == "FORBIDDEN"
 
 
@@ -119,7 +119,7 @@ def test_an_application_reaches_its_own_alone(
 ) -> None:
     """With the token that registering brought, own shuffles are served; another application's are FORBIDDEN by masters
     and workers alike, be they there or not."""
-    show(minted(keeper, Kind.USER, b"etl"))
+    show(minted(keeper, TokenKind.USER, b"etl"))
     java, other = shell(programs, cluster), shell(programs, cluster)
     instance = java.call("lease", "mine", 0)[0]
     theirs = other.call("lease", "theirs", 0)[0]
@@ -140,7 +140,7 @@ def test_an_application_reaches_its_own_alone(
 def test_tokens_follow_one_another(programs: Programs, cluster: LocalCluster, keeper: Keeper, show: Show) -> None:
     """The driver's token is a newer one before the first has ended, and calls go on beyond that; after a sleep that was
     longer than any token's life the user's brings the next."""
-    show(minted(keeper, Kind.USER, b"etl"))
+    show(minted(keeper, TokenKind.USER, b"etl"))
     java = shell(programs, cluster)
     java.call("lease", "long", 60_000)
     first = java.call("token")[0]

@@ -183,7 +183,7 @@ def tables(spark: SparkSession, scale: int, endpoints: str) -> Any:
     import pyarrow
 
     from holdfast.client import Session
-    from holdfast.client.arrow import shuffle_table, write_table
+    from holdfast.client.arrow.tables import shuffle_table, write_table
 
     table = pyarrow.Table.from_pandas(rows(spark, 10_000 * scale).orderBy("id").toPandas())
     with Session(endpoints, app="matrix") as session:

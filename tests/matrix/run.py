@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import worker_status
-from tests.dev_tree import ROOT
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.connection.direct import worker_status
 from tests.matrix.jobs import JAR_FREE, JOBS
 from tests.support.spark_conf import conf
+from tests.support.tree import ROOT
 
 RUN_SECONDS_MAX = 1_800
 #: Attempts of one task that may fail: those that are to fail do once.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import local_cluster
+from holdfast.client.cluster.local import local_cluster
 from tests.matrix.jobs import JAR_FREE, JOBS
 from tests.matrix.run import drive, holds, pushed
 from tests.matrix.trouble import WAIT_SECONDS_MAX

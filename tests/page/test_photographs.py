@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from holdfast.client.cli.benches.page import fill
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.common.net.control import ControlClient
+from holdfast.tools.benches.page import fill
 from tests.page.browser import Browser, Seen, browser, picture_of
 from tests.page.world import EVIL, SETTINGS, World, busy, degraded
 

@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from dataclasses import dataclass, field
 
-from holdfast.client.cluster import LocalCluster
+from holdfast.client.cluster.local import LocalCluster
 from holdfast.common.limits import GIB, MIB
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb

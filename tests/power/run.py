@@ -36,10 +36,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 from holdfast.client import PushStatus, ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster, Server, local_cluster
+from holdfast.client.cluster.local import LocalCluster, Server, local_cluster
 from holdfast.common.errors import DataLostError, HoldfastError
+from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Ack
 from tests.power.machines import Machine, Machines, machines, why_not
 
 PLANT = Path(__file__).parent / "plant"

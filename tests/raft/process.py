@@ -21,8 +21,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
 
-from holdfast.common.net.ports import free_ports
-from holdfast.common.security.shown import calling_context
+from holdfast.common.security.credentials import calling_context
+from holdfast.common.system.ports import free_ports
 from holdfast.master.raft import RaftNode, RaftSettings, TlsContexts
 from tests.support.certificates import authority
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.net.ports import free_ports
+from holdfast.common.system.ports import free_ports
 from holdfast.master.raft import (
     MAX_COMMAND_BYTES,
     CommandTooLarge,
@@ -270,6 +270,7 @@ def test_leadership_moves_under_load(nodes: Nodes) -> None:
     name = leader.status().node_id
     to = next(node.status().node_id for node in running if node is not leader)
     asked: list[Future[Any]] = [leader.propose(b"%d" % number) for number in range(2_000)]
+    asked[99].result(60)  # the others are on their way, or wait their turn
     over = leader.transfer_leadership(to)
     asked += [leader.propose(b"%d" % number) for number in range(2_000, 2_050)]
     assert over.result(60) is True

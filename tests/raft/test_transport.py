@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.net.ports import free_ports
 from holdfast.common.net.tls import TlsPipe
+from holdfast.common.system.ports import free_ports
 from holdfast.master.raft.errors import WireError
 from holdfast.master.raft.handshake import NONCE_BYTES, Identity, Initiator
 from holdfast.master.raft.link import TURN_BYTES, Link

@@ -5,29 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from holdfast.client.core import fates as fates_module
-from holdfast.client.core.chunk_fetch import ChunkFetch
-from holdfast.client.core.exact import PartitionCheck, _Seen
-from holdfast.common.batch import HEADER_BYTES
-from holdfast.common.errors import Status
-from holdfast.master.core import apply as apply_module
-from holdfast.master.core import epochs as epochs_module
-from holdfast.master.core import moves as moves_module
+from holdfast.client.core.read.chunk_fetch import ChunkFetch
+from holdfast.client.core.read.exact import PartitionCheck, _Seen
+from holdfast.client.core.write import push as push_module
+from holdfast.common.formats.batch import HEADER_BYTES
+from holdfast.common.statuses import MEANINGS, PushDisposition, Status
+from holdfast.master.control.sealing import Sealing
 from holdfast.master.core import seals as seals_module
-from holdfast.master.core import workers as workers_module
-from holdfast.master.core.answers import AnswerTable
 from holdfast.master.core.liveness import Liveness
-from holdfast.master.core.state import State
-from holdfast.master.service.leader import Leader
-from holdfast.master.service.sealing import Sealing
-from holdfast.master.service.waiters import Waiters
-from holdfast.worker.core.credits import Credits
+from holdfast.master.core.state import apply as apply_module
+from holdfast.master.core.state import epochs as epochs_module
+from holdfast.master.core.state import moves as moves_module
+from holdfast.master.core.state import workers as workers_module
+from holdfast.master.core.state.answers import AnswerTable
+from holdfast.master.core.state.state import State
+from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.waiters import Waiters
 from holdfast.worker.core.forgetting import Verdict
-from holdfast.worker.core.lanes import Attempt
-from holdfast.worker.core.reduce import Life, Reduce, epoch_key
-from holdfast.worker.server import push_service as push_service_module
-from holdfast.worker.server import registration as registration_module
-from holdfast.worker.server.push_service import PushService
+from holdfast.worker.core.write.credits import Credits
+from holdfast.worker.core.write.epochs import Life
+from holdfast.worker.core.write.reduce import Reduce, epoch_key
+from holdfast.worker.core.write.seen_batches import Attempt
+from holdfast.worker.server.membership import registration as registration_module
+from holdfast.worker.server.services import push_service as push_service_module
+from holdfast.worker.server.services.push_service import PushService
 from holdfast.worker.storage.reduce_recovery import Left
 from tests.sim import disk as disk_module
 from tests.sim.control import Control
@@ -136,7 +137,7 @@ def commit_names_not_every_epoch() -> list[Swap]:
     async def with_epochs(self: Any, shuffle: Any, use: Any) -> Any:
         return use(iter(await self.newest(shuffle)))
 
-    from holdfast.master.service.locations import Locations
+    from holdfast.master.control.locations import Locations
 
     return [
         (Locations, "with_epochs", with_epochs),
@@ -315,8 +316,8 @@ def seal_answers_not_kept_over_a_restart() -> list[Swap]:
 @bug
 def refused_batch_taken_for_kept() -> list[Swap]:
     """A client does not send again what was refused because the epoch is full."""
-    kept = dict.fromkeys((Status.HARD_SPLIT, Status.NO_ROOM), fates_module.Fate.KEPT)
-    return [(fates_module, "_FATES", {**fates_module._FATES, **kept})]
+    wrong = {each: MEANINGS[each]._replace(push=PushDisposition.KEPT) for each in (Status.HARD_SPLIT, Status.NO_ROOM)}
+    return [(push_module, "MEANINGS", MEANINGS | wrong)]
 
 
 @bug

@@ -15,32 +15,36 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
-from holdfast.client import addresses as addresses_module
-from holdfast.client import push_credit, push_writer
-from holdfast.client.addresses import Addresses, known_addresses
-from holdfast.client.batches import PushBatches
-from holdfast.client.core.check import IncompleteError
-from holdfast.client.core.chunk_fetch import ChunkFetch, EpochKey
-from holdfast.client.core.fetch import AskMasters, CloseStream, Complete, Effect, Failed, OpenStream
-from holdfast.client.core.locations import Locations
-from holdfast.client.core.revivals import NO_ROOM_GRACE_NS
-from holdfast.client.reduce_shuffle import Routes
-from holdfast.client.shuffle import Ticket
-from holdfast.client.status import PushStatus
-from holdfast.common.batch import Codec, parse_batches
-from holdfast.common.checksum import partition_seed
-from holdfast.common.errors import CorruptError, HoldfastError, RetryError, Status
-from holdfast.common.frame import FrameType
+from holdfast.client.connection import addresses as addresses_module
+from holdfast.client.connection import push_credit
+from holdfast.client.connection.addresses import Addresses, known_addresses
+from holdfast.client.connection.ticket import Ticket
+from holdfast.client.core.read.check import IncompleteError
+from holdfast.client.core.read.chunk_fetch import ChunkFetch, EpochKey
+from holdfast.client.core.read.fetch import AskMasters, CloseStream, Complete, Effect, Failed, OpenStream
+from holdfast.client.core.write.locations import Locations
+from holdfast.client.core.write.revivals import NO_ROOM_GRACE_NS
+from holdfast.client.write import push_writer
+from holdfast.client.write.batches import PushBatches
+from holdfast.client.write.push_writer import Routes
+from holdfast.client.write.status import PushStatus
+from holdfast.common.errors import CorruptError, HoldfastError, RetryError
+from holdfast.common.formats.batch import Codec, parse_batches
+from holdfast.common.formats.checksum import partition_seed
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import Ack, Hello, Role
+from holdfast.common.formats.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
+from holdfast.common.formats.reduce_messages import ChunksOpen
 from holdfast.common.ids import AttemptId, Incarnation, Instance, MapId, PartitionId, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import U32_MAX
-from holdfast.common.messages import Ack, Hello, Role
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
-from holdfast.common.reduce_messages import ChunksOpen
-from holdfast.master.service import links
-from holdfast.worker.core import credits as credits_module
-from holdfast.worker.server import forwarding, push_service, registration, standing
+from holdfast.common.statuses import Status
+from holdfast.master.leader import links
+from holdfast.worker.core.write import credits as credits_module
+from holdfast.worker.server.membership import registration
+from holdfast.worker.server.membership import worker_identity as standing
+from holdfast.worker.server.services import forwarding, push_service
 from tests.sim.clock import Life, Violation, here, pause
 from tests.sim.control import Control
 from tests.sim.network import Dialer, Link, Network
@@ -100,7 +104,7 @@ def wired(network: Network) -> Iterator[None]:
         return Control(network)
 
     swaps += [(registration, "_control_client", control_client), (registration, "CHECK_SECONDS", CHECK_SECONDS)]
-    swaps.append((standing, "KeptStanding", Kept))
+    swaps.append((standing, "KeptIdentity", Kept))
     with swapped(swaps):
         yield
 

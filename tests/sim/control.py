@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.common.errors import HoldfastError, NotLeaderError, RetryError, Status
+from holdfast.common.errors import HoldfastError, NotLeaderError, RetryError
 from holdfast.common.net.methods import METHODS
+from holdfast.common.statuses import Status
 from tests.sim.clock import pause
 from tests.sim.network import Network
 

@@ -16,16 +16,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.common.batch import HEADER, parse_batch, whole_batch_bytes
-from holdfast.common.checksum import partition_seed
-from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError, Status
+from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError
+from holdfast.common.formats.batch import HEADER, parse_batch, whole_batch_bytes
+from holdfast.common.formats.checksum import partition_seed
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import SealedEpoch
-from holdfast.worker.core.reduce import Decision, EpochState
-from holdfast.worker.core.space import Space
-from holdfast.worker.core.usage import Held
-from holdfast.worker.server.standing import KeptStanding
+from holdfast.common.statuses import Status
+from holdfast.worker.core.usage import UsageTotals
+from holdfast.worker.core.write.epochs import EpochState
+from holdfast.worker.core.write.seen_batches import Decision
+from holdfast.worker.core.write.space import Space
+from holdfast.worker.server.membership.worker_identity import KeptIdentity
 from holdfast.worker.storage.reduce_directory import Missing
 from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.reduce_recovery import Left, is_cut
@@ -82,8 +84,8 @@ class Disk:
         self.index: dict[EpochKey, Sealed] = {}
         self.final: dict[ShuffleKey, None] = {}
         self.failed: dict[EpochKey, None] = {}
-        #: (worker, Raft index), as standing.py keeps it
-        self.standing: KeptStanding | None = None
+        #: (worker, Raft index), as worker_identity.py keeps it
+        self.standing: KeptIdentity | None = None
         self.full = False
         self.sick = 0.0
         #: appends until the process dies in the middle of one
@@ -170,9 +172,9 @@ class Store:
     def limits_met(self, share: float, reserve: int, least: int) -> list[str]:
         return ["the disk is full" if self.disk.full else ""]
 
-    def held(self) -> Iterator[tuple[ShuffleKey, Held]]:
-        """What is sealed; what is open core/reduce.py counts."""
-        return ((key.shuffle, Held(sealed.answer.size_bytes, 1)) for key, sealed in self.disk.index.items())
+    def held(self) -> Iterator[tuple[ShuffleKey, UsageTotals]]:
+        """What is sealed; what is open write/reduce.py counts."""
+        return ((key.shuffle, UsageTotals(sealed.answer.size_bytes, 1)) for key, sealed in self.disk.index.items())
 
     def has_file(self, state: EpochState) -> bool:
         return state.copy is not None

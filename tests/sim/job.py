@@ -11,15 +11,16 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.client.status import PushStatus, push_winners_of
-from holdfast.common.errors import ApplicationGoneError, DataError, HoldfastError, RetryError, Status
-from holdfast.common.frame import FrameType
+from holdfast.client.write.status import PushStatus, push_winners_of
+from holdfast.common.errors import ApplicationGoneError, DataError, HoldfastError, RetryError
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import Ack, Hello, Role
+from holdfast.common.formats.reduce_layouts import ReduceManifest
+from holdfast.common.formats.reduce_messages import Seal, SealFlag
 from holdfast.common.ids import NO_WORKER, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, StateId
-from holdfast.common.messages import Ack, Hello, Role
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.reduce_layouts import ReduceManifest
-from holdfast.common.reduce_messages import Seal, SealFlag
+from holdfast.common.statuses import Status
 from tests.sim.client import HOLDER, Executor, Plan, Reader, ShuffleHere, commit, manifest_of, push
 from tests.sim.clock import Violation, here, pause
 from tests.sim.network import Dialer

@@ -12,25 +12,25 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast.common.config import Config, from_tables
-from holdfast.master.core.state import State
-from holdfast.master.machine.codec import join_entry
-from holdfast.master.machine.machine import Machine
+from holdfast.common.config.config import Config, from_tables
+from holdfast.master.api.admin import Admin
+from holdfast.master.api.registry import Registry
+from holdfast.master.api.shuffles import Shuffles
+from holdfast.master.control.early import EarlySeals
+from holdfast.master.control.late import LateCopies
+from holdfast.master.control.locations import Locations
+from holdfast.master.control.moving import EpochMover
+from holdfast.master.control.reviving import Reviver
+from holdfast.master.control.sealing import Sealing
+from holdfast.master.core.state.state import State
+from holdfast.master.fleet.fleet import Fleet
+from holdfast.master.leader.asking import Asker
+from holdfast.master.leader.leader import Leader
+from holdfast.master.observe.explaining import Explainer
+from holdfast.master.observe.masters import Masters
 from holdfast.master.raft import Applied, NotLeader, OutcomeUnknown
-from holdfast.master.service.admin import Admin
-from holdfast.master.service.asking import Asker
-from holdfast.master.service.early import EarlySeals
-from holdfast.master.service.explaining import Explainer
-from holdfast.master.service.fleet import Fleet
-from holdfast.master.service.late import LateCopies
-from holdfast.master.service.leader import Leader
-from holdfast.master.service.locations import Locations
-from holdfast.master.service.masters import Masters
-from holdfast.master.service.moving import Mover
-from holdfast.master.service.registry import Registry
-from holdfast.master.service.reviving import Reviver
-from holdfast.master.service.sealing import Sealing
-from holdfast.master.service.shuffles import Shuffles
+from holdfast.master.state_machine.codec import join_entry
+from holdfast.master.state_machine.state_machine import StateMachine
 from tests.sim.clock import Life, Violation, VirtualLoop, here
 from tests.sim.network import Network
 
@@ -57,7 +57,7 @@ class SimNode:
     def __init__(self, cluster: Cluster, master: SimMaster) -> None:
         self._cluster = cluster
         self._master = master
-        self.machine = Machine(master.changed)
+        self.machine = StateMachine(master.changed)
         self.applied = 0
         self.term = 0
 
@@ -136,7 +136,7 @@ class SimMaster:
         early = EarlySeals(self.leader, locations, asker, self.sealing.begun)
         self.late = LateCopies(self.leader, locations, asker)
         reviver = Reviver(self.leader, fleet, locations, self.sealing, early)
-        self.mover = Mover(self.leader, fleet, locations, self.sealing, early)
+        self.mover = EpochMover(self.leader, fleet, locations, self.sealing, early)
         shuffles = Shuffles(self.leader, masters, registry, fleet, locations, self.sealing, reviver, asker)
         explainer = Explainer(self.leader, fleet, locations)
         admin = Admin(self.leader, masters, registry, fleet, explainer, self.sealing, lambda: self._config)
@@ -306,7 +306,7 @@ class Cluster:
             assert node is not None
             self.loop.on(master.life, self.rng.uniform(0.001, 0.2), node.catch_up)
 
-    def agree(self, name: str, index: int, machine: Machine) -> None:
+    def agree(self, name: str, index: int, machine: StateMachine) -> None:
         """All masters have the same state at the same index."""
         if index % 8:
             return

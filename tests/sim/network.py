@@ -1,6 +1,6 @@
 """The simulated network: connections that delay, break, cut one way, and, where the seed says so, repeat and reorder.
 
-`Link` stands for common/net/frame_client.FrameClient and has what the product calls of it; a server has `accept` and
+`Link` stands for common/net/frames/client.FrameClient and has what the product calls of it; a server has `accept` and
 `handle`. A message that is lost breaks its connection, at once or late, as TCP does; a repeated one is a resend that
 arrives twice. Calls of the masters go the same ways without a connection.
 """
@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from holdfast.common.errors import HoldfastError, RetryError, Status
-from holdfast.common.frame import FrameHeader, FrameType
-from holdfast.common.messages import Hello, Role
-from holdfast.common.net.frame_client import Reply
+from holdfast.common.errors import HoldfastError, RetryError
+from holdfast.common.formats.frame import FrameHeader, FrameType
+from holdfast.common.formats.messages import Hello, Role
+from holdfast.common.net.frames.client import Reply
+from holdfast.common.statuses import Status
 from tests.sim.clock import Life, VirtualLoop, here
 
 #: Frames that may arrive twice: everything that a client may send again.
@@ -153,7 +154,7 @@ class Network:
 
 @dataclass(eq=False)
 class ServerEnd:
-    """The server's side of a connection: stands for common/net/frame_server.ServerConnection."""
+    """The server's side of a connection: stands for common/net/frames/server.ServerConnection."""
 
     link: Link
     role: Role

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.common.errors import Status
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
+from holdfast.common.formats.reduce_messages import Push, PushAnswer, Seal, SealAnswer, SealedEpoch
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_layouts import ReduceManifest, ReduceWinners
-from holdfast.common.reduce_messages import Push, PushAnswer, Seal, SealAnswer, SealedEpoch
-from holdfast.master.core.state import State
+from holdfast.common.statuses import Status
+from holdfast.master.core.state.state import State
 from holdfast.worker.storage.reduce_layout import EpochKey
 from tests.sim.clock import Violation, VirtualLoop
 from tests.sim.disk import Name, is_whole, name_of

@@ -12,10 +12,10 @@ import random
 from dataclasses import dataclass, replace
 
 from holdfast.common.errors import HoldfastError
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_layouts import ReduceManifest, ReduceWinners
-from holdfast.master.core.moves import moved_count
-from holdfast.worker.core.reduce import Limits
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
+from holdfast.master.core.state.moves import moved_count
+from holdfast.worker.core.write.reduce import Limits
 from tests.sim.client import Executor, wired
 from tests.sim.clock import Violation, VirtualLoop, overheard, pause, virtual_time
 from tests.sim.job import Job

@@ -15,20 +15,25 @@ from types import SimpleNamespace
 from typing import Any
 
 from holdfast.common.errors import HoldfastError, ProtocolError, UnknownStreamError
-from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.formats.frame import FrameHeader, FrameType
+from holdfast.common.formats.messages import Role
+from holdfast.common.formats.reduce_messages import ChunksOpen, Push, Registered, Seal
 from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, ShuffleKey
-from holdfast.common.messages import Role
-from holdfast.common.reduce_messages import ChunksOpen, Push, Registered, Seal
-from holdfast.worker.core.reduce import Limits
-from holdfast.worker.server.asking import Asking
-from holdfast.worker.server.counters import Counters
-from holdfast.worker.server.departure import Departure
-from holdfast.worker.server.faults import Faults
-from holdfast.worker.server.push_service import PushService
-from holdfast.worker.server.refusal import refusal
-from holdfast.worker.server.registration import Registration
-from holdfast.worker.server.seal_service import SealService
-from holdfast.worker.server.standing import Keeper, KeptStanding, Place, Standing
+from holdfast.worker.core.write.reduce import Limits
+from holdfast.worker.server.membership.asking import Asking
+from holdfast.worker.server.membership.departure import Departure
+from holdfast.worker.server.membership.registration import Registration
+from holdfast.worker.server.membership.worker_identity import (
+    IdentityKeeper,
+    KeptIdentity,
+    WorkerAddresses,
+    WorkerIdentity,
+)
+from holdfast.worker.server.observe.counters import Counters
+from holdfast.worker.server.services.faults import Faults
+from holdfast.worker.server.services.push_service import PushService
+from holdfast.worker.server.services.refusal import refusal
+from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.storage.reduce_layout import EpochKey
 from tests.sim.clock import Life, VirtualLoop, here, pause
 from tests.sim.disk import Disk, Store, name_of
@@ -41,7 +46,7 @@ BODY_BYTES = 1024
 CHECK_SECONDS = 1.5
 
 
-class Kept(KeptStanding):
+class Kept(KeptIdentity):
     """The file `standing` on a simulated disk; a directory's path is its worker's name."""
 
     def write(self, directories: Iterable[Path]) -> None:
@@ -96,7 +101,7 @@ class SimWorker:
         self.disk.incarnation += 1
         token = here.set(self.life)
         try:
-            self.standing = Standing("sim", self.name, Incarnation(self.disk.incarnation), uid=self.disk.uid)
+            self.standing = WorkerIdentity("sim", self.name, Incarnation(self.disk.incarnation), uid=self.disk.uid)
             kept = self.disk.standing
             if kept is not None:
                 self.standing.given(kept.worker, kept.state, kept.raft_index)
@@ -123,11 +128,11 @@ class SimWorker:
                 asking=asking,
                 writing=0,
             )
-            place = Place(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
+            place = WorkerAddresses(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
             departure = Departure(server, self.standing, 0, asyncio.Event())
             self._loop.create_task(
                 Registration(
-                    store, self.standing, Keeper(store, self.standing), counters, server, place, departure
+                    store, self.standing, IdentityKeeper(store, self.standing), counters, server, place, departure
                 ).run("")
             )
             self._loop.create_task(self._tick())

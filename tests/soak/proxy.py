@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Self
 
-from holdfast.common.frame import HEADER_BYTES, FrameType, decode_header
+from holdfast.common.formats.frame import HEADER_BYTES, FrameType, decode_header
 
 #: Where workers are told to be, and where they are.
 SHOWN, REAL = "127.0.0.2", "127.0.0.1"

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.client import PushStatus, ReduceShuffle, Session
-from holdfast.client.cluster import LocalCluster, Sections, local_cluster
+from holdfast.client.cluster.local import LocalCluster, Sections, local_cluster
 from tests.soak.proxy import SHOWN, Proxy
 from tests.soak.records import Shape, Totals, expected
 from tests.soak.tasks import DiedError, Fate, push, read, run_in_child

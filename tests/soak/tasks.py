@@ -10,11 +10,11 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from holdfast.client import PushStatus, ReduceShuffle
-from holdfast.client.push_reader import PartitionReader
+from holdfast.client.read.push_reader import PartitionReader
 from holdfast.client.shuffle import RETURN_GRACE_SECONDS
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import MIB
-from holdfast.common.net import process
+from holdfast.common.system import process
 from tests.soak.records import Shape, Totals, payloads, totals
 
 T = TypeVar("T")

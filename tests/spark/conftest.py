@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 
 #: Python workers of Spark run this interpreter, and everything stays on this machine.
 os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import tpch
-from holdfast.client.cli.drills import spark
-from holdfast.client.cli.drills.running import Ground, run_drill
-from holdfast.client.cli.drills.spark_queries import Query, Workload
-from holdfast.client.cli.output import show
+from holdfast.tools.cli.output import show
+from holdfast.tools.drills.running import Ground, run_drill
+from holdfast.tools.drills.spark import drill as spark
+from holdfast.tools.drills.spark.queries import Query, Workload
 
 #: By default a task scans 128 MB, which takes two cores up to seven seconds: whether anything stood still for two could
 #: not be seen. With these, the longest time without a task that ended tells of stalls.

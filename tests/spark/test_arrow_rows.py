@@ -4,7 +4,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from holdfast.client import Session
-from holdfast.client.arrow import shuffle_table, write_table
+from holdfast.client.arrow.tables import shuffle_table, write_table
 from holdfast.client.spark import attach, shuffle, shuffle_id
 
 

@@ -6,7 +6,7 @@ import sys
 import textwrap
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster
+from holdfast.client.cluster.local import LocalCluster
 
 PROGRAM = textwrap.dedent(
     """

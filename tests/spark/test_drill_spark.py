@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cli.drills import spark
-from holdfast.client.cli.drills.report import Report
-from holdfast.client.cli.drills.running import Ground, run_drill
-from holdfast.client.cli.drills.spark import Killed
-from holdfast.client.cli.drills.spark_events import read
+from holdfast.tools.drills.running import Ground, run_drill
+from holdfast.tools.drills.spark import drill as spark
+from holdfast.tools.drills.spark.drill import Killed
+from holdfast.tools.drills.spark.events import read
+from holdfast.tools.drills.support.report import Report
 
 #: Sparks are started one after another, on a machine that may be busy.
 pytestmark = pytest.mark.timeout(900)

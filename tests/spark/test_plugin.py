@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import worker_status
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.connection.direct import worker_status
 from tests.support.spark_conf import conf
 from tests.support.waiting import wait_until
 
 #: Several Sparks and compilers are started one after another.
 pytestmark = pytest.mark.timeout(900)
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-P", "-m", "holdfast.client.cli.main"]
+COMMAND = [sys.executable, "-P", "-m", "holdfast.tools.cli.main"]
 NOWHERE = "127.0.0.1:1"
 QUIET = {"spark.ui.showConsoleProgress": "false", "spark.holdfast.register.timeout": "2s"}
 SUMS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import local_cluster
+from holdfast.client.cluster.local import local_cluster
 from holdfast.client.spark.jar import check_jar, installed_spark
 from holdfast.client.spark.jar import jar as build_jar
 from holdfast.common.errors import ConfigError

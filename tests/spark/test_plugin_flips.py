@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cli.drills.spark_driver import SparkProcess, spark
-from holdfast.client.cli.drills.spark_events import Ran
-from holdfast.client.cluster import LocalCluster, Server, local_cluster
+from holdfast.client.cluster.local import LocalCluster, Server, local_cluster
+from holdfast.tools.drills.spark.driver import SparkProcess, spark
+from holdfast.tools.drills.spark.events import Ran
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 ROWS = 4_000

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster
-from holdfast.client.direct import worker_status
+from holdfast.client.cluster.local import LocalCluster
+from holdfast.client.connection.direct import worker_status
 from tests.support.jvm import Jvm
 
 #: Several Sparks are started one after another.

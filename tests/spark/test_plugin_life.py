@@ -16,7 +16,7 @@ import psutil
 import pyspark
 import pytest
 
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 from tests.spark.test_plugin import Job, generations, job, pushed
 from tests.support.spark_conf import conf
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.common.errors import RetryError
 from holdfast.common.limits import KIB, MIB
 from tests.spark.plugin_memory_job import LARGE_BYTES, LARGE_ROWS

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster, Server, local_cluster
-from holdfast.client.direct import worker_status
+from holdfast.client.cluster.local import LocalCluster, Server, local_cluster
+from holdfast.client.connection.direct import worker_status
 from tests.soak.proxy import SHOWN, Proxy
 from tests.spark.test_plugin import TOTALS, generations, job
 from tests.spark.test_plugin_flips import committed

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import worker_status
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.connection.direct import worker_status
 from holdfast.common.errors import ConfigError
-from holdfast.common.security.tokens import PREFIX, Keeper, Kind
+from holdfast.common.security.tokens import PREFIX, Keeper, TokenKind
 from tests.spark.test_plugin import SUMS, TOTALS, job
 from tests.support.spark_conf import conf
 from tests.support.tls import ca_of
@@ -42,7 +42,7 @@ def settings(secured: LocalCluster, directory: Path, token: str, ca: Path | None
 def minted(secured: LocalCluster, life_s: int = 3_600, begins: int = 0) -> str:
     """A token of a user."""
     keeper = Keeper((secured.directory / "secret").read_bytes().strip(), (secured.directory / "cluster").read_text())
-    return keeper.mint(Kind.USER, b"etl", int(time.time()) + begins, life_s)
+    return keeper.mint(TokenKind.USER, b"etl", int(time.time()) + begins, life_s)
 
 
 def pushed(secured: LocalCluster) -> int:
@@ -149,7 +149,7 @@ def test_refusals_are_told(secured: LocalCluster, tmp_path: Path, wrong: str) ->
     if wrong == "ca":
         ca, words = ca_of(tmp_path / "other"), "its certificate was made by another CA"
     elif wrong == "secret":
-        token = Keeper(bytes(32), "x").mint(Kind.USER, b"etl", int(time.time()), 3_600)
+        token = Keeper(bytes(32), "x").mint(TokenKind.USER, b"etl", int(time.time()), 3_600)
         words = "the token was not made with the secret of this cluster"
     else:
         token, words = minted(secured, 50, begins=-100), "the token has expired"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster
+from holdfast.client.cluster.local import LocalCluster
 from holdfast.client.spark.jar import installed_spark
-from tests.dev_tree import ROOT
 from tests.spark.test_plugin import Job, job, pushed
 from tests.support.spark_conf import conf
+from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.timeout(900)
 #: Of the job `noisy`: what it shuffles, and how much of it is noise.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster
+from holdfast.client.cluster.local import LocalCluster
 from tests.spark.test_plugin import job, pushed
 from tests.support.spark_conf import conf
 

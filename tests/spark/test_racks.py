@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster, local_cluster
+from holdfast.client.cluster.local import LocalCluster, local_cluster
 from tests.cluster.reduce_peers import metric
 from tests.spark.test_plugin import Job, job, pushed
 from tests.support.spark_conf import conf

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from holdfast.client import Session
-from tests.dev_tree import ROOT
+from tests.support.tree import ROOT
 
 
 def test_the_example_of_the_documentation_runs(spark: SparkSession, session: Session) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 from pyspark.sql import types as T  # noqa: N812
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster
+from holdfast.client.cluster.local import LocalCluster
 from holdfast.client.spark import attach, shuffle, shuffle_id
 from holdfast.common.errors import ConfigError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import local_cluster
+from holdfast.client.cluster.local import local_cluster
 from tests.spark.test_plugin_secure import tokens_below
 
 pytestmark = pytest.mark.timeout(600)

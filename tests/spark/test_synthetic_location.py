@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.dev_tree import ROOT
 from tests.support.jvm import Jvm
+from tests.support.tree import ROOT
 
 #: Several Sparks and compilers are started one after another.
 pytestmark = pytest.mark.timeout(900)

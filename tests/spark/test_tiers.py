@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.direct import worker_status
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.connection.direct import worker_status
 from holdfast.common.errors import RetryError
 from holdfast.common.limits import MIB
 from tests.conftest import Processes

@@ -2,7 +2,7 @@
 
 import time
 
-from holdfast.client.cluster import LocalCluster
+from holdfast.client.cluster.local import LocalCluster
 from tests.support.waiting import wait_until
 
 #: How long the readers of these tests wait for a worker that is gone: longer than one takes to start.

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from holdfast.client import PushStatus, ReduceShuffle
-from holdfast.client.server import wait_until
+from holdfast.client.cluster.server import wait_until
 from holdfast.common.errors import DataLostError
 from holdfast.common.limits import MIB
 

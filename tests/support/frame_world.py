@@ -9,14 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status
-from holdfast.common.frame import HEADER_BYTES, FrameHeader, FrameType, check_meta, decode_header, encode_frame
+from holdfast.common.errors import HoldfastError, ProtocolError, RetryError
+from holdfast.common.formats.frame import HEADER_BYTES, FrameHeader, FrameType, check_meta, decode_header, encode_frame
+from holdfast.common.formats.messages import Hello, HelloOk, StreamData, StreamOpen, StreamOpened
 from holdfast.common.ids import Generation, Incarnation, Instance, PartitionId, ShuffleId, ShuffleKey, WorkerId
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
-from holdfast.common.messages import Hello, HelloOk, StreamData, StreamOpen, StreamOpened
-from holdfast.common.net.buffers import Body, BufferPool
-from holdfast.common.net.frame_client import FrameClient, StreamSink
-from holdfast.common.net.frame_server import FrameServer, ServerConnection, serve
+from holdfast.common.net.frames.buffers import Body, BufferPool
+from holdfast.common.net.frames.client import FrameClient, StreamSink
+from holdfast.common.net.frames.server import FrameServer, ServerConnection, serve
+from holdfast.common.statuses import Status
 from tests.support.certificates import authority
 
 #: Worlds made now are under TLS; tests/conformance/conftest.py has every test run both ways.

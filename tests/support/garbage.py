@@ -13,8 +13,8 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from holdfast.common.errors import Status
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
 
 _HTML = b"<html><body><h1>upstream connect error or disconnect/reset before headers</h1></body></html>"
 _JSON = "application/json"

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from tests.dev_tree import ROOT
+from tests.support.tree import ROOT
 
 
 def outputs_under_hash_seeds(program: str) -> set[str]:

@@ -17,8 +17,8 @@ import pytest
 
 from holdfast.client.spark.jar import Spark, installed_spark
 from holdfast.common.errors import ConfigError
-from holdfast.common.net import process
-from tests.dev_tree import ROOT
+from holdfast.common.system import process
+from tests.support.tree import ROOT
 from tests.support.waiting import wait_until
 
 SOURCES = ROOT / "client" / "jvm" / "src"

@@ -9,10 +9,23 @@ import random
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from holdfast.common.batch import BatchWriter
-from holdfast.common.checksum import partition_seed
 from holdfast.common.errors import HoldfastError
-from holdfast.common.frame import FrameType
+from holdfast.common.formats.batch import BatchWriter
+from holdfast.common.formats.checksum import partition_seed
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import (
+    Ack,
+    DataFlag,
+    FileTotals,
+    MapOpen,
+    MapOpened,
+    MapPush,
+    MapSeal,
+    MapSealed,
+    PushFlag,
+    StreamData,
+    StreamOpen,
+)
 from holdfast.common.ids import (
     BROADCAST_PARTITION,
     AttemptId,
@@ -28,21 +41,8 @@ from holdfast.common.ids import (
     StateId,
 )
 from holdfast.common.limits import MIB, STREAM_CREDIT_BYTES_MAX
-from holdfast.common.messages import (
-    Ack,
-    DataFlag,
-    FileTotals,
-    MapOpen,
-    MapOpened,
-    MapPush,
-    MapSeal,
-    MapSealed,
-    PushFlag,
-    StreamData,
-    StreamOpen,
-)
-from holdfast.common.net.buffers import Body
-from holdfast.common.net.frame_client import ClientStream, FrameClient, StreamSink
+from holdfast.common.net.frames.buffers import Body
+from holdfast.common.net.frames.client import ClientStream, FrameClient, StreamSink
 
 #: What a stream brought or should bring: bytes by (file of the stream, region, partition).
 Pieces = dict[tuple[int, int, int], bytes]

@@ -26,8 +26,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.common.net import process
-from tests.dev_tree import ROOT
+from holdfast.common.system import process
+from tests.support.tree import ROOT
 
 #: What is forked, and what each imports when it starts.
 _MODULES = {
@@ -35,8 +35,8 @@ _MODULES = {
     "holdfast.worker": (
         "holdfast.worker.main",
         "holdfast.worker.server.process",
-        "holdfast.worker.server.registration",
-        "holdfast.worker.server.metrics",
+        "holdfast.worker.server.membership.registration",
+        "holdfast.worker.server.observe.metrics",
         "holdfast.common.net.control",
         "holdfast.common.net.http_server",
     ),

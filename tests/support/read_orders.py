@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.client.core.read_order import Health, Interleave, View, read_order
+from holdfast.client.core.read.read_order import Health, Interleave, View, read_order
 
 S = 10**9
 HERE, THERE = "here", "there"

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.common.batch import Batch, BatchWriter, parse_batches
-from holdfast.common.checksum import crc32c, partition_seed
 from holdfast.common.errors import HoldfastError, error_for
-from holdfast.common.frame import (
+from holdfast.common.formats.batch import Batch, BatchWriter, parse_batches
+from holdfast.common.formats.checksum import crc32c, partition_seed
+from holdfast.common.formats.frame import (
     HEADER_BYTES,
     RESPONSE,
     FrameHeader,
@@ -25,20 +25,8 @@ from holdfast.common.frame import (
     decode_header,
     encode_frame,
 )
-from holdfast.common.ids import (
-    AttemptId,
-    Generation,
-    Incarnation,
-    Instance,
-    MapId,
-    PartitionId,
-    RaftIndex,
-    ShuffleId,
-    ShuffleKey,
-    WorkerId,
-)
-from holdfast.common.messages import Ack, Hello, HelloOk, Role, StreamCredit
-from holdfast.common.reduce_messages import (
+from holdfast.common.formats.messages import Ack, Hello, HelloOk, Role, StreamCredit
+from holdfast.common.formats.reduce_messages import (
     ChunkFlag,
     ChunksData,
     ChunksOpen,
@@ -53,8 +41,21 @@ from holdfast.common.reduce_messages import (
     SealedEpoch,
     SealFlag,
 )
-from holdfast.worker.server.standing import KeptStanding
-from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
+from holdfast.common.ids import (
+    AttemptId,
+    Generation,
+    Incarnation,
+    Instance,
+    MapId,
+    PartitionId,
+    RaftIndex,
+    ShuffleId,
+    ShuffleKey,
+    WorkerId,
+)
+from holdfast.worker.server.membership.worker_identity import KeptIdentity
+from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
+from holdfast.worker.storage.store import open_store, prepare
 
 CLUSTER = "reduce-tests"
 WORKER = WorkerId(1)
@@ -263,8 +264,8 @@ class WorkerProcess:
         self.ready: dict[str, Any] = {}
         self.worker = worker
         only = (DirectorySettings(path=str(self.data)),)
-        prepare(StoreSettings(cluster_id=CLUSTER, worker_name=f"w{worker}", directories=only)).open().close()
-        KeptStanding(WorkerId(worker), RaftIndex(1)).write([self.data])
+        open_store(prepare(StoreSettings(cluster_id=CLUSTER, worker_name=f"w{worker}", directories=only))).close()
+        KeptIdentity(WorkerId(worker), RaftIndex(1)).write([self.data])
 
     def start(self, **environment: str) -> None:
         """Start and wait for the ready line."""

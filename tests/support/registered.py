@@ -1,8 +1,8 @@
 """For tests of a part of a worker: whatever clients name, the masters have it."""
 
+from holdfast.common.formats.reduce_messages import ReplicaPlace
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.reduce_messages import ReplicaPlace
-from holdfast.worker.server.asking import Asking
+from holdfast.worker.server.membership.asking import Asking
 
 
 class EverythingRegistered(Asking):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyspark
 
-from holdfast.common.net import process
-from holdfast.common.net.ports import free_ports
+from holdfast.common.system import process
+from holdfast.common.system.ports import free_ports
 
 
 @contextmanager

@@ -6,11 +6,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import KIB
-from holdfast.common.messages import Ack
 from holdfast.worker.storage import layout
-from holdfast.worker.storage.moving import Move
+from holdfast.worker.storage.moving import FileMove
 from holdfast.worker.storage.reduce_layout import DataKey, sealed_path
 from tests.support.storage_faults import PAGE_BYTES
 from tests.support.storage_model import ModelShuffle
@@ -29,7 +29,7 @@ class StoryChecks:
     #: directories of which something went wrong in this start: their books need not fit until the next one
     hurt: set[int]
     #: a deletion that waits for a move, in a thread of its own
-    beside: tuple[Move, threading.Thread, list[BaseException]] | None = None
+    beside: tuple[FileMove, threading.Thread, list[BaseException]] | None = None
     at = "the start"
 
     def delete(self, key: ShuffleKey) -> None:

@@ -6,11 +6,13 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
+from holdfast.common.formats.messages import Ack, MapSealed
 from holdfast.common.ids import MapFileKey
-from holdfast.common.messages import Ack, MapSealed
 from holdfast.worker.storage import check
+from holdfast.worker.storage import store as stores
 from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.store import DirectorySettings, MapFileWriter, Store, StoreSettings, prepare
+from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
+from holdfast.worker.storage.store import MapFileWriter, Store, prepare
 from tests.support.map_data import MapContent, Pieces
 
 CLUSTER, WORKER = "c1", "w1"
@@ -25,7 +27,7 @@ def settings(*roots: Path, **changes: object) -> StoreSettings:
 
 def open_store(*roots: Path, disk: Disk | None = None, **changes: object) -> Store:
     """Open, or open again, a store."""
-    return prepare(settings(*roots, **changes), disk).open()
+    return stores.open_store(prepare(settings(*roots, **changes), disk))
 
 
 def append_all(store: Store, content: MapContent, ack: Ack = Ack.WRITTEN) -> MapFileWriter:

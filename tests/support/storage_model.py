@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import SealedEpoch
 from holdfast.worker.storage.reduce_layout import EpochKey
 from tests.support.reduce_data import Writer
 

@@ -17,12 +17,13 @@ from pathlib import Path
 import lmdb
 
 from holdfast.common.dfs.names import shuffle_folder
-from holdfast.common.errors import HoldfastError, RetryError, Status
+from holdfast.common.errors import HoldfastError, RetryError
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import SealedEpoch
-from holdfast.worker.storage.places import SealedPlace
+from holdfast.common.statuses import Status
 from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.sealed_locations import SealedLocation
 from holdfast.worker.storage.verify import verify_directory
 from tests.support.reduce_data import Made, Writer, shuffle_of
 from tests.support.storage_checks import StoryChecks
@@ -44,7 +45,7 @@ class Story(StoryChecks):
         self.world = StoryWorld(root, NARROW if seed % 2 else WIDE)
         self.shuffles: list[ModelShuffle] = []
         self.forgotten: list[ShuffleKey] = []
-        self.held: list[tuple[ModelEpoch, SealedPlace]] = []
+        self.held: list[tuple[ModelEpoch, SealedLocation]] = []
         self.counts: Counter[str] = Counter()
         self.made = 0
         #: something went wrong with a disk in this start: its books need not fit until the next one
@@ -342,7 +343,7 @@ class Story(StoryChecks):
         for epoch in rng.sample(sealed, min(3, len(sealed))):
             self._read(epoch)
 
-    def _read(self, epoch: ModelEpoch) -> SealedPlace | None:
+    def _read(self, epoch: ModelEpoch) -> SealedLocation | None:
         key = epoch.key
         try:
             place = self.world.store.reduce.chunks(key.shuffle, key.partition, key.epoch)
@@ -353,7 +354,7 @@ class Story(StoryChecks):
         self._compare(epoch, place)
         return place
 
-    def _compare(self, epoch: ModelEpoch, place: SealedPlace) -> None:
+    def _compare(self, epoch: ModelEpoch, place: SealedLocation) -> None:
         try:
             batches = self.world.read(place)
         except (HoldfastError, OSError) as error:

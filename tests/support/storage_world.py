@@ -11,27 +11,31 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.common.batch import Batch, parse_batches
-from holdfast.common.checksum import partition_seed
-from holdfast.common.config import DfsSection, TiersSection
+from holdfast.common.config.config import DfsSection, TiersSection
+from holdfast.common.config.settings import Duration
 from holdfast.common.dfs.store import DfsStore
-from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.errors import HoldfastError
+from holdfast.common.formats.batch import Batch, parse_batches
+from holdfast.common.formats.checksum import partition_seed
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import KIB, MIB
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
-from holdfast.common.settings import Duration
-from holdfast.worker.core.reduce import Decision, EpochState, Limits, Reduce
-from holdfast.worker.core.tiers.view import Move as PlannedMove
+from holdfast.common.statuses import Status
+from holdfast.worker.core.tiers.view import TierMove as PlannedMove
+from holdfast.worker.core.write.epochs import EpochState
+from holdfast.worker.core.write.reduce import Limits, Reduce
+from holdfast.worker.core.write.seen_batches import Decision
 from holdfast.worker.storage import prepare as prepare_module
 from holdfast.worker.storage import store as store_module
 from holdfast.worker.storage.away import Away
 from holdfast.worker.storage.away_search import AwaySearch
-from holdfast.worker.storage.places import SealedPlace
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
 from holdfast.worker.storage.reduce_records import DataRecord
-from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
+from holdfast.worker.storage.sealed_locations import SealedLocation
+from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
+from holdfast.worker.storage.store import Store, open_store, prepare
 from tests.sim.swap import swapped
 from tests.support.reduce_data import Made, Writer
 from tests.support.storage_data import CheckHere
@@ -127,7 +131,7 @@ class StoryWorld:
         """Open the directories; may be killed."""
         assert self._store is None
         with in_one_thread():
-            self._store = prepare(self.settings, self.disk).open()
+            self._store = open_store(prepare(self.settings, self.disk))
         self.starts += 1
         self.store.mover._threads.append(_ended_thread())
         for directory in self.store._directories:
@@ -291,7 +295,7 @@ class StoryWorld:
             raise errors[0]
         return answers
 
-    def read(self, place: SealedPlace) -> list[Batch]:
+    def read(self, place: SealedLocation) -> list[Batch]:
         """Every batch of a sealed epoch, checked. Raises HoldfastError if the DFS is gone."""
         found: list[Batch] = []
         seed = partition_seed(place.key.shuffle, place.key.partition)

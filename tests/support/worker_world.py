@@ -11,16 +11,17 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from holdfast.client.cluster import LocalCluster
-from holdfast.client.server import Server
-from holdfast.common.errors import HoldfastError, Status
+from holdfast.client.cluster.local import LocalCluster
+from holdfast.client.cluster.server import Server
+from holdfast.common.errors import HoldfastError
+from holdfast.common.formats.messages import Hello
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Hello
-from holdfast.common.net.buffers import BufferPool
 from holdfast.common.net.control import ControlClient
-from holdfast.common.net.frame_client import FrameClient
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
 from tests.support.map_data import (
     shuffle_key,
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.common.limits import MIB
-from holdfast.common.net.buffers import Body, BufferPool
+from holdfast.common.net.frames.buffers import Body, BufferPool
 
 
 def take(pool: BufferPool, size: int) -> Body:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.common import config
-from holdfast.common.config import Config, Directory, parse
+from holdfast.common.config import config
+from holdfast.common.config.config import Config, Directory, parse
+from holdfast.common.config.settings import Address, Duration, Size
 from holdfast.common.errors import ConfigError
-from holdfast.common.settings import Address, Duration, Size
 from tests.write_docs import PAGES
 
 WORKER = """

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from holdfast.common import config
-from holdfast.common.config import Config
-from tests.dev_tree import ROOT
+from holdfast.common.config import config
+from holdfast.common.config.config import Config
+from tests.support.tree import ROOT
 
 
 @pytest.fixture

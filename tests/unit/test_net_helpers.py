@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.errors import ConfigError
-from holdfast.common.net import log, ports, process
+from holdfast.common.system import log, ports, process
 from tests.support.waiting import wait_until
 
 FOREVER = [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]
@@ -28,7 +28,7 @@ def is_gone(pid: int) -> bool:
 def test_child_dies_with_its_parent(processes, tmp_path):
     """A parent killed with -9 takes its child along, since nobody else would ever stop it."""
     parent = (
-        "import signal, sys; from pathlib import Path; from holdfast.common.net import process;"
+        "import signal, sys; from pathlib import Path; from holdfast.common.system import process;"
         f"child = process.spawn({FOREVER!r}, log=Path('child.log'));"
         "Path('pid.part').write_text(str(child.pid)); Path('pid.part').rename('pid'); signal.pause()"
     )
@@ -83,7 +83,7 @@ def test_ports_are_free_different_and_not_for_outgoing_connections():
 
 def test_ports_of_a_process_are_nobody_elses(processes):
     """What one process was given no other one gets while it lives, though nobody listens there."""
-    imported = "import signal; from holdfast.common.net import ports"
+    imported = "import signal; from holdfast.common.system import ports"
     ask = f"{imported}; print(*ports.free_ports(5000), flush=True); signal.pause()"
     names = ["one", "two", "three", "four"]
     for name in names:
@@ -155,7 +155,7 @@ def test_json_line_is_one_object(record):
 def test_set_up_logging_writes_to_standard_error(processes):
     """After set-up, records of the level and above go to standard error in the form asked for, others nowhere."""
     code = (
-        "import logging; from holdfast.common.net.log import set_up_logging; set_up_logging('WARNING', 'json');"
+        "import logging; from holdfast.common.system.log import set_up_logging; set_up_logging('WARNING', 'json');"
         "logging.getLogger('a').info('no'); logging.getLogger('a').warning('yes', extra={'n': 1})"
     )
     assert processes.start("logs", [sys.executable, "-c", code]).wait(30) == 0
@@ -183,7 +183,7 @@ def test_log_of_a_failed_test_is_shown_and_kept(processes, tmp_path):
 def test_what_nobody_catches_is_a_json_line_too(processes):
     """Of the main thread and of any other, and a warning: each is one object, the first two with their tracebacks."""
     code = (
-        "import threading, warnings; from holdfast.common.net.log import set_up_logging;"
+        "import threading, warnings; from holdfast.common.system.log import set_up_logging;"
         "set_up_logging('WARNING', 'json'); warnings.warn('old');"
         "other = threading.Thread(target=lambda: 1 / 0); other.start(); other.join(); raise ValueError('end')"
     )

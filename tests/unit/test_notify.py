@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.net.notify import Notifier
+from holdfast.common.system.notify import Notifier
 from tests.support.waiting import wait_until_async
 
 PID = 4711

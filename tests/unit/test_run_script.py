@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dev_tree import ROOT
+from tests.support.tree import ROOT
 
 REAL_TOOLS = ("sh", "sed", "dirname", "readlink", "cat")
 JAVA = "#!/bin/sh\necho '    java.specification.version = {}' >&2\n"

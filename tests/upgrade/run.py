@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.client import Session
-from holdfast.client.cluster import LocalCluster, local_cluster
-from holdfast.client.server import Server
-from tests.dev_tree import ROOT
+from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.cluster.server import Server
+from tests.support.tree import ROOT
 from tests.upgrade import job
 
 APP = "upgrade"
@@ -103,7 +103,9 @@ def old_python(commit: str, directory: Path) -> str:
     environment = directory / "environment"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
     python = str(environment / "bin" / "python")
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(source)], check=True)
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"{source}[tools]"], check=True
+    )
     return python
 
 

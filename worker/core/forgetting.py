@@ -1,4 +1,4 @@
-"""Decides what may be deleted because the masters have dropped it. Called by server/registration.py.
+"""Decides what may be deleted because the masters have dropped it. Called by membership/registration.py.
 
 Rules: only on the word of a leader that confirmed its term (CheckShuffles is answered by no other), of the same
 cluster, that remembers having dropped it. Masters restored from a backup know nothing of what came after the backup,

@@ -1,9 +1,10 @@
-"""Decides whether a connection may talk to this worker. Called by server/data_server.py for each HELLO."""
+"""Decides whether a connection may talk to this worker. Called by services/data_server.py for each HELLO."""
 
 from __future__ import annotations
 
-from holdfast.common.errors import ProtocolError, Status
-from holdfast.common.messages import PROTOCOL_VERSION, Hello
+from holdfast.common.errors import ProtocolError
+from holdfast.common.formats.messages import PROTOCOL_VERSION, Hello
+from holdfast.common.statuses import Status
 
 
 def check_hello(hello: Hello, cluster_id: str) -> None:

@@ -24,7 +24,7 @@ SECOND_NS = 1_000_000_000
 ERRORS_KEPT_MAX = 1_024
 
 
-class State(Enum):
+class DirectoryHealth(Enum):
     """What a directory is; the values are shown to people and go to the masters."""
 
     WELL = "well"
@@ -72,13 +72,13 @@ class Health:
         self._bad_ns = -1
 
     @property
-    def state(self) -> State:
+    def state(self) -> DirectoryHealth:
         """The worst of what is known."""
         if self._hanging:
-            return State.HANGING
+            return DirectoryHealth.HANGING
         if self._critical:
-            return State.CRITICAL
-        return State.SUSPECT if self._isolated else State.WELL
+            return DirectoryHealth.CRITICAL
+        return DirectoryHealth.SUSPECT if self._isolated else DirectoryHealth.WELL
 
     def errors(self, now_ns: int) -> int:
         """Errors within the window, at most ERRORS_KEPT_MAX."""
@@ -124,7 +124,7 @@ class Health:
     @property
     def may_return(self) -> bool:
         """All that was asked of an isolated directory is met."""
-        return self.state is State.SUSPECT and self._good >= self.limits.probes_to_return
+        return self.state is DirectoryHealth.SUSPECT and self._good >= self.limits.probes_to_return
 
     def returned(self) -> None:
         """It takes new data again."""

@@ -8,7 +8,6 @@ SIGINT at once. Called by main.py.
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib
 import json
 import logging
@@ -22,40 +21,46 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from holdfast.common.config import Config, advertised
+from holdfast.common.config.config import Config, advertised
 from holdfast.common.errors import ConfigError, RetryError
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.limits import MIB
 from holdfast.common.net import detour
-from holdfast.common.net.buffers import BufferPool
-from holdfast.common.net.descriptors import WorkerDescriptors
-from holdfast.common.net.frame_server import serve
-from holdfast.common.net.idle import Idle, resident_bytes, tame_allocator
-from holdfast.common.net.log import set_up_logging
-from holdfast.common.net.loop_turns import LoopTurns
-from holdfast.common.net.modes import close_to_others
-from holdfast.common.net.notify import Notifier
-from holdfast.common.net.tasks import awaited, background
-from holdfast.common.net.waiting import SAY_SECONDS
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.server import serve
 from holdfast.common.security.server import ServerSecurity
+from holdfast.common.system.descriptors import WorkerDescriptors
+from holdfast.common.system.idle import Idle, calm_collector, resident_bytes, tame_allocator
+from holdfast.common.system.log import set_up_logging
+from holdfast.common.system.loop_turns import LoopTurns
+from holdfast.common.system.modes import close_to_others
+from holdfast.common.system.notify import Notifier
+from holdfast.common.system.tasks import awaited, background
+from holdfast.common.system.waiting import SAY_SECONDS
 from holdfast.common.version import VERSION
-from holdfast.worker.core.reduce import Limits
-from holdfast.worker.server.asking import Asking
-from holdfast.worker.server.counters import Counters
-from holdfast.worker.server.data_server import DataServer
-from holdfast.worker.server.departure import Departure
-from holdfast.worker.server.faults import Faults
-from holdfast.worker.server.http import serve_http
-from holdfast.worker.server.map_service import MapService
-from holdfast.worker.server.push_service import PushService
-from holdfast.worker.server.seal_service import SealService
-from holdfast.worker.server.standing import Keeper, KeptStanding, Place, Standing, directory_paths
-from holdfast.worker.server.status import Status
-from holdfast.worker.server.stream_service import StreamService
+from holdfast.worker.core.write.reduce import Limits
+from holdfast.worker.server.membership.asking import Asking
+from holdfast.worker.server.membership.departure import Departure
+from holdfast.worker.server.membership.worker_identity import (
+    IdentityKeeper,
+    KeptIdentity,
+    WorkerAddresses,
+    WorkerIdentity,
+    directory_paths,
+)
+from holdfast.worker.server.observe.counters import Counters
+from holdfast.worker.server.observe.http import serve_http
+from holdfast.worker.server.observe.status import Status
+from holdfast.worker.server.services.data_server import DataServer
+from holdfast.worker.server.services.faults import Faults
+from holdfast.worker.server.services.map_service import MapService
+from holdfast.worker.server.services.push_service import PushService
+from holdfast.worker.server.services.seal_service import SealService
+from holdfast.worker.server.services.stream_service import StreamService
+from holdfast.worker.storage.directory_paths import doubts
 from holdfast.worker.storage.monitor import Monitor
-from holdfast.worker.storage.paths import doubts
 from holdfast.worker.storage.prepare import Pending
-from holdfast.worker.storage.store import Store
+from holdfast.worker.storage.store import Store, open_store
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +88,7 @@ def run(config: Config, pending: Pending, security: ServerSecurity | None) -> No
         for sentence in close_to_others(Path(directory.path)):
             _log.warning(sentence)
     pending.disk = Faults.of(config.faults).disk()
-    store = pending.open()
+    store = open_store(pending)
     worker = Worker(config, store, security)
     try:
         asyncio.run(worker.run())
@@ -144,13 +149,13 @@ class Worker:
         counters, faults, asking = Counters(), Faults.of(config.faults), Asking()
         descriptors = WorkerDescriptors.here()
         asking.learn(store.shuffles())
-        standing = Standing(
+        standing = WorkerIdentity(
             config.cluster.id, config.worker.name, store.incarnation, uid=store.worker_uid, shown=self._security
         )
         maps = MapService(store, standing, counters, faults, asking, descriptors.written)
-        kept = KeptStanding.read(directory_paths(store))
+        kept = KeptIdentity.read(directory_paths(store))
         standing.given(kept.worker, kept.state, kept.raft_index)
-        keeper = Keeper(store, standing)
+        keeper = IdentityKeeper(store, standing)
         pushes = PushService(
             store,
             standing,
@@ -206,10 +211,10 @@ class Worker:
         self._refusal = refusal
         self._stop.set()
 
-    async def _beside(self, status: Status, keeper: Keeper, http: socket.socket, departure: Departure) -> None:
+    async def _beside(self, status: Status, keeper: IdentityKeeper, http: socket.socket, departure: Departure) -> None:
         """What runs beside the data port: ticks, HTTP, registration. Ends only by an error or by being cancelled."""
-        await asyncio.to_thread(importlib.import_module, "holdfast.worker.server.registration")
-        from holdfast.worker.server.registration import Registration
+        await asyncio.to_thread(importlib.import_module, "holdfast.worker.server.membership.registration")
+        from holdfast.worker.server.membership.registration import Registration
 
         registration = Registration(
             self._store, status.standing, keeper, status.counters, status.data, status.place, departure
@@ -219,18 +224,11 @@ class Worker:
             tasks.create_task(_tick(status, keeper, self._monitor))
             tasks.create_task(registration.run(",".join(map(str, self._config.worker.masters))))
             runner = await serve_http(http, status, self._security, status.descriptors.http)
-            _calm_collector()
+            calm_collector()
             try:
                 await asyncio.Event().wait()
             finally:
                 await runner.stop()
-
-
-def _calm_collector() -> None:
-    """Everything is loaded and stays: the collector need not look at it again. What a push makes has no cycles."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 20, 100)
 
 
 def _stop_at_signals(asked: Callable[[], None], hurried: Callable[[], None]) -> None:
@@ -240,10 +238,10 @@ def _stop_at_signals(asked: Callable[[], None], hurried: Callable[[], None]) -> 
     loop.add_signal_handler(signal.SIGINT, hurried)
 
 
-def _place(config: Config, data_port: int, http_port: int) -> Place:
+def _place(config: Config, data_port: int, http_port: int) -> WorkerAddresses:
     this_host = socket.gethostname()
     name = advertised(config.worker.bind, config.worker.address, this_host)
-    return Place(
+    return WorkerAddresses(
         host=config.worker.host or this_host,
         rack=config.worker.rack,
         data_address=f"{name}:{data_port}",
@@ -252,7 +250,7 @@ def _place(config: Config, data_port: int, http_port: int) -> Place:
     )
 
 
-def _state(standing: Standing, departure: Departure) -> str:
+def _state(standing: WorkerIdentity, departure: Departure) -> str:
     """How this worker is, for whoever looks at the service: a few words."""
     if departure.leaving:
         return "hands on what is open here, then ends"
@@ -261,7 +259,7 @@ def _state(standing: Standing, departure: Departure) -> str:
     return f"serves, incarnation {standing.incarnation}" + ("" if standing.registered else "; not registered yet")
 
 
-def _say_ready(standing: Standing, place: Place) -> None:
+def _say_ready(standing: WorkerIdentity, place: WorkerAddresses) -> None:
     line = {
         "ready": True,
         "role": "worker",
@@ -275,7 +273,7 @@ def _say_ready(standing: Standing, place: Place) -> None:
     sys.stdout.flush()
 
 
-async def _tick(status: Status, keeper: Keeper, monitor: Monitor) -> None:
+async def _tick(status: Status, keeper: IdentityKeeper, monitor: Monitor) -> None:
     """What happens once a second: disks looked at, expiry, idle memory given back, and the standing kept if it has
     changed. Nothing of it waits for a disk, since that is how a disk that hangs is noticed."""
     idle = Idle()
@@ -297,7 +295,7 @@ def _leave(what: str, code: int) -> None:
     os._exit(code)
 
 
-async def _finish(status: Status, keeper: Keeper) -> bool:
+async def _finish(status: Status, keeper: IdentityKeeper) -> bool:
     """Take nothing new, let seals on their way end, say good-bye to everybody; False if a disk does not answer."""
     ending = RetryError("this worker is ending")
     status.frames.stop_accepting()

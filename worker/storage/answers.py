@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.common.errors import DataLostError, HoldfastError, RerouteError, Status
-from holdfast.common.messages import MapSealed
+from holdfast.common.errors import DataLostError, HoldfastError, RerouteError
+from holdfast.common.formats.messages import MapSealed
+from holdfast.common.statuses import Status
 
 
 class SealedError(RerouteError):

@@ -1,8 +1,8 @@
 """The worker's part of the DFS: sealed files go there whole, and come back in chunks, for readers.
 
 Rules: only the thread of the mover writes. Chunks are fetched in threads of their own into memory without a name, and
-read as any file; core/seats.py says who may fetch, so that all of it together is bounded. What is in a file that comes
-back is checked by its reader, batch by batch, like everything else. Called by moving.py, store.py, sources.py.
+read as any file; read/fetch_leases.py says who may fetch, so that all of it together is bounded. What is in a file that
+comes back is checked by its reader, batch by batch, like everything else. Called by moving.py, store.py, sources.py.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from holdfast.common.errors import ConfigError, CorruptError, DfsError, Holdfast
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import CHUNK_BYTES
 from holdfast.worker.core.health import SECOND_NS
-from holdfast.worker.core.seats import Seats
+from holdfast.worker.core.read.fetch_leases import FetchLeases
 from holdfast.worker.storage.away_health import DfsHealth, DfsWatch
 from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.footers import read_stored_footer
 from holdfast.worker.storage.handles import Handle
-from holdfast.worker.storage.layout import Kind
+from holdfast.worker.storage.layout import FileKind
 from holdfast.worker.storage.loans import LentHandle, Loans
 from holdfast.worker.storage.reduce_layout import DataKey, parse_name, sealed_name
 from holdfast.worker.storage.reduce_records import DataRecord
@@ -108,7 +108,7 @@ class Away:
         self._claiming = threading.Lock()
         self._guard = threading.Lock()
         #: which streams may fetch; loop thread only
-        self.seats = Seats(FETCHED_BYTES_MAX, time.monotonic_ns)
+        self.seats = FetchLeases(FETCHED_BYTES_MAX, time.monotonic_ns)
         self._loans = Loans()
 
     # files
@@ -277,7 +277,7 @@ class Away:
         for name, size in self.store.list(worker_folder(self._cluster_id, shuffle, self._worker_uid)):
             found = parse(name)
             parsed = parse_name(shuffle, found.file) if found is not None else None
-            if found is not None and parsed is not None and parsed.kind is Kind.SEALED:
+            if found is not None and parsed is not None and parsed.kind is FileKind.SEALED:
                 yield parsed.key, bytes.fromhex(found.token), size
 
     def footer(self, key: DataKey, token: bytes, size: int) -> DataRecord:

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.common.checksum import crc32c
 from holdfast.common.errors import ConfigError, CorruptError
+from holdfast.common.formats.checksum import crc32c
 from holdfast.worker.storage import names
 from holdfast.worker.storage.disk import Disk
 

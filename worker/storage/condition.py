@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import lmdb
 
-from holdfast.worker.core.health import ERRORS_KEPT_MAX, Health, Limits, State
+from holdfast.worker.core.health import ERRORS_KEPT_MAX, DirectoryHealth, Health, Limits
 from holdfast.worker.storage import names
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.push_log import is_full
@@ -155,7 +155,7 @@ class Condition:
             return True
 
     @property
-    def state(self) -> State:
+    def state(self) -> DirectoryHealth:
         """What the directory is, for people: what just went wrong may not have been told yet."""
         state = self.health.state
-        return State.SUSPECT if state is State.WELL and self.problem else state
+        return DirectoryHealth.SUSPECT if state is DirectoryHealth.WELL and self.problem else state

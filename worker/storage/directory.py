@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.common.errors import CorruptError, NoRoomError
+from holdfast.common.formats.messages import Ack, FileTotals, MapSealed
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
-from holdfast.common.messages import Ack, FileTotals, MapSealed
 from holdfast.worker.core.health import Limits, WindowMean
-from holdfast.worker.core.usage import Held
+from holdfast.worker.core.usage import UsageTotals
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import ShuffleSum
 from holdfast.worker.storage.condition import Condition
+from holdfast.worker.storage.directory_room import DirectoryRoom
 from holdfast.worker.storage.disk import Disk, bytes_on_disk
 from holdfast.worker.storage.footers import read_data_footer, read_footer
 from holdfast.worker.storage.handles import OpenFiles
@@ -36,9 +37,8 @@ from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, parse_name
 from holdfast.worker.storage.reduce_records import EpochRecord
 from holdfast.worker.storage.reduce_recovery import Left
 from holdfast.worker.storage.reduce_seal import ReduceSealJob
-from holdfast.worker.storage.room import Room
 from holdfast.worker.storage.sealing import Folders, Sealer, SealJob
-from holdfast.worker.storage.writer import MapFileWriter, State
+from holdfast.worker.storage.writer import MapFileWriter, WriterState
 
 
 @dataclass(slots=True)
@@ -59,6 +59,11 @@ class Tables:
     away: dict[ShuffleKey, dict[DataKey, bytes]] = field(default_factory=dict)
     #: their bytes
     away_bytes: Counter[ShuffleKey] = field(default_factory=Counter)
+
+    def holds(self, shuffle: ShuffleKey) -> bool:
+        """Whether there is anything of a shuffle."""
+        parts = (self.writers, self.sealing, self.leftovers, self.failed)
+        return shuffle in self.sealed or any(key.shuffle == shuffle for part in parts for key in part)
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
@@ -110,7 +115,7 @@ class StorageDirectory:
         #: how long writes here and reads from here take
         self.flushes, self.fetches = WindowMean(average_ns), WindowMean(average_ns)
         #: what writers may still add before the next look
-        self.room = Room()
+        self.room = DirectoryRoom()
         self._lock_file = lock
         self._pool, self.lane = threads.pool, threads.lane
         self._disk = disk
@@ -174,7 +179,7 @@ class StorageDirectory:
             writer = self.tables.writers.pop(key, None)
             leftover = self.tables.leftovers.get(key)
         if writer is not None and not writer.failed:
-            writer.state = State.CLOSED
+            writer.state = WriterState.CLOSED
             try:
                 self._disk.remove(writer.path)
             except OSError:
@@ -220,9 +225,9 @@ class StorageDirectory:
         """Give a copy up for good, once: the name says so, also after a restart."""
         with self._guard:
             self.tables.sealing.pop(writer.key, None)
-            if writer.state is State.CLOSED or writer.given_up:
+            if writer.state is WriterState.CLOSED or writer.given_up:
                 return  # dropped meanwhile, and its files with it
-            writer.state = State.FAILED
+            writer.state = WriterState.FAILED
             writer.given_up = True
             self.tables.writers.pop(writer.key, None)
             self.tables.failed.add(writer.key)
@@ -292,7 +297,7 @@ class StorageDirectory:
         folder = self.root / layout.shuffle_folder(key.shuffle)
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             name = parse_name(key.shuffle, path.name)
-            if name is None or name.kind is not layout.Kind.SEALED:
+            if name is None or name.kind is not layout.FileKind.SEALED:
                 continue
             try:
                 epochs = dict(read_data_footer(path, name.key).epochs)
@@ -317,7 +322,7 @@ class StorageDirectory:
         return sums + self.coming_bytes + self.loans.bytes
 
     def lend(self, size: int) -> Loan | None:
-        """Room for a file without a name, for as long as the loan is held; None if that left too little of the
+        """DirectoryRoom for a file without a name, for as long as the loan is held; None if that left too little of the
         capacity. Loop thread."""
         limit = self.capacity_bytes
         if limit and not leaves_enough(limit, limit - self.used_bytes, size):
@@ -331,16 +336,23 @@ class StorageDirectory:
         seen = self.condition.measured
         return self.lend(0) is None or not leaves_enough(seen.size, seen.free, 0)
 
-    def held(self) -> list[tuple[ShuffleKey, Held]]:
+    def held(self) -> list[tuple[ShuffleKey, UsageTotals]]:
         """What each shuffle has in sealed files, here and on the DFS, and in map files that are being written."""
         with self._guard:
-            sealed = [(key, Held(total.size_bytes, total.files)) for key, total in self.tables.sealed.items()]
-            away = [(key, Held(self.tables.away_bytes[key], len(files))) for key, files in self.tables.away.items()]
+            sealed = [(key, UsageTotals(total.size_bytes, total.files)) for key, total in self.tables.sealed.items()]
+            away = [
+                (key, UsageTotals(self.tables.away_bytes[key], len(files))) for key, files in self.tables.away.items()
+            ]
             return (
                 sealed
                 + away
-                + [(key.shuffle, Held(writer.size_bytes, 1)) for key, writer in self.tables.writers.items()]
+                + [(key.shuffle, UsageTotals(writer.size_bytes, 1)) for key, writer in self.tables.writers.items()]
             )
+
+    def holds(self, key: ShuffleKey) -> bool:
+        """Whether there is anything of a shuffle but an empty folder."""
+        with self._guard:
+            return self.tables.holds(key) or self.reduce.holds(key)
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
@@ -355,7 +367,7 @@ class StorageDirectory:
 
     def has(self, key: ShuffleKey) -> bool:
         """Whether there is anything of a shuffle, an empty folder too."""
-        return self.root / layout.shuffle_folder(key) in self._folders.known() or key in self.shuffles()
+        return self.root / layout.shuffle_folder(key) in self._folders.known() or self.holds(key)
 
     def find(self, key: MapFileKey) -> Found | None:
         """The sealed file's record; from its footer if the index cannot tell. Raises CorruptError if neither can."""
@@ -406,7 +418,7 @@ class StorageDirectory:
         with self._guard:
             for name in [name for name in self.tables.writers if name.shuffle == key]:
                 writer = self.tables.writers.pop(name)
-                writer.state = State.CLOSED
+                writer.state = WriterState.CLOSED
                 self._leave_over(writer)
         self.reduce.drop(key)
         for job in self.jobs:

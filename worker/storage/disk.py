@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from holdfast.common.net.links import NO_LINK
-from holdfast.common.net.modes import FILE_MODE, FOLDER_MODE
+from holdfast.common.system.links import NO_LINK
+from holdfast.common.system.modes import FILE_MODE, FOLDER_MODE
 
 _SYNC_FILE_RANGE_WRITE = 2
 #: Parts of one gathered write (the kernel takes 1,024).

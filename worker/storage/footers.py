@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import MapFileKey
-from holdfast.common.net.links import NO_LINK
+from holdfast.common.system.links import NO_LINK
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.records import TRAILER, FileRecord, check_record, decode_footer, footer_bytes
 from holdfast.worker.storage.reduce_layout import DataKey

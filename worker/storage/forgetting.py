@@ -8,6 +8,7 @@ Loop thread only, but for what runs in the lanes. Called by store.py.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -60,8 +61,8 @@ class Forgetting:
         self._ended = ended
         self._removed = removed
         self._over = over
-        #: what is under way: a second ask for it does nothing
-        self._running: set[tuple[Path, ShuffleKey]] = set()
+        #: what is under way, and where: a second ask for it does nothing
+        self._running: defaultdict[ShuffleKey, set[Path]] = defaultdict(set)
 
     def forget(self, keys: Iterable[ShuffleKey], moves: Callable[[ShuffleKey], list[Future[None]]]) -> Future[int]:
         """Delete shuffles; the future tells how many were here, or fails with the first error when all was tried.
@@ -71,9 +72,9 @@ class Forgetting:
         for key in wanted:
             # One that hangs is asked about again.
             usable = [directory for directory in self._directories if not directory.condition.hanging]
-            mine = [one for one in usable if (one.root, key) not in self._running]
-            self._running.update((one.root, key) for one in mine)
-            known = [one for one in mine if key in one.shuffles()]
+            mine = [one for one in usable if one.root not in self._running[key]]
+            self._running[key].update(one.root for one in mine)
+            known = [one for one in mine if one.holds(key)]
             for directory in known:
                 directory.let_go(key)
             self._owner.after(moves(key), partial(self._forget, key, mine, known, call))
@@ -91,13 +92,14 @@ class Forgetting:
             removed: Future[None] = Future()
             done.append(removed)
             waits = directory.seals_of(key)
-            more = directory in known or key in directory.shuffles()
+            more = directory in known or directory.holds(key)
             remove = directory.remove if more else directory.remove_folder
             self._owner.after(waits, partial(self._remove, directory, key, remove, removed, errors))
 
         def over() -> None:
-            self._running.difference_update((one.root, key) for one in mine)
-            if not any(each == key for _, each in self._running):
+            self._running[key].difference_update(one.root for one in mine)
+            if not self._running[key]:
+                del self._running[key]
                 self._over(key, not errors)
             call.one_less(bool(here), errors[0] if errors else None)
 

@@ -10,7 +10,7 @@ import os
 import threading
 from collections import OrderedDict
 
-from holdfast.common.net.links import NO_LINK
+from holdfast.common.system.links import NO_LINK
 
 
 class Handle:
@@ -58,11 +58,12 @@ class OpenFiles:
         with self._lock:
             self._files.pop(path, None)
 
-    def forget(self, folder: str) -> None:
-        """Let go of every file in a folder that is being deleted, so that its space is free once streams have ended."""
+    def forget(self, folder: str) -> list[Handle]:
+        """Let go of every file in a folder that is being deleted, so that its space is free once streams have ended.
+        Return them: to close the last descriptor of a deleted file frees its blocks, which is work for a thread."""
         with self._lock:
-            for path in [path for path in self._files if path.startswith(f"{folder}/")]:
-                del self._files[path]
+            inside = [path for path in self._files if path.startswith(f"{folder}/")]
+            return [self._files.pop(path) for path in inside]
 
     def clear(self) -> None:
         with self._lock:

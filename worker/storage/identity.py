@@ -10,8 +10,8 @@ import struct
 import uuid
 from dataclasses import dataclass
 
-from holdfast.common.checksum import crc32c
 from holdfast.common.errors import ConfigError, CorruptError
+from holdfast.common.formats.checksum import crc32c
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import NAME_BYTES_MAX
 

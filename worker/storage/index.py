@@ -29,11 +29,11 @@ from typing import NamedTuple
 
 import lmdb
 
-from holdfast.common.checksum import crc32c
 from holdfast.common.errors import NoRoomError
+from holdfast.common.formats.checksum import crc32c
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.lmdb_pages import LmdbDamagedError
-from holdfast.common.net.modes import FILE_MODE
+from holdfast.common.system.modes import FILE_MODE
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.records import (
     HEAD,
@@ -213,10 +213,6 @@ class Index:
         self._map_bytes = min(2 * self._map_bytes, self._map_bytes_max)
         with self._readers:
             self._env.set_mapsize(self._map_bytes)
-
-    @property
-    def map_bytes(self) -> int:
-        return self._map_bytes
 
     def put_files(self, records: Iterable[FileRecord]) -> None:
         """Record sealed files, all in one transaction."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.common.errors import CorruptError, Status
+from holdfast.common.errors import CorruptError
 from holdfast.common.ids import MapFileKey, ShuffleKey
+from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.log_recovery import scan_log
 from holdfast.worker.storage.offline import Offline, open_offline
@@ -193,9 +194,9 @@ def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None
         )
     unsealed: dict[EpochKey, Path] = {}
     for below, name in offline.reduce_files():
-        if not isinstance(name.key, EpochKey) or name.key in offline.epochs or name.kind is layout.Kind.SEALED:
+        if not isinstance(name.key, EpochKey) or name.key in offline.epochs or name.kind is layout.FileKind.SEALED:
             continue
-        if name.kind is layout.Kind.FAILED:
+        if name.kind is layout.FileKind.FAILED:
             report = EpochReport(below, "failed", name.key.partition, name.key.epoch, _size(offline.root / below))
             _shuffle(shuffles, name.key.shuffle).epochs.append(report)
         else:
@@ -211,7 +212,7 @@ def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None
 
 def _data_files(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None:
     """Add every sealed file of REDUCE partitions that is on the disk or in the index."""
-    found = {name.key: below for below, name in offline.reduce_files() if name.kind is layout.Kind.SEALED}
+    found = {name.key: below for below, name in offline.reduce_files() if name.kind is layout.FileKind.SEALED}
     for key in sorted({*found, *offline.data_files}, key=sealed_path):
         kind = "partition" if isinstance(key, EpochKey) else "pack"
         size = _size(offline.root / found[key]) if key in found else 0
@@ -263,7 +264,7 @@ def _file(offline: Offline, below: str, name: layout.FileName, regions: bool) ->
     report = _blank(name.key, below, name.kind.name.lower(), path.stat().st_size)
     if name.note is not None:
         report.ack, report.incarnation = name.note.ack.name, name.note.incarnation
-    if name.kind is not layout.Kind.SEALED:
+    if name.kind is not layout.FileKind.SEALED:
         return report
     report.indexed = name.key in offline.indexed
     try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from holdfast.common.errors import CorruptError
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import (
     AttemptId,
     Epoch,
@@ -24,7 +25,6 @@ from holdfast.common.ids import (
     StateId,
 )
 from holdfast.common.limits import U32_MAX
-from holdfast.common.messages import Ack
 from holdfast.worker.storage.names import (
     DATA,
     FAILED_SUFFIX,
@@ -41,7 +41,7 @@ _FILE = re.compile(
 _U64_MAX = 2**64 - 1
 
 
-class Kind(Enum):
+class FileKind(Enum):
     """What the name of a data file says it is."""
 
     SEALED = "map"
@@ -62,7 +62,7 @@ class FileName:
     """A parsed data file name; `note` is there if the kind is OPEN."""
 
     key: MapFileKey
-    kind: Kind
+    kind: FileKind
     note: OpenNote | None = None
 
 
@@ -116,11 +116,11 @@ def parse_file(shuffle: ShuffleKey, name: str) -> FileName | None:
         return None
     key = MapFileKey(shuffle, MapId(map_id), AttemptId(attempt), Epoch(epoch))
     if found[4]:
-        return FileName(key, Kind.SEALED)
+        return FileName(key, FileKind.SEALED)
     if found[5]:
-        return FileName(key, Kind.FAILED)
+        return FileName(key, FileKind.FAILED)
     note = OpenNote(Incarnation(int(found[6])), Ack[found[7].upper()])
-    return FileName(key, Kind.OPEN, note) if note.incarnation <= U32_MAX else None
+    return FileName(key, FileKind.OPEN, note) if note.incarnation <= U32_MAX else None
 
 
 def shuffle_of(instance: Instance, shuffle: int, generation: int, state: int) -> ShuffleKey:

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.common.checksum import crc32c
 from holdfast.common.errors import CorruptError
+from holdfast.common.formats.checksum import crc32c
+from holdfast.common.formats.reduce_messages import PUSH_ENTRY
 from holdfast.common.ids import Epoch, PartitionId
 from holdfast.common.limits import MIB
-from holdfast.common.net.links import NO_LINK
-from holdfast.common.reduce_messages import PUSH_ENTRY
+from holdfast.common.system.links import NO_LINK
 from holdfast.worker.storage import names
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.reduce_layout import EpochKey, parse_segment

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import lmdb
 
 from holdfast.common.errors import NoRoomError
-from holdfast.worker.core.health import Outcome, State
+from holdfast.worker.core.health import DirectoryHealth, Outcome
 from holdfast.worker.storage import names
 from holdfast.worker.storage.condition import GONE
 from holdfast.worker.storage.directory import StorageDirectory
@@ -161,7 +161,7 @@ class Monitor:
         for directory in directories:
             groups.setdefault(directory.condition.device, []).append(directory)
         self._devices = [_Device(group, disk, interval_seconds) for group in groups.values()]
-        self._shown = {id(directory): State.WELL for directory in directories}
+        self._shown = {id(directory): DirectoryHealth.WELL for directory in directories}
 
     def start(self) -> None:
         """Begin to look at the room; the first round of probes comes after one interval."""
@@ -203,12 +203,12 @@ class Monitor:
         condition.health.probe_ended(result.ended_ns, result.took_ns, result.outcome, thorough=result.thorough)
         if result.outcome is Outcome.GOOD:
             result.directory.reduce.mark()
-        if condition.health.state is not State.WELL and not condition.problem:
+        if condition.health.state is not DirectoryHealth.WELL and not condition.problem:
             condition.problem = result.why or f"was slow: a check took {result.took_ns / 1e9:.1f} s"
 
     def _act(self, directory: StorageDirectory) -> None:
         condition = directory.condition
-        condition.hanging = condition.health.state is State.HANGING
+        condition.hanging = condition.health.state is DirectoryHealth.HANGING
         if condition.hanging and not condition.problem:
             seconds = condition.health.limits.probe_timeout_ns / 1e9
             condition.problem = f"hangs: a check of its device took more than {seconds:g} s"
@@ -223,4 +223,6 @@ class Monitor:
         if state is not self._shown[id(directory)]:
             self._shown[id(directory)] = state
             told = {"directory": directory.root_text, "state": state.value, "why": directory.problem}
-            (_log.info if state is State.WELL else _log.warning)("a directory's state has changed", extra=told)
+            (_log.info if state is DirectoryHealth.WELL else _log.warning)(
+                "a directory's state has changed", extra=told
+            )

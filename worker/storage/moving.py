@@ -30,7 +30,7 @@ import lmdb
 from holdfast.common.errors import ConfigError, CorruptError, DfsError, HoldfastError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
-from holdfast.common.net.links import NO_LINK
+from holdfast.common.system.links import NO_LINK
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk
@@ -64,7 +64,7 @@ class FullError(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Move:
+class FileMove:
     """A file on its way."""
 
     key: DataKey
@@ -99,11 +99,11 @@ class Move:
         return self.source, self.target
 
 
-class Mover:
+class FileMover:
     """Moves one file after the other, in a thread that begins with the first move."""
 
     def __init__(
-        self, disk: Disk, open_files: OpenFiles, away: Away | None, relocate: Callable[[Move], None], owner: Owner
+        self, disk: Disk, open_files: OpenFiles, away: Away | None, relocate: Callable[[FileMove], None], owner: Owner
     ) -> None:
         self._disk = disk
         self._open_files = open_files
@@ -112,22 +112,22 @@ class Mover:
         self._relocate = relocate
         self._owner = owner
         self._guard = threading.Condition()
-        self._waiting: deque[Move] = deque()
+        self._waiting: deque[FileMove] = deque()
         #: one, and those that hang
-        self._running: list[Move] = []
+        self._running: list[FileMove] = []
         self._threads: list[threading.Thread] = []
         #: threads that wait for a move
         self._idle = 0
         self._closed = False
         self._away_not_before = 0.0
         #: moves that have ended since they were last taken
-        self._ended: list[Move] = []
+        self._ended: list[FileMove] = []
         #: shuffles that are being deleted: nothing of them begins to move
         self._dropped: set[ShuffleKey] = set()
         #: what is still to be taken out of the directories that files have left; one for each directory at most
         self._remains: list[_Remains] = []
 
-    def start(self, move: Move) -> bool:
+    def start(self, move: FileMove) -> bool:
         """Have a file moved; False if too many wait, or its shuffle is being deleted."""
         with self._guard:
             if self._closed or len(self._waiting) >= WAITING_MAX or move.key.shuffle in self._dropped:
@@ -154,19 +154,19 @@ class Mover:
             elif self._running and self._pick() is not None:
                 self._begin_thread()
 
-    def _hangs(self, move: Move) -> bool:
+    def _hangs(self, move: FileMove) -> bool:
         if move.target is None and self._away is not None and not self._away.health.answers:
             return True
         return any(one is not None and one.condition.silent for one in move.places())
 
-    def _pick(self) -> Move | None:
+    def _pick(self) -> FileMove | None:
         """The move to be carried out next: one at a time, and nothing beside what hangs with the same directory."""
         if not all(map(self._hangs, self._running)):
             return None
         taken = [one for move in self._running for one in move.places()]
         return next((one for one in self._waiting if not any(place in taken for place in one.places())), None)
 
-    def take_ended(self) -> list[Move]:
+    def take_ended(self) -> list[FileMove]:
         """The moves that have ended since this was asked last."""
         with self._guard:
             ended, self._ended = self._ended, []
@@ -258,13 +258,13 @@ class Mover:
             self._end(move)
             self._guard.notify_all()
 
-    def _end(self, move: Move) -> None:
+    def _end(self, move: FileMove) -> None:
         if move.target is not None:
             move.target.coming_bytes -= move.size_bytes
         self._ended.append(move)
         move.done.set_result(None)
 
-    def carry_out(self, move: Move) -> None:
+    def carry_out(self, move: FileMove) -> None:
         """Take all steps, in this thread. Raises FullError, OSError, lmdb.Error or HoldfastError, and then the file is
         where it was."""
         for one in self._remains:
@@ -294,7 +294,7 @@ class Mover:
                     self._remains.append(remains)
         self._open_files.close(str(path))
 
-    def _store_away(self, move: Move, path: Path, record: DataRecord) -> None:
+    def _store_away(self, move: FileMove, path: Path, record: DataRecord) -> None:
         """Bring the bytes to the DFS and record them. An error of the index leaves the copy there: the record may be on
         the disk in spite of it, and then the next start believes it and not the file here."""
         assert self._away is not None, "who moves to the DFS has one"
@@ -313,7 +313,7 @@ class Mover:
                 self._away.remove_dropped()
 
     @staticmethod
-    def _record_away(move: Move, record: DataRecord) -> None:
+    def _record_away(move: FileMove, record: DataRecord) -> None:
         if move.home is move.source:
             move.home.index.set_away(record, move.token)
         else:
@@ -370,7 +370,7 @@ class _Remains:
         remove(disk, self.source, self.record, keep_epochs=self.keep_epochs)
 
 
-def _check_room(move: Move, target: StorageDirectory) -> None:
+def _check_room(move: FileMove, target: StorageDirectory) -> None:
     """Raises FullError if there is none, as where another file was to leave first, and did not. Loop thread."""
     limit = target.capacity_bytes
     taken = target.used_bytes - target.coming_bytes
@@ -379,7 +379,7 @@ def _check_room(move: Move, target: StorageDirectory) -> None:
         raise FullError
 
 
-def _copy(disk: Disk, path: Path, move: Move, target: StorageDirectory, record: DataRecord) -> None:
+def _copy(disk: Disk, path: Path, move: FileMove, target: StorageDirectory, record: DataRecord) -> None:
     """Bring the bytes to the target and record them there."""
     folder = target.root / layout.shuffle_folder(move.key.shuffle)
     final = target.root / sealed_path(move.key)
@@ -407,7 +407,7 @@ def _copy(disk: Disk, path: Path, move: Move, target: StorageDirectory, record: 
         disk.remove(new)
 
 
-def _copy_bytes(disk: Disk, path: Path, new: Path, move: Move) -> None:
+def _copy_bytes(disk: Disk, path: Path, new: Path, move: FileMove) -> None:
     source = Handle(os.open(path, os.O_RDONLY | NO_LINK))
     disk.remove(new)
     written = Handle(disk.create(new))

@@ -15,8 +15,8 @@ from holdfast.common.dfs.names import stored_name, worker_folder
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import MapFileKey
 from holdfast.common.lmdb_pages import LmdbDamagedError
-from holdfast.common.net.links import first_link, sentence
-from holdfast.common.net.locks import HeldError, acquire
+from holdfast.common.system.links import first_link, sentence
+from holdfast.common.system.locks import HeldError, acquire
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.away_note import DfsNote, read_note
 from holdfast.worker.storage.check import IndexReport, check_file

@@ -28,7 +28,7 @@ from holdfast.worker.storage.index import META_KEY, STARTS_KEY, Index
 from holdfast.worker.storage.layout import shuffle_folder
 from holdfast.worker.storage.log_recovery import find_segments, scan_log, scan_segment
 from holdfast.worker.storage.owner import Threads
-from holdfast.worker.storage.prepare import Candidate, StoreSettings
+from holdfast.worker.storage.prepare import Candidate
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reconcile import Reconciler, put_aside
 from holdfast.worker.storage.records import decode_shuffle
@@ -36,6 +36,7 @@ from holdfast.worker.storage.recovery import DirectoryFacts, Opening, Part, deci
 from holdfast.worker.storage.reduce_layout import parse_segment
 from holdfast.worker.storage.reduce_records import FILE_HEAD_BYTES
 from holdfast.worker.storage.reduce_recovery import find_left, read_start
+from holdfast.worker.storage.settings import StoreSettings
 
 #: A segment of the push log takes at most this part of a directory's capacity, so that the log, of which there are some
 #: segments, is a fraction of it; but never less than a frame and a little more.

@@ -18,10 +18,10 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from holdfast.common.batch import HEADER_BYTES
+from holdfast.common.formats.batch import HEADER_BYTES
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import CHUNK_BYTES, MIB
-from holdfast.common.messages import Ack
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT

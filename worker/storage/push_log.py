@@ -29,8 +29,8 @@ from time import perf_counter_ns
 
 import lmdb
 
-from holdfast.common.checksum import crc32c
 from holdfast.common.errors import NoRoomError
+from holdfast.common.formats.checksum import crc32c
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import MIB
 from holdfast.worker.core.health import WindowMean
@@ -42,7 +42,6 @@ from holdfast.worker.storage.reduce_records import RECORDS_AT, SEGMENT_HEAD_BYTE
 
 SEGMENT_SHIFT = 26
 SEGMENT_BYTES_MAX = 1 << SEGMENT_SHIFT
-OFFSET_MASK = SEGMENT_BYTES_MAX - 1
 #: Batches of one segment: each pending one costs 12 bytes of memory.
 SEGMENT_BATCHES_MAX = 131_072
 #: Segments of a directory: 256 MiB. The oldest is emptied once there are more than three.

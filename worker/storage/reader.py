@@ -150,7 +150,7 @@ class Plan:
         self._open_files = open_files
         self._files: list[PlannedFile] = []
         self.total_bytes = 0
-        #: what is remembered takes so much, in rows of core/streams.py
+        #: what is remembered takes so much, in rows of read/streams.py
         self.rows = 0
 
     def add(self, key: MapFileKey, directory: StorageDirectory, found: Found, reader: Reader) -> None:

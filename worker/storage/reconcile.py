@@ -43,7 +43,7 @@ def put_aside(disk: Disk, root: Path, path: Path) -> Path:
     return target
 
 
-def list_files(shuffle: ShuffleKey, folder: Path) -> dict[MapFileKey, tuple[layout.Kind, Path, int]]:
+def list_files(shuffle: ShuffleKey, folder: Path) -> dict[MapFileKey, tuple[layout.FileKind, Path, int]]:
     """Every file of ours in a shuffle's folder: kind, path and length; for when sums differ."""
     found = {}
     # Sorted, so that of two names for one file the sealed one (.map) counts: the others go on with a digit or an "f".
@@ -55,13 +55,13 @@ def list_files(shuffle: ShuffleKey, folder: Path) -> dict[MapFileKey, tuple[layo
     return found
 
 
-def list_data_files(shuffle: ShuffleKey, folder: Path) -> dict[DataKey, tuple[layout.Kind, Path, int]]:
+def list_data_files(shuffle: ShuffleKey, folder: Path) -> dict[DataKey, tuple[layout.FileKind, Path, int]]:
     """Every sealed partition and pack file in a shuffle's folder: kind, path and length."""
-    found: dict[DataKey, tuple[layout.Kind, Path, int]] = {}
+    found: dict[DataKey, tuple[layout.FileKind, Path, int]] = {}
     for path in folder.iterdir() if folder.is_dir() else ():
         name = parse_name(shuffle, path.name)
         status = path.lstat()
-        if name is not None and name.kind is layout.Kind.SEALED and stat.S_ISREG(status.st_mode):
+        if name is not None and name.kind is layout.FileKind.SEALED and stat.S_ISREG(status.st_mode):
             found[name.key] = name.kind, path, status.st_size
     return found
 
@@ -105,12 +105,12 @@ class Reconciler:
     def _other(self, below: str) -> None:
         path = self._root / below
         coming = parse_reduce(below.removesuffix(names.MOVING_SUFFIX)) if below.endswith(names.MOVING_SUFFIX) else None
-        if coming is not None and coming.kind is layout.Kind.SEALED:
+        if coming is not None and coming.kind is layout.FileKind.SEALED:
             self._disk.remove(path)  # the file is where it came from
             return
         reduce = parse_reduce(below)
         if reduce is not None and isinstance(reduce.key, EpochKey):
-            if reduce.kind is layout.Kind.FAILED:
+            if reduce.kind is layout.FileKind.FAILED:
                 self._tables.failed_epochs.add(reduce.key)
             elif path.exists():
                 self._tables.unsealed_epochs[reduce.key] = path
@@ -122,7 +122,7 @@ class Reconciler:
             if len(self.notes) < NOTES_MAX:
                 self.notes.append(f"{path}: {error}; it is left alone")
             return
-        if name.kind is layout.Kind.FAILED:
+        if name.kind is layout.FileKind.FAILED:
             self._tables.failed.add(name.key)
         elif path.exists():
             self._tables.leftovers[name.key] = path
@@ -148,7 +148,7 @@ class Reconciler:
             total.size_bytes += size
 
     def _file(
-        self, key: MapFileKey | DataKey, found: tuple[layout.Kind, Path, int] | None, recorded: int | None
+        self, key: MapFileKey | DataKey, found: tuple[layout.FileKind, Path, int] | None, recorded: int | None
     ) -> int | None:
         """Decide on one file and act; return its length if it counts as sealed. `recorded` is that in the index."""
         sealed = self._root / (layout.sealed_path(key) if isinstance(key, MapFileKey) else sealed_path(key))
@@ -203,14 +203,14 @@ class Reconciler:
 
 _NAMES = {
     None: Name.MISSING,
-    layout.Kind.OPEN: Name.OPEN,
-    layout.Kind.SEALED: Name.SEALED,
-    layout.Kind.FAILED: Name.FAILED,
+    layout.FileKind.OPEN: Name.OPEN,
+    layout.FileKind.SEALED: Name.SEALED,
+    layout.FileKind.FAILED: Name.FAILED,
 }
 
 
 def gather(
-    key: MapFileKey | DataKey, kind: layout.Kind | None, path: Path, size: int, recorded: int | None
+    key: MapFileKey | DataKey, kind: layout.FileKind | None, path: Path, size: int, recorded: int | None
 ) -> tuple[Facts, FileRecord | DataRecord | None]:
     """Collect the facts about one file, reading its footer only where the table asks for it. Raises OSError."""
     name, indexed = _NAMES[kind], recorded is not None

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from holdfast.common.checksum import crc32c
 from holdfast.common.errors import CorruptError
+from holdfast.common.formats.checksum import crc32c
+from holdfast.common.formats.messages import Ack, FileTotals
 from holdfast.common.ids import (
     AttemptId,
     Epoch,
@@ -29,7 +30,6 @@ from holdfast.common.ids import (
     MapId,
     ShuffleKey,
 )
-from holdfast.common.messages import Ack, FileTotals
 from holdfast.worker.storage import layout
 
 VERSION = 2

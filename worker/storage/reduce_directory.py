@@ -20,11 +20,13 @@ from typing import NamedTuple
 
 import lmdb
 
-from holdfast.common.errors import CorruptError, NoRoomError, Status
+from holdfast.common.errors import CorruptError, NoRoomError
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation, ShuffleKey
-from holdfast.common.messages import Ack
+from holdfast.common.statuses import Status
 from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage import layout, names
+from holdfast.worker.storage.directory_room import DirectoryRoom
 from holdfast.worker.storage.disk import Disk, bytes_on_disk
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.index import FINAL_SPACE, Index
@@ -36,7 +38,6 @@ from holdfast.worker.storage.reduce_layout import EpochKey, open_path
 from holdfast.worker.storage.reduce_records import DataRecord, EpochRecord, FileHead
 from holdfast.worker.storage.reduce_recovery import Left
 from holdfast.worker.storage.reduce_seal import ReduceSealer, ReduceSealJob, mark_failed
-from holdfast.worker.storage.room import Room
 from holdfast.worker.storage.sealing import Folders
 
 #: The kernel is asked to begin writing a partition file every time so much has come. What is left is written while its
@@ -107,7 +108,7 @@ class ReduceDirectory:
         unnamed: bool,
         failed: set[EpochKey],
         broke: Callable[[Exception], None],
-        room: Room,
+        room: DirectoryRoom,
         flushes: WindowMean,
         segment_bytes: int = SEGMENT_BYTES_MAX,
     ) -> None:
@@ -484,6 +485,11 @@ class ReduceDirectory:
         left = sum([one.file_bytes for one in self.left.values()])
         return self.log.held_bytes + self._old_log_bytes + files + left + sum(self._aside.values())
 
+    def holds(self, shuffle: ShuffleKey) -> bool:
+        """Whether anything of a shuffle is here that is not sealed."""
+        parts = (self.copies, self.left, self.failed)
+        return shuffle in self._aside or any(key.shuffle == shuffle for part in parts for key in part)
+
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which anything is here that is not sealed."""
         parts = (self.copies, self.left, self.failed)
@@ -494,7 +500,7 @@ class ReduceDirectory:
     def drop(self, shuffle: ShuffleKey) -> None:
         """Let go of everything of a shuffle, whose files are about to go."""
         size = 0
-        known = shuffle in self.shuffles()
+        known = self.holds(shuffle)
         for key in [key for key in self.copies if key.shuffle == shuffle]:
             copy = self.copies.pop(key)
             self._unsynced.discard(copy)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
 from holdfast.common.limits import U32_MAX
-from holdfast.worker.storage.layout import Kind, parse_folder, shuffle_folder
+from holdfast.worker.storage.layout import FileKind, parse_folder, shuffle_folder
 from holdfast.worker.storage.names import (
     DATA,
     FAILED_SUFFIX,
@@ -30,7 +30,7 @@ _NUMBER = r"(0|[1-9]\d{0,9})"
 _PART = re.compile(rf"p-{_NUMBER}-{_NUMBER}\.(part|open|failed)", re.ASCII)
 _PACK = re.compile(rf"k-{_NUMBER}-{_NUMBER}\.pack", re.ASCII)
 _SEGMENT = re.compile(rf"{_NUMBER}-{_NUMBER}\.push", re.ASCII)
-_KINDS = {"part": Kind.SEALED, "open": Kind.OPEN, "failed": Kind.FAILED}
+_KINDS = {"part": FileKind.SEALED, "open": FileKind.OPEN, "failed": FileKind.FAILED}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,7 +65,7 @@ class ReduceName:
     """A parsed name in a shuffle's folder."""
 
     key: DataKey
-    kind: Kind
+    kind: FileKind
 
 
 def _stem(key: EpochKey) -> str:
@@ -106,7 +106,7 @@ def parse_name(shuffle: ShuffleKey, name: str) -> ReduceName | None:
         return None
     first, second = int(found[1]), int(found[2])
     if name.endswith(PACK_SUFFIX):
-        return ReduceName(PackKey(shuffle, Incarnation(first), second), Kind.SEALED)
+        return ReduceName(PackKey(shuffle, Incarnation(first), second), FileKind.SEALED)
     return ReduceName(EpochKey(shuffle, PartitionId(first), Epoch(second)), _KINDS[found[3]])
 
 

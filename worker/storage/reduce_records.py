@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast.common.checksum import crc32c
-from holdfast.common.errors import CorruptError, Status
+from holdfast.common.errors import CorruptError
+from holdfast.common.formats.checksum import crc32c
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import PUSH_ENTRY, SealedEpoch
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import PUSH_ENTRY, SealedEpoch
+from holdfast.common.statuses import Status
 from holdfast.worker.storage.records import SHUFFLE_KEY, TRAILER, decode_shuffle, encode_shuffle
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, PackKey
 

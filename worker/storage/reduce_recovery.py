@@ -14,12 +14,12 @@ from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.common.batch import parse_batch, whole_batch_bytes
 from holdfast.common.errors import CorruptError
+from holdfast.common.formats.batch import parse_batch, whole_batch_bytes
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import PUSH_ENTRY
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
-from holdfast.common.messages import Ack
-from holdfast.common.net.links import NO_LINK
-from holdfast.common.reduce_messages import PUSH_ENTRY
+from holdfast.common.system.links import NO_LINK
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.log_recovery import Segment, map_file, pieces
 from holdfast.worker.storage.reduce_layout import EpochKey

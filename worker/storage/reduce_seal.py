@@ -20,10 +20,11 @@ from pathlib import Path
 
 import lmdb
 
-from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError, Status
+from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import Incarnation, ShuffleKey
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import SealedEpoch
+from holdfast.common.statuses import Status
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.index import FINAL_SPACE, Index, data_items, epoch_items

@@ -20,22 +20,24 @@ from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
-from holdfast.common.checksum import crc32c
-from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, RetryError, Status
+from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, RetryError
+from holdfast.common.formats.checksum import crc32c
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import PUSH_ENTRY, SealedEpoch
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.limits import KIB
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import PUSH_ENTRY, SealedEpoch
-from holdfast.worker.core.reduce import Decision, EpochState
+from holdfast.common.statuses import Status
+from holdfast.worker.core.write.epochs import EpochState
+from holdfast.worker.core.write.seen_batches import Decision
 from holdfast.worker.storage.answers import failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.moving import Move
+from holdfast.worker.storage.moving import FileMove
 from holdfast.worker.storage.partition import PartitionCopy
-from holdfast.worker.storage.places import Places, SealedPlace
 from holdfast.worker.storage.push_log import Segment, is_full
 from holdfast.worker.storage.reduce_directory import Missing, Wanted
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_path
 from holdfast.worker.storage.reduce_records import RECORD_BYTES, DataRecord, EpochRecord, RecordHead
+from holdfast.worker.storage.sealed_locations import SealedLocation, SealedLocations
 
 if TYPE_CHECKING:
     from holdfast.worker.storage.away import Away
@@ -56,7 +58,7 @@ class ReduceStore:
     def __init__(self, directories: list[StorageDirectory], away: Away | None = None) -> None:
         self._directories = directories
         self._away = away
-        self.places = Places()
+        self.places = SealedLocations()
         #: pack files made since the start; over all directories, since files move from one to another
         self._packs = 0
         #: told of files that were sealed, and of those that are read
@@ -344,9 +346,9 @@ class ReduceStore:
 
     # reading
 
-    def chunks(self, shuffle: ShuffleKey, partition: int, epoch: int) -> SealedPlace:
+    def chunks(self, shuffle: ShuffleKey, partition: int, epoch: int) -> SealedLocation:
         """Where a sealed epoch lies. Raises RerouteError UNKNOWN_FILE, NOT_SEALED or FAILED_COPY, DataLostError,
-        CorruptError; all name it. Raises RetryError BUSY past the bound of Places."""
+        CorruptError; all name it. Raises RetryError BUSY past the bound of SealedLocations."""
         key = EpochKey(shuffle, PartitionId(partition), Epoch(epoch))
         for directory in self._directories:
             record = self._recorded(directory, key)
@@ -382,7 +384,7 @@ class ReduceStore:
             return RetryError(f"{key}: {why}", status=Status.BUSY)
         return not_sealed(key) if any(one.reduce.has(key) for one in self._directories) else unknown_file(key)
 
-    def relocate(self, move: Move) -> None:
+    def relocate(self, move: FileMove) -> None:
         """A file that moved is complete where it is now: whoever opens it next opens it there."""
         move.source.leaving.add(move.key)
         root = move.target.root_text if move.target is not None else ""
@@ -425,4 +427,4 @@ def _copy(state: EpochState | None) -> PartitionCopy:
     return state.copy
 
 
-__all__ = ["Ack", "ReduceStore", "SealedPlace"]
+__all__ = ["Ack", "ReduceStore", "SealedLocation"]

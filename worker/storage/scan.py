@@ -9,10 +9,11 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from holdfast.common.batch import HEADER_BYTES, LAST, MAGIC, MORE, PAYLOAD_BYTES_MAX, TOTALS, VERSION
-from holdfast.common.checksum import SEED, crc32c
-from holdfast.common.errors import CorruptError, GiveUpError, Status
+from holdfast.common.errors import CorruptError, GiveUpError
+from holdfast.common.formats.batch import HEADER_BYTES, LAST, MAGIC, MORE, PAYLOAD_BYTES_MAX, TOTALS, VERSION
+from holdfast.common.formats.checksum import SEED, crc32c
 from holdfast.common.ids import ShuffleKey
+from holdfast.common.statuses import Status
 
 #: The batch header with magic, version and flags as one number.
 _HEADER = struct.Struct("<IIQIII")

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.common.errors import HoldfastError
-from holdfast.common.messages import MapSealed
+from holdfast.common.formats.messages import MapSealed
 from holdfast.worker.storage.answers import failed_copy
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.index import Index

@@ -1,7 +1,7 @@
 """The storage of a worker: all its directories behind one face. What callers use; see the worker's server and the CLI.
 
     pending = prepare(settings)     # first thing in main: the children that check the indexes run meanwhile
-    store = pending.open()
+    store = open_store(pending)
     writer = store.begin(key, partitions, ack); writer.append(...); store.seal(key, totals)
     plan = store.plan(shuffle, begin, end, files); for piece in plan.pieces(): ...
 
@@ -23,30 +23,26 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from holdfast.common.errors import (
-    CorruptError,
-    NoRoomError,
-    RerouteError,
-    RetryError,
-    Status,
-)
+from holdfast.common.errors import CorruptError, NoRoomError, RerouteError, RetryError
+from holdfast.common.formats.messages import Ack, FileTotals, MapSealed
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, ShuffleKey
-from holdfast.common.messages import Ack, FileTotals, MapSealed
-from holdfast.worker.core.space import Space
-from holdfast.worker.core.usage import Held
+from holdfast.common.statuses import Status
+from holdfast.worker.core.usage import UsageTotals
+from holdfast.worker.core.write.space import Space
 from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.away_health import DfsStatus
 from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.away_search import START_SECONDS, AwaySearch
 from holdfast.worker.storage.directory import StorageDirectory
+from holdfast.worker.storage.directory_states import DirectoryStates, DirectoryStatus
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.forgetting import Forgetting
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Starts, parse_boot_id
 from holdfast.worker.storage.index import Reader
-from holdfast.worker.storage.map_view import MapViews
+from holdfast.worker.storage.map_range_index import MapRangeIndexes
 from holdfast.worker.storage.monitor import Monitor
-from holdfast.worker.storage.moving import Mover, settle
+from holdfast.worker.storage.moving import FileMover, settle
 from holdfast.worker.storage.opening import (
     decide_all,
     examine,
@@ -56,12 +52,12 @@ from holdfast.worker.storage.opening import (
     record_start,
 )
 from holdfast.worker.storage.owner import Owner, Threads
-from holdfast.worker.storage.prepare import DirectorySettings, Pending, StoreSettings, prepare
+from holdfast.worker.storage.prepare import Pending, prepare
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reader import Piece, Plan
 from holdfast.worker.storage.records import encode_key
 from holdfast.worker.storage.reduce_store import ReduceStore
-from holdfast.worker.storage.rooms import DirectoryStatus, Rooms
+from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.tiering import MEMORY, Tiering
 from holdfast.worker.storage.writer import MapFileWriter
 
@@ -154,7 +150,7 @@ class Store:
         self._disk = disk
         self._owner = owner
         self._directories = directories
-        self._rooms = Rooms(directories, disk, settings.reserve_bytes)
+        self._rooms = DirectoryStates(directories, disk, settings.reserve_bytes)
         self._starts = starts
         self._open_files = OpenFiles(settings.open_files_max)
         #: REDUCE partitions, and those of them that are read by ranges of maps
@@ -162,8 +158,8 @@ class Store:
         #: files on the DFS; None without one
         self.away = away
         self._search: AwaySearch | None = None
-        self.views = MapViews(disk, self._directory_at)
-        self.mover = Mover(disk, self._open_files, away, self.reduce.relocate, owner)
+        self.views = MapRangeIndexes(disk, self._directory_at)
+        self.mover = FileMover(disk, self._open_files, away, self.reduce.relocate, owner)
         self._forgetting = Forgetting(
             directories, owner, self.reduce.finish_jobs, self._folder_is_gone, self._forgotten
         )
@@ -280,7 +276,7 @@ class Store:
         """Every shuffle that has a folder since this start, perhaps an empty one."""
         return {key for directory in self._directories for key in directory.folders()}
 
-    def held(self) -> Iterator[tuple[ShuffleKey, Held]]:
+    def held(self) -> Iterator[tuple[ShuffleKey, UsageTotals]]:
         """Yield what each shuffle has sealed, and of MAP partitions open, in each directory."""
         for directory in self._directories:
             yield from directory.held()
@@ -461,7 +457,7 @@ class Store:
         return next(one for one in self._directories if path.startswith(f"{one.root_text}/"))
 
     def _folder_is_gone(self, key: ShuffleKey, folder: str) -> None:
-        self._open_files.forget(folder)
+        self._directory_at(folder).lane.submit(self._open_files.forget(folder).clear)
         self.views.forget(folder)
 
     def _forgotten(self, key: ShuffleKey, gone: bool) -> None:

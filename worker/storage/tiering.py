@@ -4,7 +4,7 @@ carried out.
 Rules: the policies decide (core/tiers), moving.py moves, this keeps the books: which sealed file lies where, how it was
 used, what is on its way. Files are followed only where there is more than one place to lie in. What a look at the
 directories found is used until the next look; an epoch that begins meanwhile counts with EPOCH_BYTES. Loop thread only.
-Called by store.py and server/push_service.py.
+Called by store.py and services/push_service.py.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.common.config import TiersSection
+from holdfast.common.config.config import TiersSection
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Ack
-from holdfast.worker.core.space import Space
 from holdfast.worker.core.tiers.allocate import Chosen, Request, decide
 from holdfast.worker.core.tiers.allocators import Allocator, make_allocator
 from holdfast.worker.core.tiers.annotators import make_annotator
@@ -28,17 +27,18 @@ from holdfast.worker.core.tiers.orders import Orders
 from holdfast.worker.core.tiers.promote import promote
 from holdfast.worker.core.tiers.reviewers import make_reviewer
 from holdfast.worker.core.tiers.swaps import align, restore
-from holdfast.worker.core.tiers.upkeep import Kind, Wishes, pick
+from holdfast.worker.core.tiers.upkeep import UpkeepKind, Wishes, pick
 from holdfast.worker.core.tiers.view import UNLIMITED, DirectoryView, FileView, Location, StoreView, Tier
-from holdfast.worker.core.tiers.view import Move as PlannedMove
+from holdfast.worker.core.tiers.view import TierMove as PlannedMove
 from holdfast.worker.core.tiers.watermarks import Marks, demotion, hurried, overfull
+from holdfast.worker.core.write.space import Space
 from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.moving import Move, Mover
+from holdfast.worker.storage.moving import FileMove, FileMover
 from holdfast.worker.storage.reduce_layout import DataKey
 from holdfast.worker.storage.reduce_records import DataRecord
 
 if TYPE_CHECKING:
-    from holdfast.worker.storage.places import Places
+    from holdfast.worker.storage.sealed_locations import SealedLocations
 
 _log = logging.getLogger(__name__)
 
@@ -74,8 +74,8 @@ class Tiering:
     def __init__(
         self,
         directories: Sequence[StorageDirectory],
-        mover: Mover,
-        places: Places,
+        mover: FileMover,
+        places: SealedLocations,
         settings: TiersSection,
         *,
         dfs: bool,
@@ -255,11 +255,11 @@ class Tiering:
         task = pick(view, self._wishes, self._restore_first, orders.heat)
         if task is None:
             return ()
-        if task.kind is Kind.RESTORE:
+        if task.kind is UpkeepKind.RESTORE:
             restoration = restore(view, orders.coldest)
             self._restore_first = not restoration.is_whole and bool(restoration.moves)
             return restoration.moves
-        if task.kind is Kind.ALIGN:
+        if task.kind is UpkeepKind.ALIGN:
             alignment = align(view, task.pair, orders.heat, self._settings.range, busy)
             self._restore_first = alignment.out_of_room
             return alignment.moves
@@ -290,7 +290,7 @@ class Tiering:
     def _start(self, planned: PlannedMove[DataKey]) -> None:
         source = self._directories[planned.source]
         target = None if planned.target == self._dfs else self._directories[planned.target]
-        move = Move(planned.file, planned.size_bytes, source, target, target or self._home_of(source))
+        move = FileMove(planned.file, planned.size_bytes, source, target, target or self._home_of(source))
         if self._mover.start(move):
             self._files[planned.file.shuffle][planned.file].not_before = math.inf
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from holdfast.common.config import Config
+from holdfast.common.config.config import Config
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import CorruptError, HoldfastError
 from holdfast.common.ids import MapFileKey
-from holdfast.common.net.links import NO_LINK
+from holdfast.common.system.links import NO_LINK
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.findings import Finding, Severity, VerifyReport
 from holdfast.worker.storage.footers import read_footer
@@ -108,9 +108,9 @@ class _Verifier:
     def _file(self, below: str, name: layout.FileName | None, size: int) -> None:
         if name is None:
             self._find(Severity.HARMLESS, below, "not a name of ours; nothing refers to it")
-        elif name.kind is layout.Kind.OPEN:
+        elif name.kind is layout.FileKind.OPEN:
             self._find(Severity.HARMLESS, below, f"unsealed, {size} bytes: never read, deleted later")
-        elif name.kind is layout.Kind.FAILED:
+        elif name.kind is layout.FileKind.FAILED:
             self._find(Severity.HARMLESS, below, "a copy that is given up")
         else:
             self._sealed(name.key, below, size)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.common.config import Config
+from holdfast.common.config.config import Config
 from holdfast.common.dfs.store import DfsStore
-from holdfast.common.errors import ConfigError, CorruptError, DfsError, Status
+from holdfast.common.errors import ConfigError, CorruptError, DfsError
+from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
 from holdfast.worker.storage.findings import Severity, VerifyReport
 from holdfast.worker.storage.footers import read_stored_footer

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.common.batch import parse_batch
-from holdfast.common.errors import CorruptError, Status
+from holdfast.common.errors import CorruptError
+from holdfast.common.formats.batch import parse_batch
+from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
 from holdfast.worker.storage.findings import Severity, VerifyReport
 from holdfast.worker.storage.footers import read_data_footer
-from holdfast.worker.storage.layout import Kind
+from holdfast.worker.storage.layout import FileKind
 from holdfast.worker.storage.log_recovery import map_file, scan_log
 from holdfast.worker.storage.offline import Offline
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, ReduceName, sealed_path
@@ -40,10 +41,10 @@ def verify_reduce(offline: Offline, report: VerifyReport, step: Callable[[str], 
     present: set[DataKey] = set()
     unsealed: dict[EpochKey, Path] = {}
     for below, name in offline.reduce_files():
-        if name.kind is Kind.SEALED:
+        if name.kind is FileKind.SEALED:
             present.add(name.key)
             _sealed(offline, report, below, name)
-        elif name.kind is Kind.FAILED:
+        elif name.kind is FileKind.FAILED:
             report.add(Severity.HARMLESS, below, "a copy that is given up")
         elif isinstance(name.key, EpochKey) and name.key not in offline.epochs:
             unsealed[name.key] = offline.root / below

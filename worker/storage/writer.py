@@ -15,18 +15,19 @@ from enum import Enum
 from pathlib import Path
 from time import perf_counter_ns
 
-from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, RerouteError, Status
+from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, RerouteError
+from holdfast.common.formats.messages import Ack, FileTotals, MapSealed, PushFlag
 from holdfast.common.ids import BROADCAST_PARTITION, Incarnation, MapFileKey
 from holdfast.common.limits import PARTITIONS_MAX, U32_MAX
-from holdfast.common.messages import Ack, FileTotals, MapSealed, PushFlag
+from holdfast.common.statuses import Status
 from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import failed_copy, not_sealed
+from holdfast.worker.storage.directory_room import DirectoryRoom
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.records import FileRecord, RegionEntries, RegionFlag, encode_footer, make_record
-from holdfast.worker.storage.room import Room
 from holdfast.worker.storage.scan import Seeds, scan_run
 
 #: The kernel is asked to begin writing every time so much has come, so that the seal of a big file finds little left
@@ -36,7 +37,7 @@ WRITE_BACK_BYTES = 16 << 20
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
-class State(Enum):
+class WriterState(Enum):
     """Life of a writer; only OPEN accepts bytes, and there is no way back."""
 
     OPEN = "open"
@@ -60,7 +61,7 @@ class MapFileWriter:
         incarnation: Incarnation,
         on_failed: Callable[[MapFileWriter, Exception], None],
         on_grown: Callable[[MapFileWriter, int, int], None],
-        room: Room,
+        room: DirectoryRoom,
         flushes: WindowMean,
     ) -> None:
         """Create the file; raises OSError, or ProtocolError for an impossible number of partitions."""
@@ -69,7 +70,7 @@ class MapFileWriter:
         self.key = key
         self.ack = ack
         self.partitions = partitions
-        self.state = State.OPEN
+        self.state = WriterState.OPEN
         self.size_bytes = 0
         self.path = root / layout.open_path(key, layout.OpenNote(incarnation, ack))
         self.sealed_path = root / layout.sealed_path(key)
@@ -96,7 +97,7 @@ class MapFileWriter:
 
     @property
     def failed(self) -> bool:
-        return self.given_up or self.state is State.FAILED
+        return self.given_up or self.state is WriterState.FAILED
 
     def append(self, region: int, flags: int, runs: list[tuple[int, int]], body: memoryview) -> None:
         """Check and write one frame: `runs` of (partition, length in bytes), back to back in `body`.
@@ -104,13 +105,13 @@ class MapFileWriter:
         Raises GiveUpError BAD_ORDER, CorruptError or ProtocolError for what the client did wrong, and RerouteError
         FAILED_COPY if the write fails. After any of them the file takes nothing more.
         """
-        if self.state is not State.OPEN:
+        if self.state is not WriterState.OPEN:
             raise self._refusal()
         try:
             entries = self._entries(region, flags)
             checked = self._check(entries, runs, body)
         except HoldfastError as error:
-            self.state = State.REFUSED
+            self.state = WriterState.REFUSED
             raise type(error)(f"{self.key} region {region}: {error}", status=error.status) from None
         self._write(body)
         for partition, length, batches in checked:
@@ -177,7 +178,7 @@ class MapFileWriter:
             self._room.take(len(data))
             self._disk.write(self.handle.fd, data, self.size_bytes)
         except OSError as error:
-            self.state = State.FAILED
+            self.state = WriterState.FAILED
             self._on_failed(self, error)
             why = f"cannot write {self.path} ({error.strerror})"
             if is_full(error):
@@ -198,11 +199,11 @@ class MapFileWriter:
 
     def finish(self, totals: FileTotals) -> FileRecord:
         """Compare totals and append the footer; syncing it is the sealer's. Raises CorruptError if they differ."""
-        if self.state is not State.OPEN:
+        if self.state is not WriterState.OPEN:
             raise self._refusal()
         held = self.totals()
         if held != totals or self._region is not None:
-            self.state = State.REFUSED
+            self.state = WriterState.REFUSED
             raise CorruptError(f"{self.key}: the writer counted {totals}, here are {held}")
         record = make_record(
             self.key,
@@ -213,7 +214,7 @@ class MapFileWriter:
             incarnation=self._incarnation,
         )
         self._write(encode_footer(record))
-        self.state = State.SEALING
+        self.state = WriterState.SEALING
         return record
 
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from holdfast.common.errors import ProtocolError
-from holdfast.common.frame import HEADER_BYTES, decode_header, encode_frame
+from holdfast.common.formats.frame import HEADER_BYTES, decode_header, encode_frame
 from holdfast.common.ids import StateId
 
 CORPUS = Path(__file__).parent

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.client.core.locations import Locations
-from holdfast.client.core.push import Ask, PushSession, Send
+from holdfast.client.core.write.locations import Locations
+from holdfast.client.core.write.push import Ask, PushSession, Send
+from holdfast.common.formats.reduce_layouts import Location
 from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, WorkerId
-from holdfast.common.reduce_layouts import Location
 
 #: What masters say where no worker has room.
 FULL = "no worker has room: worker w1: /data (SSD) 512.0 MiB used of 512.0 MiB"

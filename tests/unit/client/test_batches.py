@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.client.batches import RECORD_BYTES_MAX, PushBatch, PushBatches
 from holdfast.client.compress import decompress
-from holdfast.client.status import PushStatus, push_winners_of
-from holdfast.common.batch import Batch, Codec, parse_batches
-from holdfast.common.checksum import partition_seed
+from holdfast.client.write.batches import RECORD_BYTES_MAX, PushBatch, PushBatches
+from holdfast.client.write.status import PushStatus, push_winners_of
 from holdfast.common.errors import ConfigError, ConflictError, ProtocolError
+from holdfast.common.formats.batch import Batch, Codec, parse_batches
+from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.ids import AttemptId, MapId, PartitionId
 from holdfast.common.limits import KIB, MIB
 from tests.unit.common.samples import SHUFFLE

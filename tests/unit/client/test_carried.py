@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.carried import seal, unseal
-from holdfast.client.shuffle import Ticket
+from holdfast.client.connection.carried import seal, unseal
+from holdfast.client.connection.ticket import Ticket
 from holdfast.common.errors import ConfigError
 from holdfast.common.ids import Instance
-from holdfast.common.security.shown import Credentials
-from holdfast.common.security.tokens import PREFIX, Keeper, Kind
+from holdfast.common.security.credentials import Credentials
+from holdfast.common.security.tokens import PREFIX, Keeper, TokenKind
 
 INSTANCE = Instance(bytes(range(16)))
-TOKEN = Keeper(bytes(32), "here").mint(Kind.APPLICATION, INSTANCE, 1_000, 3_600)
+TOKEN = Keeper(bytes(32), "here").mint(TokenKind.APPLICATION, INSTANCE, 1_000, 3_600)
 
 
 def ticket() -> Ticket:

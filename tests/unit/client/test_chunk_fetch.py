@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.core.check import IncompleteError
-from holdfast.client.core.chunk_fetch import ChunkFetch, EpochKey
-from holdfast.client.core.exact import PartitionCheck
-from holdfast.client.core.fetch import (
+from holdfast.client.core.read.check import IncompleteError
+from holdfast.client.core.read.chunk_fetch import ChunkFetch, EpochKey
+from holdfast.client.core.read.exact import PartitionCheck
+from holdfast.client.core.read.fetch import (
     TRIES_MAX,
     AskMasters,
     CloseStream,
@@ -19,10 +19,11 @@ from holdfast.client.core.fetch import (
     OpenStream,
     WorkerState,
 )
-from holdfast.common.batch import Batch, BatchWriter, parse_batches
-from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, RetryError, Status
+from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, RetryError
+from holdfast.common.formats.batch import Batch, BatchWriter, parse_batches
+from holdfast.common.formats.reduce_layouts import NO_ATTEMPT, CopyResult, EpochResult, ReduceManifest, ReduceWinners
 from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, MapId, PartitionId, WorkerId
-from holdfast.common.reduce_layouts import NO_ATTEMPT, CopyResult, EpochResult, ReduceManifest, ReduceWinners
+from holdfast.common.statuses import Status
 
 SEED = 7
 FIRST = (PartitionId(0), Epoch(0))

@@ -2,7 +2,7 @@
 
 import random
 
-from holdfast.client.core.credit import ASK_BYTES, ASK_BYTES_MIN, AskWorker, CreditLine, Effect, Give
+from holdfast.client.core.write.credit import ASK_BYTES, ASK_BYTES_MIN, AskWorker, CreditLine, Effect, Give
 
 
 def test_the_worker_is_asked_once_for_all() -> None:

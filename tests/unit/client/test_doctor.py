@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.core.doctor.cluster import check_masters, check_versions, check_workers
-from holdfast.client.core.doctor.directories import check_directories
-from holdfast.client.core.doctor.facts import Clock, Cluster, DirectoryFact, Host, MasterFact, NameFact, WorkerFact
-from holdfast.client.core.doctor.findings import CODES
-from holdfast.client.core.doctor.host import check_host, check_names
-from holdfast.client.core.doctor.spark import KEYS, parse_settings
 from holdfast.common.agreement import secret_digest, settings_digests
-from holdfast.common.config import Config, from_tables
+from holdfast.common.config.config import Config, from_tables
+from holdfast.tools.doctor.core.cluster import check_masters, check_versions, check_workers
+from holdfast.tools.doctor.core.directories import check_directories
+from holdfast.tools.doctor.core.facts import Clock, Cluster, DirectoryFact, Host, MasterFact, NameFact, WorkerFact
+from holdfast.tools.doctor.core.findings import CODES
+from holdfast.tools.doctor.core.host import check_host, check_names
+from holdfast.tools.doctor.core.spark import KEYS, parse_settings
 
 ROOT = Path(__file__).parents[3]
 OWN = {"holdfast": "0.4.0", "protocol": "1", "python": "3.11.9", "pyarrow": "20.0.0", "disk": "1"}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.cli.drills.page import page, write
-from holdfast.client.cli.drills.report import FAILURES_MAX, Report
 from holdfast.common.errors import HoldfastError
+from holdfast.tools.drills.support.page import page, write
+from holdfast.tools.drills.support.report import FAILURES_MAX, Report
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holdfast.client.core.fetch import (
+from holdfast.client.core.read.fetch import (
     REACH_NS,
     TRIES_MAX,
     AskMasters,
@@ -14,16 +14,9 @@ from holdfast.client.core.fetch import (
     Source,
     WorkerState,
 )
-from holdfast.common.errors import (
-    CorruptError,
-    DataLostError,
-    GiveUpError,
-    HoldfastError,
-    RetryError,
-    Status,
-    error_for,
-)
+from holdfast.common.errors import CorruptError, DataLostError, GiveUpError, HoldfastError, RetryError, error_for
 from holdfast.common.ids import MapId, WorkerId
+from holdfast.common.statuses import Status
 
 LOST = RetryError("connection refused")
 GRACE = 1_000

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast.client import FetchOptions, Session
-from holdfast.client.addresses import listed_sights, sights_of
-from holdfast.client.core.read_book import Sight
-from holdfast.client.reads import OneRead, Reads, reads_of
-from holdfast.client.shuffle import Ticket
+from holdfast.client.connection.addresses import listed_sights, sights_of
+from holdfast.client.connection.ticket import Ticket
+from holdfast.client.core.read.read_book import Sight
+from holdfast.client.read.shared_read_state import OneReadState, SharedReadState, reads_of
 from holdfast.common.errors import ConfigError
 from holdfast.common.ids import Instance, WorkerId
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -68,20 +68,20 @@ def test_the_readers_of_a_process_share_what_they_know() -> None:
     assert reads_of(ticket("other", FetchOptions())) is not reads_of(first)
     assert reads_of(ticket("shared", FetchOptions(order="given"))) is not reads_of(first)
     reads = reads_of(first)
-    before = OneRead(reads)
+    before = OneReadState(reads)
     assert before.ordered([ONE, TWO]) == (ONE, TWO)
-    OneRead(reads).failed(ONE)
+    OneReadState(reads).failed(ONE)
     assert before.ordered([ONE, TWO]) == (ONE, TWO), "one read keeps its order"
-    assert OneRead(reads).ordered([ONE, TWO]) == (TWO, ONE)
-    OneRead(reads).slow(TWO)
+    assert OneReadState(reads).ordered([ONE, TWO]) == (TWO, ONE)
+    OneReadState(reads).slow(TWO)
     assert reads.is_slow(TWO)
     assert not reads.is_slow(ONE)
-    assert OneRead(reads).ordered([ONE, TWO]) == (ONE, TWO), "slow behind failed"
+    assert OneReadState(reads).ordered([ONE, TWO]) == (ONE, TWO), "slow behind failed"
 
 
 def test_expiries_are_as_set() -> None:
     """What expires at once never counts."""
-    reads = Reads(FetchOptions(failure_expire=0, slow_expire=0))
+    reads = SharedReadState(FetchOptions(failure_expire=0, slow_expire=0))
     reads.failed(ONE)
     reads.slow(ONE)
     assert reads.ordered([ONE, TWO]) == (ONE, TWO)
@@ -100,13 +100,13 @@ def test_what_is_kept_is_bounded() -> None:
 def test_the_region_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The setting counts; where there is none, the variable, which is checked as well."""
     monkeypatch.setenv("HOLDFAST_REGION", "eu")
-    assert Reads(FetchOptions())._book.region == "eu"
-    assert Reads(FetchOptions(region="us"))._book.region == "us"
+    assert SharedReadState(FetchOptions())._book.region == "eu"
+    assert SharedReadState(FetchOptions(region="us"))._book.region == "us"
     monkeypatch.setenv("HOLDFAST_REGION", "/eu/rack")
     with pytest.raises(ConfigError, match="HOLDFAST_REGION is the region alone"):
-        Reads(FetchOptions())
+        SharedReadState(FetchOptions())
     monkeypatch.delenv("HOLDFAST_REGION")
-    assert Reads(FetchOptions())._book.region == ""
+    assert SharedReadState(FetchOptions())._book.region == ""
 
 
 def test_what_the_masters_say() -> None:

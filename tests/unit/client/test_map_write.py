@@ -5,12 +5,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client.core.map_write import Abandon, Failed, MapWrite, Open, Push, Seal, Wake, Written
-from holdfast.client.core.route import Move, move_for, pause_ns, places
-from holdfast.common.errors import ApplicationGoneError, NoRoomError, RetryError, Status, error_for
+from holdfast.client.core.write.map_write import Abandon, Failed, MapWrite, Open, Push, Seal, Wake, Written
+from holdfast.client.core.write.route import pause_ns, places
+from holdfast.common.errors import ApplicationGoneError, NoRoomError, RetryError, error_for
+from holdfast.common.formats.layouts import MapAssignment
+from holdfast.common.formats.messages import FileTotals
 from holdfast.common.ids import AttemptId, Epoch, MapId, WorkerId
-from holdfast.common.layouts import MapAssignment
-from holdfast.common.messages import FileTotals
+from holdfast.common.statuses import MEANINGS, Status
 
 TOTALS = FileTotals(regions=1, batches=2, size_bytes=30, crc_sum=7)
 LOST = RetryError("connection lost")
@@ -233,8 +234,8 @@ def test_an_abort_drops_every_copy() -> None:
 
 def test_every_status_has_a_move() -> None:
     """The table is total: any number of the wire is decided, and OK is none of them."""
-    assert {move_for(status) for status in Status} == set(Move)
-    assert move_for(Status.UNAVAILABLE) is Move.NEXT
+    assert {meaning.moves_map for meaning in MEANINGS.values()} == {True, False}
+    assert MEANINGS[Status.UNAVAILABLE].moves_map
 
 
 def test_copies_stand_on_neighbours_of_the_ring() -> None:

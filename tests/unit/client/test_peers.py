@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from holdfast.client.peers import Peers
-from holdfast.client.shuffle import Ticket
+from holdfast.client.connection.peers import Peers
+from holdfast.client.connection.ticket import Ticket
 from holdfast.common.errors import RetryError
+from holdfast.common.formats.messages import Hello, HelloOk
 from holdfast.common.ids import NO_WORKER, Incarnation, Instance, WorkerId
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Hello, HelloOk
-from holdfast.common.net.buffers import BufferPool
-from holdfast.common.net.frame_server import ServerConnection, serve
-from holdfast.common.security.shown import Credentials
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.server import ServerConnection, serve
+from holdfast.common.security.credentials import Credentials
 from tests.support.certificates import authority
 from tests.support.frame_world import Echo
 

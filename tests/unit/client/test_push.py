@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.core.locations import Destination, Locations
-from holdfast.client.core.push import (
+from holdfast.client.core.write.locations import Destination, Locations
+from holdfast.client.core.write.push import (
     BUSY_MAX,
     DAMAGES_MAX,
     FRAME_BYTES_MIN,
@@ -22,19 +22,13 @@ from holdfast.client.core.push import (
     Settled,
     Wake,
 )
-from holdfast.client.core.revivals import REVIVES_MAX, Revive
-from holdfast.client.core.window import WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, Window
-from holdfast.common.errors import (
-    AbortedError,
-    ApplicationGoneError,
-    NoRoomError,
-    RetryError,
-    Status,
-    error_for,
-)
+from holdfast.client.core.write.revivals import REVIVES_MAX, Revive
+from holdfast.client.core.write.window import WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, Window
+from holdfast.common.errors import AbortedError, ApplicationGoneError, NoRoomError, RetryError, error_for
+from holdfast.common.formats.reduce_layouts import Location
 from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, WorkerId
 from holdfast.common.limits import KIB, MIB
-from holdfast.common.reduce_layouts import Location
+from holdfast.common.statuses import Status
 from tests.unit.client.push_world import FULL, at, batches, locations, numbers, of, pushed, sent, session
 
 FRAME = FRAME_BYTES_MIN

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from holdfast.client.core.push import Done, Failed, PushSession, Wake
-from holdfast.client.core.revivals import Revive
-from holdfast.common.errors import NoRoomError, Status
+from holdfast.client.core.write.push import Done, Failed, PushSession, Wake
+from holdfast.client.core.write.revivals import Revive
+from holdfast.common.errors import NoRoomError
 from holdfast.common.ids import Incarnation, PartitionId, WorkerId
+from holdfast.common.statuses import Status
 from tests.unit.client.push_world import FULL, at, numbers, of, pushed, sent, session
 
 #: What every error that ends a wait for room says at its end.

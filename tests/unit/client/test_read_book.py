@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.client.core.read_book import (
+from holdfast.client.core.read.read_book import (
     DELAY_NS,
     DELAY_NS_MIN,
     LATENCIES_MAX,
@@ -16,7 +16,7 @@ from holdfast.client.core.read_book import (
     Sight,
     region_of,
 )
-from holdfast.client.core.read_order import EXPIRE_NS
+from holdfast.client.core.read.read_order import EXPIRE_NS
 from holdfast.common.ids import WorkerId
 
 MS = 10**6

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client.core.read_order import REMEMBERED_MAX, Category, Health, Interleave, View, category, read_order
+from holdfast.client.core.read.read_order import (
+    REMEMBERED_MAX,
+    Category,
+    Health,
+    Interleave,
+    View,
+    category,
+    read_order,
+)
 from tests.support.read_orders import CASES, HERE, THERE, Case, S
 
 

@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.client.assemble import Assembler
 from holdfast.client.compress import EVERY, MISSES, Compressor, decompress
-from holdfast.client.core.check import FileCheck, IncompleteError, writes_to
-from holdfast.client.region import FRAME_BYTES, Frame, Regions
-from holdfast.client.spool import Spool
-from holdfast.client.status import MapStatus, winners_of
-from holdfast.common.batch import HEADER_BYTES, MORE, PAYLOAD_BYTES_MAX, Batch, Codec, parse_batches
-from holdfast.common.checksum import partition_seed
+from holdfast.client.core.read.check import FileCheck, IncompleteError, writes_to
+from holdfast.client.read.assemble import Assembler
+from holdfast.client.write.region import FRAME_BYTES, Frame, Regions
+from holdfast.client.write.spool import Spool
+from holdfast.client.write.status import MapStatus, winners_of
 from holdfast.common.errors import ConflictError, CorruptError, ProtocolError
+from holdfast.common.formats.batch import HEADER_BYTES, MORE, PAYLOAD_BYTES_MAX, Batch, Codec, parse_batches
+from holdfast.common.formats.checksum import partition_seed
+from holdfast.common.formats.layouts import MapWinner
+from holdfast.common.formats.messages import PushFlag
 from holdfast.common.ids import (
     BROADCAST_PARTITION,
     AttemptId,
@@ -32,9 +34,7 @@ from holdfast.common.ids import (
     ShuffleKey,
     WorkerId,
 )
-from holdfast.common.layouts import MapWinner
 from holdfast.common.limits import MIB, REGION_BYTES_MAX
-from holdfast.common.messages import PushFlag
 
 KEY = ShuffleKey(Instance(b"i" * 16), ShuffleId(1), Generation(0))
 PARTITIONS = 12

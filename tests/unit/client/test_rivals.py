@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.client.core.fetch import (
+from holdfast.client.core.read.fetch import (
     REACH_NS,
     RIVALS_MAX,
     AskMasters,
@@ -17,8 +17,9 @@ from holdfast.client.core.fetch import (
     Source,
     WorkerState,
 )
-from holdfast.common.errors import HoldfastError, RetryError, Status, error_for
+from holdfast.common.errors import HoldfastError, RetryError, error_for
 from holdfast.common.ids import MapId, WorkerId
+from holdfast.common.statuses import Status
 
 LOST = RetryError("connection refused")
 

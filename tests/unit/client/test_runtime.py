@@ -1,8 +1,8 @@
-"""The loop of a process (client/runtime.py) leaves nothing behind."""
+"""The loop of a process (client/connection/runtime.py) leaves nothing behind."""
 
 import asyncio
 
-from holdfast.client.runtime import Runtime
+from holdfast.client.connection.runtime import Runtime
 
 
 def test_what_is_left_is_cancelled() -> None:

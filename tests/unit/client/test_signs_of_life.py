@@ -3,8 +3,8 @@
 import queue
 from typing import Any
 
-from holdfast.client.push_reader import _Stream
-from holdfast.common.reduce_messages import ChunksData
+from holdfast.client.read.push_reader import _Stream
+from holdfast.common.formats.reduce_messages import ChunksData
 
 
 def test_a47_a_sign_of_life_is_no_data() -> None:

@@ -3,12 +3,11 @@
 import zlib
 from typing import Any
 
-from holdfast.common import layouts, messages, reduce_layouts, reduce_messages
-from holdfast.common.batch import HEADER_BYTES as BATCH_HEADER_BYTES
-from holdfast.common.batch import BatchWriter, Codec
-from holdfast.common.checksum import crc32c, partition_seed
-from holdfast.common.errors import Status
-from holdfast.common.frame import FrameType, encode_frame
+from holdfast.common.formats import layouts, messages, reduce_layouts, reduce_messages
+from holdfast.common.formats.batch import HEADER_BYTES as BATCH_HEADER_BYTES
+from holdfast.common.formats.batch import BatchWriter, Codec
+from holdfast.common.formats.checksum import crc32c, partition_seed
+from holdfast.common.formats.frame import FrameType, encode_frame
 from holdfast.common.ids import (
     NO_WORKER,
     AttemptId,
@@ -25,6 +24,7 @@ from holdfast.common.ids import (
     StateId,
     WorkerId,
 )
+from holdfast.common.statuses import Status
 
 SHUFFLE = ShuffleKey(Instance(bytes(range(16))), ShuffleId(7), Generation(2), StateId(0xFEDC_BA98_7654_3210))
 FILE = MapFileKey(SHUFFLE, MapId(3), AttemptId(0x0102030405060708), Epoch(1))

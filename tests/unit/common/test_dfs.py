@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.common.config import parse
+from holdfast.common.config.config import parse
 from holdfast.common.dfs import names
 from holdfast.common.dfs.calls import Calls, ClosedError, StoreHangsError
 from holdfast.common.dfs.faults import Fault, classify, error_of
 from holdfast.common.dfs.handles import Handles
 from holdfast.common.dfs.retry import FIRST_SECONDS, LONGEST_SECONDS, Retries
-from holdfast.common.dfs.urls import Kind, parse_url
-from holdfast.common.errors import ConfigError, Status
+from holdfast.common.dfs.urls import StoreKind, parse_url
+from holdfast.common.errors import ConfigError
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.statuses import Status
 
 U32 = st.integers(0, 2**32 - 1)
 KEYS = st.builds(
@@ -31,12 +32,12 @@ WORDS = st.text("abcXYZ019._-", min_size=1, max_size=20).filter(lambda text: not
 @pytest.mark.parametrize(
     ("text", "kind", "host", "path", "base", "shown"),
     [
-        ("/mnt/dfs/", Kind.LOCAL, "", "/mnt/dfs", "/mnt/dfs", "file:///mnt/dfs"),
-        ("file:///mnt/dfs", Kind.LOCAL, "", "/mnt/dfs", "/mnt/dfs", "file:///mnt/dfs"),
-        ("s3://bucket", Kind.S3, "bucket", "", "bucket", "s3://bucket"),
-        ("s3://bucket/a/b/", Kind.S3, "bucket", "/a/b", "bucket/a/b", "s3://bucket/a/b"),
-        ("hdfs://name:8020/a", Kind.HDFS, "name:8020", "/a", "/a", "hdfs://name:8020/a"),
-        ("hdfs://service/a", Kind.HDFS, "service", "/a", "/a", "hdfs://service/a"),
+        ("/mnt/dfs/", StoreKind.LOCAL, "", "/mnt/dfs", "/mnt/dfs", "file:///mnt/dfs"),
+        ("file:///mnt/dfs", StoreKind.LOCAL, "", "/mnt/dfs", "/mnt/dfs", "file:///mnt/dfs"),
+        ("s3://bucket", StoreKind.S3, "bucket", "", "bucket", "s3://bucket"),
+        ("s3://bucket/a/b/", StoreKind.S3, "bucket", "/a/b", "bucket/a/b", "s3://bucket/a/b"),
+        ("hdfs://name:8020/a", StoreKind.HDFS, "name:8020", "/a", "/a", "hdfs://name:8020/a"),
+        ("hdfs://service/a", StoreKind.HDFS, "service", "/a", "/a", "hdfs://service/a"),
     ],
 )
 def test_urls(text, kind, host, path, base, shown):

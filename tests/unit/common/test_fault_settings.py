@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.common.config import parse
+from holdfast.common.config.config import parse
 from holdfast.common.errors import ConfigError
 from holdfast.common.net import detour
 

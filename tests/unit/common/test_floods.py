@@ -1,9 +1,9 @@
-"""What a log leaves out (common/net/log.py)."""
+"""What a log leaves out (common/system/log.py)."""
 
 import logging
 import sys
 
-from holdfast.common.net.log import ALL_MAX, SAME_MAX, WINDOW_SECONDS, Floods, TextFormatter
+from holdfast.common.system.log import ALL_MAX, INFO_SAME_MAX, SAME_MAX, WINDOW_SECONDS, Floods, TextFormatter
 
 
 def record(message: str, level: int = logging.WARNING, *, trace: bool = False, **facts: object) -> logging.LogRecord:
@@ -19,7 +19,7 @@ def record(message: str, level: int = logging.WARNING, *, trace: bool = False, *
 
 def test_the_same_again_and_again_is_left_out_for_a_while() -> None:
     """Of one sentence a few are written, whatever its facts, the last of them says that more are left out, and after a
-    while it is written again. What is said in passing is never left out."""
+    while it is written again. Of what is no warning there may be more, and what is for debugging is never left out."""
     now = [0.0]
     floods = Floods(lambda: now[0])
     told = [one for number in range(50) if floods.filter(one := record("no", n=number))]
@@ -27,7 +27,8 @@ def test_the_same_again_and_again_is_left_out_for_a_while() -> None:
     assert "more like this" in TextFormatter().format(told[-1])
     assert floods.left_out == 50 - SAME_MAX
     assert floods.filter(record("other"))
-    assert all(floods.filter(record("fine", logging.INFO)) for _ in range(100))
+    assert sum(floods.filter(record("fine", logging.INFO)) for _ in range(1_000)) == INFO_SAME_MAX
+    assert all(floods.filter(record("seen", logging.DEBUG)) for _ in range(1_000))
     now[0] = WINDOW_SECONDS
     assert floods.filter(record("no"))
 

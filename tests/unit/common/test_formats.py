@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common import layouts, messages, reduce_messages
-from holdfast.common.batch import HEADER_BYTES, Codec, parse_batch, parse_batches, whole_batch_bytes
-from holdfast.common.checksum import SEED, crc32c, partition_seed
-from holdfast.common.errors import CorruptError, HoldfastError, ProtocolError, Status, error_for
-from holdfast.common.frame import HEADER_BYTES as FRAME_HEADER_BYTES
-from holdfast.common.frame import FrameType, check_meta, decode_header, encode_frame
+from holdfast.common.errors import CorruptError, HoldfastError, ProtocolError, error_for
+from holdfast.common.formats import layouts, messages, reduce_messages
+from holdfast.common.formats.batch import HEADER_BYTES, Codec, parse_batch, parse_batches, whole_batch_bytes
+from holdfast.common.formats.checksum import SEED, crc32c, partition_seed
+from holdfast.common.formats.frame import HEADER_BYTES as FRAME_HEADER_BYTES
+from holdfast.common.formats.frame import FrameType, check_meta, decode_header, encode_frame
 from holdfast.common.ids import BROADCAST_PARTITION, PartitionId
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, PUSH_BATCHES_MAX
+from holdfast.common.statuses import Status
 from tests.unit.common import samples
 
 GOLDEN = Path(__file__).parents[2] / "golden"

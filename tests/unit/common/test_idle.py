@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 
-from holdfast.common.net.idle import GROWN_BYTES, TRIM_SECONDS, TRIM_SECONDS_MAX, Idle
+from holdfast.common.system.idle import GROWN_BYTES, TRIM_SECONDS, TRIM_SECONDS_MAX, Idle
 
 
 def trims(memory: list[int]) -> list[int]:
@@ -12,7 +12,7 @@ def trims(memory: list[int]) -> list[int]:
     async def story() -> list[int]:
         now = 0
         asked: list[int] = []
-        idle = Idle(lambda: memory[now], collects=False)
+        idle = Idle(lambda: memory[now])
         idle._trim = lambda _: asked.append(now)
         for second in range(1, len(memory)):
             now = second

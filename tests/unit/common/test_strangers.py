@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from holdfast.common.errors import MEANINGS, HoldfastError, Next, RetryError, Status
+from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import MEANINGS, Next, Status
 from tests.support.garbage import GARBAGE, Listener
 from tests.support.waiting import wait_until_async
 from tests.unit.common.test_control_client import RENEW, Scripted, _http, masters, run

@@ -1,4 +1,4 @@
-"""Tasks that nobody owns: common/net/tasks.py."""
+"""Tasks that nobody owns: common/system/tasks.py."""
 
 import asyncio
 import gc
@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from holdfast.common.net.tasks import awaited, background
+from holdfast.common.system.tasks import awaited, background
 
 
 async def _breaks() -> None:

@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, Status, UnauthenticatedError
-from holdfast.common.frame import FrameType
+from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, UnauthenticatedError
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import Hello
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Hello
-from holdfast.common.net import frame_server
-from holdfast.common.net.buffers import BufferPool
-from holdfast.common.net.frame_client import FrameClient
-from holdfast.common.net.frame_server import FrameServer, serve
+from holdfast.common.net.frames import server as frame_server
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.client import FrameClient
+from holdfast.common.net.frames.server import FrameServer, serve
 from holdfast.common.net.tls import TlsPipe
-from holdfast.common.security.shown import Shown
+from holdfast.common.security.credentials import CredentialsProvider
+from holdfast.common.statuses import Status
 from tests.support.certificates import Authority, Certificate, authority
 from tests.support.frame_world import GREETING, Echo, next_frame
 from tests.support.waiting import wait_until_async
@@ -50,7 +51,7 @@ async def serving(tmp_path: Path, certificate: Certificate | None) -> AsyncItera
     assert pool.used_bytes == 0
 
 
-async def connect(server: FrameServer, shown: Shown | None, host: str = "127.0.0.1") -> FrameClient:
+async def connect(server: FrameServer, shown: CredentialsProvider | None, host: str = "127.0.0.1") -> FrameClient:
     """A client that gives up late."""
     return await FrameClient.connect(
         host, server.address[1], Hello(cluster_id="mine"), BufferPool(64 * MIB), timeout_seconds=60, shown=shown

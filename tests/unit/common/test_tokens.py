@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common.errors import ConfigError, ForbiddenError, TokenExpiredError, UnauthenticatedError
-from holdfast.common.security.shown import Credentials
+from holdfast.common.security.credentials import Credentials
 from holdfast.common.security.tokens import (
     PREFIX,
     SKEW_S,
     Keeper,
-    Kind,
+    TokenKind,
     bearer_of,
     must_be,
     must_be_at,
@@ -23,8 +23,8 @@ KEEPER = Keeper(SECRET, "prod")
 NOW = 1_800_000_000
 
 
-@given(kind=st.sampled_from(list(Kind)), subject=st.binary(max_size=255), life=st.integers(1, 10**9))
-def test_a_token_says_who_its_bearer_is_until_it_ends(kind: Kind, subject: bytes, life: int) -> None:
+@given(kind=st.sampled_from(list(TokenKind)), subject=st.binary(max_size=255), life=st.integers(1, 10**9))
+def test_a_token_says_who_its_bearer_is_until_it_ends(kind: TokenKind, subject: bytes, life: int) -> None:
     """What was put in comes out, to the last second and no longer; anybody may read it."""
     token = KEEPER.mint(kind, subject, NOW, life)
     identity = KEEPER.verify(token, NOW + life - 0.001)
@@ -40,10 +40,10 @@ def test_another_secret_is_taken_and_makes_nothing() -> None:
     after = bytes(range(32, 64))
     changing = Keeper(after, "prod", SECRET)
     for maker in (KEEPER, changing):
-        assert changing.verify(maker.mint(Kind.USER, b"etl", NOW, 60), NOW).subject == b"etl"
-    Keeper(after, "prod").verify(changing.mint(Kind.USER, b"etl", NOW, 60), NOW)
+        assert changing.verify(maker.mint(TokenKind.USER, b"etl", NOW, 60), NOW).subject == b"etl"
+    Keeper(after, "prod").verify(changing.mint(TokenKind.USER, b"etl", NOW, 60), NOW)
     with pytest.raises(UnauthenticatedError):
-        KEEPER.verify(changing.mint(Kind.USER, b"etl", NOW, 60), NOW)
+        KEEPER.verify(changing.mint(TokenKind.USER, b"etl", NOW, 60), NOW)
     with pytest.raises(ConfigError, match="16 are needed"):
         Keeper(after, "prod", b"short")
 
@@ -51,7 +51,7 @@ def test_another_secret_is_taken_and_makes_nothing() -> None:
 @given(at=st.integers(0, 200), flip=st.integers(1, 127))
 def test_a_token_that_was_changed_is_none(at: int, flip: int) -> None:
     """Whichever character is another one, the answer is the same error and has nothing of the token in it."""
-    token = KEEPER.mint(Kind.USER, b"etl", NOW, 60)
+    token = KEEPER.mint(TokenKind.USER, b"etl", NOW, 60)
     at %= len(token)
     changed = token[:at] + chr(ord(token[at]) ^ flip) + token[at + 1 :]
     refused = refusal(changed)
@@ -80,29 +80,29 @@ def test_garbage_is_refused(wrong: str) -> None:
 
 def test_a_token_serves_in_one_cluster() -> None:
     """Another secret and another cluster id refuse it, and so does an earlier time than its own."""
-    token = KEEPER.mint(Kind.ADMIN, b"ops", NOW, 60)
+    token = KEEPER.mint(TokenKind.ADMIN, b"ops", NOW, 60)
     for keeper in (Keeper(SECRET, "test"), Keeper(SECRET[::-1], "prod")):
         with pytest.raises(UnauthenticatedError, match="secret of this cluster"):
             keeper.verify(token, NOW)
     with pytest.raises(UnauthenticatedError, match="clocks"):
         KEEPER.verify(token, NOW - SKEW_S - 1)
-    assert KEEPER.verify(token, NOW - SKEW_S).kind is Kind.ADMIN
+    assert KEEPER.verify(token, NOW - SKEW_S).kind is TokenKind.ADMIN
     with pytest.raises(ConfigError, match="16"):
         Keeper(b"short", "prod")
 
 
 def test_kinds_are_asked_for_by_name() -> None:
     """A bearer of another kind hears which one is wanted; without security there is nothing to ask."""
-    viewer = KEEPER.verify(KEEPER.mint(Kind.VIEWER, b"eve", NOW, 60), NOW)
-    must_be(viewer, Kind.ADMIN, Kind.VIEWER)
-    must_be(None, Kind.ADMIN)
+    viewer = KEEPER.verify(KEEPER.mint(TokenKind.VIEWER, b"eve", NOW, 60), NOW)
+    must_be(viewer, TokenKind.ADMIN, TokenKind.VIEWER)
+    must_be(None, TokenKind.ADMIN)
     with pytest.raises(ForbiddenError, match="admin or server, not viewer"):
-        must_be(viewer, Kind.ADMIN, Kind.SERVER)
+        must_be(viewer, TokenKind.ADMIN, TokenKind.SERVER)
 
 
 def test_credentials_keep_the_newest_token_and_tell_none() -> None:
     """A newer token replaces an older one, never the other way round; repr and str have neither."""
-    old, new = (KEEPER.mint(Kind.USER, b"etl", NOW, life) for life in (60, 120))
+    old, new = (KEEPER.mint(TokenKind.USER, b"etl", NOW, life) for life in (60, 120))
     shown = Credentials("CA", old)
     shown.renew(new)
     shown.renew(old)
@@ -127,11 +127,11 @@ def test_variables_go_together() -> None:
 def test_a_token_for_one_server_is_good_there_alone(name: str, port: int) -> None:
     """However long the names are; a server's other tokens are good at all."""
     address = f"{name[:60]}:{port}"
-    token = KEEPER.mint(Kind.SERVER, subject_only_at(name.encode(), address), NOW, 60)
+    token = KEEPER.mint(TokenKind.SERVER, subject_only_at(name.encode(), address), NOW, 60)
     only = KEEPER.verify(token, NOW)
     must_be_at(only, address)
     for other in ("", f"{address}0", f"x{address}", "w1:7071"):
         with pytest.raises(UnauthenticatedError):
             must_be_at(only, other)
     assert str(only).endswith(f", only for {address}")
-    must_be_at(KEEPER.verify(KEEPER.mint(Kind.SERVER, name.encode(), NOW, 60), NOW), address)
+    must_be_at(KEEPER.verify(KEEPER.mint(TokenKind.SERVER, name.encode(), NOW, 60), NOW), address)

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from holdfast.common.errors import HoldfastError, NotMasterError, RetryError, Status
+from holdfast.common.errors import HoldfastError, NotMasterError, RetryError
 from holdfast.common.net.http_server import HttpServer
 from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport
-from holdfast.common.security.shown import Credentials
-from holdfast.master.service.budgets import Budgets
-from holdfast.master.service.grpc import serve_grpc
+from holdfast.common.security.credentials import Credentials
+from holdfast.common.statuses import Status
+from holdfast.master.api.budgets import Budgets
+from holdfast.master.api.grpc import serve_grpc
 from tests.support.certificates import Authority, Certificate, authority
 from tests.support.waiting import wait_until_async
 

@@ -4,12 +4,12 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast.common.config import from_tables
-from holdfast.master.core import commands as cmd
-from holdfast.master.core.records import Answer
-from holdfast.master.machine.machine import Machine
+from holdfast.common.config.config import from_tables
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.records import Answer
+from holdfast.master.leader.leader import Leader
 from holdfast.master.raft import Applied
-from holdfast.master.service.leader import Leader
+from holdfast.master.state_machine.state_machine import StateMachine
 
 
 class Node:
@@ -17,7 +17,7 @@ class Node:
 
     def __init__(self) -> None:
         self.leader: Leader | None = None
-        self.machine = Machine(self.changed)
+        self.machine = StateMachine(self.changed)
         self.applied = 0
 
     def changed(self, subjects: Any) -> None:

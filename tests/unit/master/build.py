@@ -2,14 +2,14 @@
 
 from typing import Any
 
+from holdfast.common.formats.layouts import MapAssignment, MapWinner, MapWinners
+from holdfast.common.formats.reduce_layouts import Location, ReduceLocations
 from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, Generation, Instance, ShuffleId, ShuffleKey, WorkerId
-from holdfast.common.layouts import MapAssignment, MapWinner, MapWinners
-from holdfast.common.reduce_layouts import Location, ReduceLocations
-from holdfast.master.core import commands as cmd
-from holdfast.master.core.apply import apply
-from holdfast.master.core.moves import Move, pack_moves
-from holdfast.master.core.records import Answer, Directory
-from holdfast.master.core.state import State
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.apply import apply
+from holdfast.master.core.state.moves import EpochMove, pack_moves
+from holdfast.master.core.state.records import Answer, Directory
+from holdfast.master.core.state.state import State
 
 
 def sixteen(text: str) -> bytes:
@@ -80,7 +80,9 @@ def reduce(of: ShuffleKey | None = None, partitions: int = 4, **changed: object)
 
 def revive(*rows: tuple[int, int], of: ShuffleKey | None = None, to: int = 3):
     """New places on one worker for (partition, failed epoch)."""
-    return cmd.Revive(of or key(), pack_moves([Move(partition, failed, to, NO_WORKER) for partition, failed in rows]))
+    return cmd.Revive(
+        of or key(), pack_moves([EpochMove(partition, failed, to, NO_WORKER) for partition, failed in rows])
+    )
 
 
 def commit_reduce(epochs: int, of: ShuffleKey | None = None, **changed: Any):

@@ -5,23 +5,23 @@ import pytest
 from holdfast.common.errors import ForbiddenError
 from holdfast.common.net.methods import METHODS
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.security.tokens import Identity, Kind
-from holdfast.master.service.access import METHOD_KINDS, check_call, check_owner, check_page
+from holdfast.common.security.tokens import Identity, TokenKind
+from holdfast.master.api.access import METHOD_KINDS, check_call, check_owner, check_page
 
 OWN, OTHER = bytes(16), bytes(15) + b"x"
-SUBJECTS = {Kind.APPLICATION: OWN, Kind.USER: b"etl"}
+SUBJECTS = {TokenKind.APPLICATION: OWN, TokenKind.USER: b"etl"}
 #: What a user's token is good for; who owns the application is looked at where the state is.
 OF_USERS = ("Discover", "ListWorkers", "RegisterApplication", "Attach", "ListApplications", "Forget")
 #: What changes or tells something of an application.
-OF_APPLICATIONS = [name for name, kinds in METHOD_KINDS.items() if kinds == (Kind.APPLICATION,)]
+OF_APPLICATIONS = [name for name, kinds in METHOD_KINDS.items() if kinds == (TokenKind.APPLICATION,)]
 
 
-def bearer(kind: Kind) -> Identity:
+def bearer(kind: TokenKind) -> Identity:
     """Somebody with a token of that kind."""
     return Identity(kind, SUBJECTS.get(kind, b"name"), 1 << 40)
 
 
-def allowed(kind: Kind, method: str, request: object | None = None) -> bool:
+def allowed(kind: TokenKind, method: str, request: object | None = None) -> bool:
     """Whether a call is let in."""
     try:
         check_call(bearer(kind), method, METHODS[method].request() if request is None else request)
@@ -41,13 +41,13 @@ def test_what_changes_the_cluster_takes_an_admin_or_a_server(method: str) -> Non
     """A viewer sees and changes nothing; users only make applications; workers' calls are workers'."""
     service, _, name = method.partition("/")
     sees = name.startswith(("Status", "List", "Explain", "Discover", "Event"))
-    assert allowed(Kind.VIEWER, method) == sees
-    assert allowed(Kind.USER, method) == (name in OF_USERS)
+    assert allowed(TokenKind.VIEWER, method) == sees
+    assert allowed(TokenKind.USER, method) == (name in OF_USERS)
     if service == "Registry":
-        assert METHOD_KINDS[method] == (Kind.SERVER,)
+        assert METHOD_KINDS[method] == (TokenKind.SERVER,)
     if service == "Admin":
-        assert allowed(Kind.ADMIN, method)
-        assert allowed(Kind.APPLICATION, method) == (name == "ListWorkers")
+        assert allowed(TokenKind.ADMIN, method)
+        assert allowed(TokenKind.APPLICATION, method) == (name == "ListWorkers")
 
 
 @pytest.mark.parametrize("method", sorted([*OF_APPLICATIONS, "Shuffles/Attach"]))
@@ -59,30 +59,30 @@ def test_an_application_calls_in_its_own_name_only(method: str) -> None:
             request.key.CopyFrom(pb.ShuffleKey(instance=instance))  # type: ignore[attr-defined]
         else:
             request.instance = instance  # type: ignore[attr-defined]
-        assert allowed(Kind.APPLICATION, method, request) == (instance == OWN), instance
+        assert allowed(TokenKind.APPLICATION, method, request) == (instance == OWN), instance
     if method in OF_APPLICATIONS:
-        assert not any(allowed(kind, method) for kind in Kind if kind is not Kind.APPLICATION)
+        assert not any(allowed(kind, method) for kind in TokenKind if kind is not TokenKind.APPLICATION)
 
 
 def test_what_is_not_in_the_table_is_nobodys() -> None:
     """The default is no."""
-    for kind in Kind:
+    for kind in TokenKind:
         with pytest.raises(ForbiddenError):
             check_call(bearer(kind), "Admin/Unheard", pb.StatusRequest())
 
 
 def test_pages_and_owners() -> None:
     """Pages are for those that see; an application is for its user and for admins; without security all is let in."""
-    for kind in Kind:
-        if kind in (Kind.VIEWER, Kind.ADMIN, Kind.SERVER):
+    for kind in TokenKind:
+        if kind in (TokenKind.VIEWER, TokenKind.ADMIN, TokenKind.SERVER):
             check_page(bearer(kind))
         else:
             with pytest.raises(ForbiddenError):
                 check_page(bearer(kind))
-    check_owner(bearer(Kind.USER), "etl")
-    check_owner(bearer(Kind.ADMIN), "etl")
+    check_owner(bearer(TokenKind.USER), "etl")
+    check_owner(bearer(TokenKind.ADMIN), "etl")
     with pytest.raises(ForbiddenError):
-        check_owner(bearer(Kind.USER), "other")
+        check_owner(bearer(TokenKind.USER), "other")
     check_page(None)
     check_owner(None, "any")
     check_call(None, "Admin/Forget", pb.ForgetRequest())

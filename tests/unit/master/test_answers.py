@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.common.errors import Status
-from holdfast.master.core import bounds
-from holdfast.master.core import commands as cmd
+from holdfast.common.statuses import Status
+from holdfast.master.core.state import bounds
+from holdfast.master.core.state import commands as cmd
 from tests.unit.master.build import C1, C2, H1, H2, I1, Log, application, commit, key, shuffle, sixteen
 
 

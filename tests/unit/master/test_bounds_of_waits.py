@@ -7,19 +7,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import OutcomeUnknownError, RetryError, Status
+from holdfast.common.errors import OutcomeUnknownError, RetryError
+from holdfast.common.formats.reduce_layouts import Location, ReduceLocations, ReduceWinners
 from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, WorkerId
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
-from holdfast.common.net.buffers import BufferPool
-from holdfast.common.net.frame_server import serve
-from holdfast.common.reduce_layouts import Location, ReduceLocations, ReduceWinners
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.server import serve
+from holdfast.common.statuses import Status
+from holdfast.master.api import turns
+from holdfast.master.api.turns import turn
+from holdfast.master.api.winners import WinnersCheck
+from holdfast.master.control.locations import Locations
+from holdfast.master.control.sealing import Sealing
+from holdfast.master.leader import asking, proposer
+from holdfast.master.leader.asking import Asker
 from holdfast.master.raft import Applied
-from holdfast.master.service import asking, proposer, turns
-from holdfast.master.service.asking import Asker
-from holdfast.master.service.locations import Locations
-from holdfast.master.service.sealing import Sealing
-from holdfast.master.service.turns import turn
-from holdfast.master.service.winners import WinnersCheck
 from tests.cluster.masters import worker as registration
 from tests.cluster.reduce_peers import Peer
 from tests.unit.master.alone import Node, do, leader_of

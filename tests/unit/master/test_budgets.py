@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.common.errors import RetryError, Status
+from holdfast.common.errors import RetryError
 from holdfast.common.net.methods import METHODS
-from holdfast.common.security.tokens import Identity, Kind
-from holdfast.master.service.budgets import BODY_BYTES_EACH_MAX, BODY_BYTES_MAX, BODY_BYTES_RESERVED, Budgets
+from holdfast.common.security.tokens import Identity, TokenKind
+from holdfast.common.statuses import Status
+from holdfast.master.api.budgets import BODY_BYTES_EACH_MAX, BODY_BYTES_MAX, BODY_BYTES_RESERVED, Budgets
 
 COMMIT, HEARTBEAT = METHODS["Shuffles/Commit"], METHODS["Registry/Heartbeat"]
 
@@ -17,21 +18,21 @@ def test_one_user_takes_a_share_with_all_applications() -> None:
     operators when everybody else has none."""
     budgets = Budgets(lambda instance: instance[:1].decode())
 
-    def room(kind: Kind, subject: bytes, amount: int) -> None:
+    def room(kind: TokenKind, subject: bytes, amount: int) -> None:
         budgets.body(budgets.asker(Identity(kind, subject, 0), "host", COMMIT)).take(amount)
 
-    room(Kind.APPLICATION, b"a1", BODY_BYTES_EACH_MAX - 1)
-    for kind, subject in ((Kind.APPLICATION, b"a2"), (Kind.USER, b"a")):
+    room(TokenKind.APPLICATION, b"a1", BODY_BYTES_EACH_MAX - 1)
+    for kind, subject in ((TokenKind.APPLICATION, b"a2"), (TokenKind.USER, b"a")):
         with pytest.raises(RetryError, match="by you") as refused:
             room(kind, subject, 2)
         assert refused.value.status is Status.BUSY
-    room(Kind.APPLICATION, b"b1", BODY_BYTES_EACH_MAX)
+    room(TokenKind.APPLICATION, b"b1", BODY_BYTES_EACH_MAX)
     rest = BODY_BYTES_MAX - BODY_BYTES_RESERVED - budgets.bodies.count
-    room(Kind.VIEWER, b"c", rest)
+    room(TokenKind.VIEWER, b"c", rest)
     with pytest.raises(RetryError):
-        room(Kind.VIEWER, b"d", 1)
-    room(Kind.SERVER, b"w1", BODY_BYTES_RESERVED - 1)
-    room(Kind.ADMIN, b"ops", 1)
+        room(TokenKind.VIEWER, b"d", 1)
+    room(TokenKind.SERVER, b"w1", BODY_BYTES_RESERVED - 1)
+    room(TokenKind.ADMIN, b"ops", 1)
     assert budgets.bodies.count == BODY_BYTES_MAX
     assert budgets.bodies.refused == 3
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.config import from_tables
+from holdfast.common.config.config import from_tables
 from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import DfsError
 from holdfast.common.ids import Instance, ShuffleKey
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.master.core import commands as cmd
-from holdfast.master.service import dfs_cleaning
-from holdfast.master.service.dfs_cleaning import DfsCleaner
-from holdfast.master.service.leader import Report
+from holdfast.master.control import dfs_cleaning
+from holdfast.master.control.dfs_cleaning import DfsCleaner
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.leader.leader import Report
 from tests.unit.master.build import I1, I2, Log, application, key, shuffle, sixteen, worker
 
 CLUSTER = "c1"
@@ -23,7 +23,7 @@ GRACE_NS = 60 * 10**9
 
 
 class FakeLeader:
-    """A leader of one state: what the cleaner asks of service/leader.py."""
+    """A leader of one state: what the cleaner asks of leader/leader.py."""
 
     def __init__(self, log: Log, table: dict[str, Any]) -> None:
         self.log = log

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.config import from_tables
+from holdfast.common.config.config import from_tables
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.master.service.dfs_missing import DfsMissing
-from holdfast.master.service.leader import Report
+from holdfast.master.control.dfs_missing import DfsMissing
+from holdfast.master.leader.leader import Report
 
 
 class FakeLeader:
-    """What is asked of service/leader.py."""
+    """What is asked of leader/leader.py."""
 
     def __init__(self) -> None:
         self.config = from_tables({"lease": {"heartbeat": "100ms"}})

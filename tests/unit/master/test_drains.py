@@ -4,12 +4,13 @@ from collections import Counter
 
 import pytest
 
-from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import NO_WORKER
-from holdfast.master.core import commands as cmd
+from holdfast.common.statuses import Status
 from holdfast.master.core.drains import Drains, Kept, Placed, held, judge, named
-from holdfast.master.core.records import Worker
 from holdfast.master.core.seals import PlacedEpoch
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.records import Worker
 from tests.unit.master.build import Log, worker
 
 CLEAR, DONE = Placed(0, 0), Kept(0, 0)

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.common.errors import Status
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import NO_WORKER
-from holdfast.common.messages import Ack
-from holdfast.master.core import bounds, epochs
-from holdfast.master.core import commands as cmd
-from holdfast.master.core.epochs import has_kept, restarted, vouches
-from holdfast.master.core.moves import MOVED, Moved, add_segment, epoch_of, moved_count, unpack_moved
+from holdfast.common.statuses import Status
+from holdfast.master.core.state import bounds, epochs
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.epochs import has_kept, restarted, vouches
+from holdfast.master.core.state.moves import MOVED, Moved, add_segment, epoch_of, moved_count, unpack_moved
 from tests.unit.master.build import (
     I1,
     I2,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.master.core.records import Worker
+from holdfast.master.core.state.records import Worker
+from holdfast.master.fleet.fleet import place_of, places_of, unreachable_racks
 from holdfast.master.placement.topology import DEFAULT_PLACE
-from holdfast.master.service.fleet import place_of, places_of, unreachable_racks
 
 PLAIN = Worker(
     id=1,

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from grpc import aio
 
-from holdfast.common.net.descriptors import RESERVE, connections_max
-from holdfast.master.service.grpc import serve_grpc
+from holdfast.common.system.descriptors import RESERVE, connections_max
+from holdfast.master.api.grpc import serve_grpc
 from tests.support.waiting import wait_until_async
 
 MOST = 20

@@ -5,11 +5,12 @@ import json
 
 import pytest
 
-from holdfast.common.errors import ProtocolError, Status
+from holdfast.common.errors import ProtocolError
 from holdfast.common.limits import REVIVE_EPOCHS_MAX
 from holdfast.common.net.methods import METHODS
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.master.service.json_bodies import MARKS_MAX, JsonBodies
+from holdfast.common.statuses import Status
+from holdfast.master.api.json_bodies import MARKS_MAX, JsonBodies
 
 CHECK = METHODS["Registry/CheckShuffles"]
 COMMIT = METHODS["Shuffles/Commit"]

@@ -4,12 +4,12 @@ import asyncio
 from dataclasses import replace
 
 from holdfast.common.errors import RetryError
+from holdfast.common.formats.reduce_messages import Seal
 from holdfast.common.ids import RaftIndex
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
-from holdfast.common.net.buffers import BufferPool
-from holdfast.common.net.frame_server import serve
-from holdfast.common.reduce_messages import Seal
-from holdfast.master.service.links import Links
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.server import serve
+from holdfast.master.leader.links import Links
 from tests.cluster.masters import worker as registration
 from tests.cluster.reduce_peers import Peer
 from tests.support.waiting import wait_until_async

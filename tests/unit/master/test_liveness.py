@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.master.core.commands import LeaseRef, WorkerRef
 from holdfast.master.core.liveness import Decisions, Liveness, Timing
+from holdfast.master.core.state.commands import LeaseRef, WorkerRef
 from tests.unit.master.build import H1, H2, I1, Log, application, worker
 
 MS = 1_000_000

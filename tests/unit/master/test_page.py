@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from holdfast.common.limits import GIB, MIB
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.master.core.events import Event, Kind
+from holdfast.master.core.events import Event, EventKind
 from holdfast.master.core.rates import Rates, rates_between
-from holdfast.master.core.records import Application, Lease, Worker
-from holdfast.master.core.why import in_time, why_kept
-from holdfast.master.service.leader import Report
+from holdfast.master.core.retention import in_time, why_kept
+from holdfast.master.core.state.records import Application, Lease, Worker
+from holdfast.master.leader.leader import Report
 from holdfast.master.web import page
 from holdfast.master.web.markup import tag, text
 from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
@@ -152,7 +152,7 @@ def picture(known: list[Worker], reports: Mapping[int, Report], view: View | Non
     view = view or View()
     places = {each.id: each.place for each in known}
     fleet = fleet_of(known, reports, places, {}, view, 10 * SECOND, lambda: None)
-    event = Event(1, 9_990_000, 3, Kind.WORKER_LOST, "w9", "worker w9 is lost")
+    event = Event(1, 9_990_000, 3, EventKind.WORKER_LOST, "w9", "worker w9 is lost")
     fields: dict[str, Any] = {
         "shuffles": (shuffle(),),
         "shuffle_cut": Cut.of(1, 1),
@@ -189,7 +189,7 @@ def test_every_number_is_in_the_html() -> None:
 def test_names_of_others_stay_names() -> None:
     """Markup in an application, a user, a worker, a path, a problem and an event is shown and does nothing."""
     known = [replace(each, name=EVIL, host=EVIL, place=f"/dc/{EVIL}") for each in workers(1)]
-    event = Event(1, 9_000_000, 0, Kind.NO_ROOM, EVIL, EVIL)
+    event = Event(1, 9_000_000, 0, EventKind.NO_ROOM, EVIL, EVIL)
     rows = (shuffle(application=EVIL, user=EVIL, sealing=(1, 2), committed_ms=0, waits_for=(EVIL,)),)
     shown = picture(known, {1: beat(1, path=EVIL, problem=EVIL)}, shuffles=rows, events=(event,))
     html = page.write(replace(shown, own=own(cluster=EVIL, name=EVIL), application=EVIL, view=View(rack=EVIL)))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.common.errors import ProtocolError, Status
+from holdfast.common.errors import ProtocolError
 from holdfast.common.limits import MIB, REVIVE_EPOCHS_MAX
 from holdfast.common.net.methods import LIST_BYTES_MAX, METHODS, PLAIN_BYTES_MAX
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.master.service.proto_bodies import FIELDS_MAX, read
+from holdfast.common.statuses import Status
+from holdfast.master.api.proto_bodies import FIELDS_MAX, read
 
 COMMIT, REVIVE, STATUS = METHODS["Shuffles/Commit"], METHODS["Shuffles/Revive"], METHODS["Admin/Status"]
 KEY = pb.ShuffleKey(instance=bytes(16), shuffle=1)

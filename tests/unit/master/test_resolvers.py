@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.errors import ConfigError
-from holdfast.master.placement.topology import DEFAULT_PLACE
-from holdfast.master.service.resolvers import (
+from holdfast.master.fleet.resolvers import (
     HostnameResolver,
     Places,
     ScriptResolver,
@@ -15,6 +14,7 @@ from holdfast.master.service.resolvers import (
     TableResolver,
     load_resolver,
 )
+from holdfast.master.placement.topology import DEFAULT_PLACE
 
 
 def script(path: Path, body: str) -> str:

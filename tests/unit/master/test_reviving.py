@@ -5,20 +5,20 @@ import asyncio
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from holdfast.common.errors import Status
+from holdfast.common.formats.reduce_layouts import Location, ReduceLocations
 from holdfast.common.ids import NO_WORKER, Epoch, WorkerId
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.reduce_layouts import Location, ReduceLocations
-from holdfast.master.core import commands as cmd
-from holdfast.master.core.moves import Move, pack_moves
+from holdfast.common.statuses import Status
+from holdfast.master.control.early import EarlySeals
+from holdfast.master.control.locations import INLINE_MAX, Locations
+from holdfast.master.control.reviving import Reviver
+from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.seals import PlacedEpoch
-from holdfast.master.service.asking import Asker
-from holdfast.master.service.early import EarlySeals
-from holdfast.master.service.fleet import Fleet
-from holdfast.master.service.leader import Leader
-from holdfast.master.service.locations import INLINE_MAX, Locations
-from holdfast.master.service.reviving import Reviver
-from holdfast.master.service.sealing import Sealing
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.moves import EpochMove, pack_moves
+from holdfast.master.fleet.fleet import Fleet
+from holdfast.master.leader.asking import Asker
+from holdfast.master.leader.leader import Leader
 from tests.support.waiting import wait_until_async
 from tests.unit.master.alone import Node, do, leader_of
 from tests.unit.master.build import application, key, reduce, worker
@@ -84,7 +84,7 @@ def test_a36_who_takes_over_while_a_revive_waits_is_not_blamed(monkeypatch):
         ]
         asked = asyncio.ensure_future(reviver.revive(shuffle, pb.ReviveRequest(failed=failed)))
         await wait_until_async(lambda: held.work, "the call to wait")
-        rows = pack_moves([Move(partition, 0, 2, NO_WORKER) for partition in (0, 1)])
+        rows = pack_moves([EpochMove(partition, 0, 2, NO_WORKER) for partition in (0, 1)])
         await do(leader, cmd.MoveEpochs((cmd.Revive(key(), rows),)))
         held.release()
         told, room = await asked

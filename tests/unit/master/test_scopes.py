@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast.common.errors import GiveUpError, NotLeaderError, RetryError
-from holdfast.master.core import commands as cmd
-from holdfast.master.service.scopes import Scope
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.leader.scopes import Scope
 from tests.support.waiting import wait_until_async
 from tests.unit.master.alone import Node, do, leader_of
 from tests.unit.master.build import application, key, reduce, worker

@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.common.errors import Status
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import NO_WORKER, Epoch, PartitionId
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import SealedEpoch
+from holdfast.common.statuses import Status
 from holdfast.master.core import seals as core_seals
-from holdfast.master.core.records import Worker
 from holdfast.master.core.seals import (
     PlacedEpoch,
     Seals,
@@ -20,6 +19,7 @@ from holdfast.master.core.seals import (
     with_late,
     without_unwritten,
 )
+from holdfast.master.core.state.records import Worker
 from tests.unit.master.build import Log, worker
 
 S = Status

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from holdfast.common.errors import Status
 from holdfast.common.ids import StateId
-from holdfast.master.core import commands as cmd
-from holdfast.master.core.apply import apply
-from holdfast.master.core.records import Answer
-from holdfast.master.core.state import State
-from holdfast.master.machine import snapshot
+from holdfast.common.statuses import Status
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.apply import apply
+from holdfast.master.core.state.records import Answer
+from holdfast.master.core.state.state import State
+from holdfast.master.state_machine import snapshot
 from tests.unit.master.build import application, key, reduce
 
 A, B = StateId(0xA), StateId(0xB)

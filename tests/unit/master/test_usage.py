@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.master.core.usage import Held, Limits, Owned, Row, Usage, exceeded
+from holdfast.master.core.usage import Limits, Owned, Row, Usage, UsageTotals, exceeded
 from tests.unit.master.build import I1, I2
 
 A, B = Owned(I1, "nightly"), Owned(I2, "adhoc")
@@ -22,7 +22,11 @@ def usage(*rows: tuple[int, Row]) -> Usage:
 
 def row(instance: bytes, size: int, files: int = 1, **shuffles: tuple[int, int]) -> Row:
     """Shuffles are named s7=(bytes, files)."""
-    return Row(instance, Held(size, files), tuple((int(name[1:]), Held(*held)) for name, held in shuffles.items()))
+    return Row(
+        instance,
+        UsageTotals(size, files),
+        tuple((int(name[1:]), UsageTotals(*held)) for name, held in shuffles.items()),
+    )
 
 
 def refusal(found: Usage, application: Limits = NONE, user: Limits = NONE) -> str:
@@ -32,12 +36,17 @@ def refusal(found: Usage, application: Limits = NONE, user: Limits = NONE) -> st
 def test_workers_are_added_up_and_replace_what_they_told() -> None:
     """The last word of each worker counts; who tells nothing, or is lost, holds nothing."""
     found = usage((1, row(I1, 10, 2, s7=(8, 1))), (2, row(I1, 5, 1, s7=(5, 1))), (2, row(I2, 3)))
-    assert (found.of(I1), found.of(I2), found.of(b"?")) == (Held(15, 3), Held(3, 1), Held())
-    assert found.shuffles(I1) == {7: Held(13, 2)}
+    assert (found.of(I1), found.of(I2), found.of(b"?")) == (UsageTotals(15, 3), UsageTotals(3, 1), UsageTotals())
+    assert found.shuffles(I1) == {7: UsageTotals(13, 2)}
     found.heard(1, [row(I1, 1)])
-    assert found.of(I1) == Held(6, 2)
+    assert found.of(I1) == UsageTotals(6, 2)
     found.heard(2, [])
-    assert (found.of(I1), found.of(I2), found.shuffles(I1), found.workers) == (Held(1, 1), Held(), {}, [1])
+    assert (found.of(I1), found.of(I2), found.shuffles(I1), found.workers) == (
+        UsageTotals(1, 1),
+        UsageTotals(),
+        {},
+        [1],
+    )
     found.check()
 
 
@@ -112,4 +121,4 @@ def test_sums_are_kept_whatever_workers_say(words: list[tuple[int, list[tuple[by
         found.check()
     for instance in (I1, I2):
         held = [each.held for rows in last.values() for each in rows if each.instance == instance]
-        assert found.of(instance) == Held(sum(one for one, _ in held), sum(two for _, two in held))
+        assert found.of(instance) == UsageTotals(sum(one for one, _ in held), sum(two for _, two in held))

@@ -4,14 +4,15 @@ import asyncio
 
 import pytest
 
-from holdfast.common.errors import QuotaExceededError, RetryError, Status
+from holdfast.common.errors import QuotaExceededError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.security.tokens import Identity, Kind
-from holdfast.master.core import bounds
-from holdfast.master.core import commands as cmd
-from holdfast.master.service import access
-from holdfast.master.service.callers import Callers
-from holdfast.master.service.quotas import Quotas
+from holdfast.common.security.tokens import Identity, TokenKind
+from holdfast.common.statuses import Status
+from holdfast.master.api import access
+from holdfast.master.api.callers import Callers
+from holdfast.master.control.quotas import Quotas
+from holdfast.master.core.state import bounds
+from holdfast.master.core.state import commands as cmd
 from tests.unit.master.alone import Node, do, leader_of
 from tests.unit.master.build import H2, I1, I2, application, key, reduce, sixteen, worker
 
@@ -87,7 +88,7 @@ def test_the_bound_of_clients_holds_for_whoever_shows_a_token(monkeypatch: pytes
         leader = leader_of(Node())
         leader.leadership(True, 1)
         await do(leader, application())
-        by_user, by_application = (Identity(Kind.USER, b"user", 0), Identity(Kind.APPLICATION, I1, 0))
+        by_user, by_application = (Identity(TokenKind.USER, b"user", 0), Identity(TokenKind.APPLICATION, I1, 0))
         request = pb.DetachRequest(instance=I1, holder=H2)
 
         def call(caller: Identity | None, client: str) -> None:
@@ -100,7 +101,7 @@ def test_the_bound_of_clients_holds_for_whoever_shows_a_token(monkeypatch: pytes
         for caller in (by_user, by_application):
             with pytest.raises(RetryError, match='user "user" has 8 of 8 clients'):
                 call(caller, "c8")
-        for other in (None, Identity(Kind.ADMIN, b"ops", 0), Identity(Kind.USER, b"other", 0)):
+        for other in (None, Identity(TokenKind.ADMIN, b"ops", 0), Identity(TokenKind.USER, b"other", 0)):
             call(other, "c9")
         leader.leadership(False, 1)
 

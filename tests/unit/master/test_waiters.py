@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.common.errors import RetryError
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
-from holdfast.master.service import waiters as waiters_module
-from holdfast.master.service.waiters import Waiters
+from holdfast.master.leader import waiters as waiters_module
+from holdfast.master.leader.waiters import Waiters
 from tests.support.waiting import wait_until_async
 
 KEY = ShuffleKey(Instance(b"i" * 16), ShuffleId(1), Generation(0))

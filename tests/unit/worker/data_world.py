@@ -7,27 +7,28 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from holdfast.common.config import parse
+from holdfast.common.config.config import parse
+from holdfast.common.formats.messages import Hello, Role
+from holdfast.common.formats.reduce_messages import ReplicaPlace
 from holdfast.common.ids import RaftIndex, WorkerId
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Hello, Role
-from holdfast.common.net.buffers import BufferPool
-from holdfast.common.net.frame_client import FrameClient
-from holdfast.common.net.frame_server import FrameServer, serve
-from holdfast.common.reduce_messages import ReplicaPlace
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.client import FrameClient
+from holdfast.common.net.frames.server import FrameServer, serve
 from holdfast.common.security.authority import issue, make_ca
+from holdfast.common.security.credentials import CredentialsProvider
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.shown import Shown
-from holdfast.worker.server.counters import Counters
-from holdfast.worker.server.data_server import DataServer
-from holdfast.worker.server.faults import Faults
-from holdfast.worker.server.map_service import MapService
-from holdfast.worker.server.push_service import PushService
-from holdfast.worker.server.seal_service import SealService
-from holdfast.worker.server.standing import Standing
-from holdfast.worker.server.stream_service import StreamService
+from holdfast.worker.server.membership.worker_identity import WorkerIdentity
+from holdfast.worker.server.observe.counters import Counters
+from holdfast.worker.server.services.data_server import DataServer
+from holdfast.worker.server.services.faults import Faults
+from holdfast.worker.server.services.map_service import MapService
+from holdfast.worker.server.services.push_service import PushService
+from holdfast.worker.server.services.seal_service import SealService
+from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
+from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
+from holdfast.worker.storage.store import open_store, prepare
 from tests.support.registered import EverythingRegistered
 
 CLUSTER = "c"
@@ -44,9 +45,9 @@ class DataWorld:
         )
         pending = prepare(settings)
         pending.disk = disk
-        self.store = pending.open()
+        self.store = open_store(pending)
         self.security = security
-        self.standing = standing = Standing(CLUSTER, "w1", self.store.incarnation, WorkerId(1), shown=security)
+        self.standing = standing = WorkerIdentity(CLUSTER, "w1", self.store.incarnation, WorkerId(1), shown=security)
         standing.saw(INDEX)
         counters, faults = Counters(), Faults()
         asking = EverythingRegistered()
@@ -70,7 +71,12 @@ class DataWorld:
 
     @contextlib.asynccontextmanager
     async def client(
-        self, role: Role = Role.CLIENT, *, index: int = 0, cluster: str = CLUSTER, shown: Shown | None = None
+        self,
+        role: Role = Role.CLIENT,
+        *,
+        index: int = 0,
+        cluster: str = CLUSTER,
+        shown: CredentialsProvider | None = None,
     ) -> AsyncIterator[FrameClient]:
         """A connection that says this in its HELLO."""
         hello = Hello(role=role, cluster_id=cluster, raft_index=RaftIndex(index))

@@ -3,14 +3,14 @@
 import pytest
 
 from holdfast.common.errors import ForbiddenError
-from holdfast.common.frame import FrameType
-from holdfast.common.messages import Role
-from holdfast.common.security.tokens import Identity, Kind
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import Role
+from holdfast.common.security.tokens import Identity, TokenKind
 from holdfast.worker.core.access import NAMELESS, NAMING, check_frame, check_role
 
 OWN, OTHER = bytes(16), bytes(15) + b"x"
-APPLICATION = Identity(Kind.APPLICATION, OWN, 1 << 40)
-SERVER = Identity(Kind.SERVER, b"w1", 1 << 40)
+APPLICATION = Identity(TokenKind.APPLICATION, OWN, 1 << 40)
+SERVER = Identity(TokenKind.SERVER, b"w1", 1 << 40)
 
 
 def test_every_frame_type_has_its_rule() -> None:
@@ -34,11 +34,11 @@ def test_roles_go_with_kinds() -> None:
     check_role(APPLICATION, Role.CLIENT)
     for role in (Role.WORKER, Role.MASTER):
         check_role(SERVER, role)
-        for kind in Kind:
-            if kind is not Kind.SERVER:
+        for kind in TokenKind:
+            if kind is not TokenKind.SERVER:
                 with pytest.raises(ForbiddenError):
                     check_role(Identity(kind, OWN, 1 << 40), role)
-    for kind in Kind:
-        if kind is not Kind.APPLICATION:
+    for kind in TokenKind:
+        if kind is not TokenKind.APPLICATION:
             with pytest.raises(ForbiddenError):
                 check_role(Identity(kind, OWN, 1 << 40), Role.CLIENT)

@@ -14,17 +14,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import HoldfastError, RetryError, Status
-from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.errors import HoldfastError, RetryError
+from holdfast.common.formats.frame import FrameHeader, FrameType
+from holdfast.common.formats.messages import Hello, MapAbort, MapSeal, Role
+from holdfast.common.formats.reduce_messages import ChunksOpen, PushCredit, Seal
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
-from holdfast.common.messages import Hello, MapAbort, MapSeal, Role
-from holdfast.common.net.buffers import Body, BufferPool
-from holdfast.common.net.frame_client import FrameClient
-from holdfast.common.net.frame_server import ServerConnection
-from holdfast.common.reduce_messages import ChunksOpen, PushCredit, Seal
-from holdfast.worker.core.map_files import ORPHAN_GRACE_NS
-from holdfast.worker.server.faults import Faults
+from holdfast.common.net.frames.buffers import Body, BufferPool
+from holdfast.common.net.frames.client import FrameClient
+from holdfast.common.net.frames.server import ServerConnection
+from holdfast.common.statuses import Status
+from holdfast.worker.core.write.map_files import ORPHAN_GRACE_NS
+from holdfast.worker.server.services.faults import Faults
 from tests.support.descriptors import no_descriptors
 from tests.support.frame_world import run as run_frames
 from tests.support.frame_world import world as frame_world

@@ -1,8 +1,8 @@
 """Counters of a worker: refusals have causes, and heartbeats have numbers alone."""
 
-from holdfast.common.errors import Status
-from holdfast.worker.server.counters import Counters
-from holdfast.worker.server.meanings import COUNTERS
+from holdfast.common.statuses import Status
+from holdfast.worker.server.observe.counters import Counters
+from holdfast.worker.server.observe.metric_help import COUNTERS
 
 
 def test_refusals_are_counted_by_cause() -> None:

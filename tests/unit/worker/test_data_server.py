@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from holdfast.common.errors import ProtocolError, RetryError
-from holdfast.common.frame import FrameType
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import Ack, MapOpen, Role
+from holdfast.common.formats.reduce_messages import Push, PushCredit, Seal
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, RaftIndex
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Ack, MapOpen, Role
-from holdfast.common.net.frame_server import ServerConnection
-from holdfast.common.reduce_messages import Push, PushCredit, Seal
-from holdfast.common.security.shown import Credentials
-from holdfast.common.security.tokens import Kind
+from holdfast.common.net.frames.server import ServerConnection
+from holdfast.common.security.credentials import Credentials
+from holdfast.common.security.tokens import TokenKind
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.support.waiting import wait_until_async
 from tests.unit.worker.data_world import INDEX, DataWorld, data_world, secured
@@ -68,7 +68,7 @@ def test_nothing_is_kept_of_a_connection_that_is_gone(tmp_path: Path) -> None:
 
     async def story() -> None:
         security = secured(tmp_path)
-        token = security.keeper.mint(Kind.APPLICATION, bytes(16), int(time.time()), 600)
+        token = security.keeper.mint(TokenKind.APPLICATION, bytes(16), int(time.time()), 600)
         shown = Credentials(security.ca_pem, token)
         async with data_world(tmp_path, security) as world:
 

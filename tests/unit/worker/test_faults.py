@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from holdfast.common.limits import KIB
-from holdfast.worker.server.faults import Faults
+from holdfast.worker.server.services.faults import Faults
 
 
 def failures(faults: Faults, *sizes: int) -> list[bool]:

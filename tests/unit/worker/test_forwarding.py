@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import ProtocolError, RetryError, Status, UnauthenticatedError
-from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.errors import ProtocolError, RetryError, UnauthenticatedError
+from holdfast.common.formats.frame import FrameHeader, FrameType
+from holdfast.common.formats.messages import Hello, HelloOk, Role
+from holdfast.common.formats.reduce_messages import Push, PushAnswer, PushCredit
 from holdfast.common.ids import Incarnation, WorkerId
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Hello, HelloOk, Role
-from holdfast.common.net.buffers import Body, BufferPool
-from holdfast.common.net.frame_server import ServerConnection, serve
-from holdfast.common.reduce_messages import Push, PushAnswer, PushCredit
+from holdfast.common.net.frames.buffers import Body, BufferPool
+from holdfast.common.net.frames.server import ServerConnection, serve
+from holdfast.common.security.credentials import Credentials
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.shown import Credentials
-from holdfast.worker.server.forwarding import Forwarder, _Peer
-from holdfast.worker.server.standing import Standing
+from holdfast.common.statuses import Status
+from holdfast.worker.server.membership.worker_identity import WorkerIdentity
+from holdfast.worker.server.services.forwarding import Forwarder, _Peer
 from tests.support.frame_world import Echo
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.support.registered import EverythingRegistered
@@ -36,7 +37,7 @@ class Primary:
 
     def __init__(self, world: DataWorld, security: ServerSecurity | None = None, peers_max: int = 256) -> None:
         self.world = world
-        self.standing = Standing(CLUSTER, "w2", Incarnation(1), WorkerId(2), shown=security)
+        self.standing = WorkerIdentity(CLUSTER, "w2", Incarnation(1), WorkerId(2), shown=security)
         self.forwarder = Forwarder(self.standing, EverythingRegistered(), peers_max)
         self._shuffles = 0
 

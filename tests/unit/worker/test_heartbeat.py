@@ -4,10 +4,10 @@ import asyncio
 import threading
 from pathlib import Path
 
-from holdfast.worker.server.counters import Counters
-from holdfast.worker.server.departure import Departure
-from holdfast.worker.server.registration import Registration
-from holdfast.worker.server.standing import Keeper, Place
+from holdfast.worker.server.membership.departure import Departure
+from holdfast.worker.server.membership.registration import Registration
+from holdfast.worker.server.membership.worker_identity import IdentityKeeper, WorkerAddresses
+from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.storage.disk import Disk
 from tests.support.waiting import wait_until
 from tests.unit.worker.data_world import DataWorld, data_world
@@ -30,8 +30,8 @@ def registration_of(world: DataWorld) -> Registration:
     """What sends the heartbeats of this worker."""
     store, standing = world.store, world.standing
     departure = Departure(world.server, standing, 0, asyncio.Event())
-    place = Place("h", "r", world.address, "h:1", "0")
-    return Registration(store, standing, Keeper(store, standing), Counters(), world.server, place, departure)
+    place = WorkerAddresses("h", "r", world.address, "h:1", "0")
+    return Registration(store, standing, IdentityKeeper(store, standing), Counters(), world.server, place, departure)
 
 
 def test_a31_a_heartbeat_waits_for_no_disk(tmp_path: Path) -> None:

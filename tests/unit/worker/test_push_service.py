@@ -12,23 +12,25 @@ from unittest.mock import Mock
 
 import pytest
 
-from holdfast.common.errors import HoldfastError, NoRoomError, RetryError, Status
-from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
+from holdfast.common.formats.frame import FrameHeader, FrameType
+from holdfast.common.formats.messages import Ack, Role
+from holdfast.common.formats.reduce_messages import PushAnswer, PushCredit, Seal, SealAnswer, SealedEpoch, SealFlag
 from holdfast.common.ids import Incarnation, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import KIB, MIB
-from holdfast.common.messages import Ack, Role
-from holdfast.common.net import waiting
-from holdfast.common.net.buffers import BufferPool
-from holdfast.common.reduce_messages import PushAnswer, PushCredit, Seal, SealAnswer, SealedEpoch, SealFlag
-from holdfast.worker.server import seal_service
-from holdfast.worker.server.counters import Counters
-from holdfast.worker.server.faults import Faults
-from holdfast.worker.server.push_service import PushService
-from holdfast.worker.server.seal_service import SealService
-from holdfast.worker.server.standing import KeptStanding, Standing
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.statuses import Status
+from holdfast.common.system import waiting
+from holdfast.worker.server.membership.worker_identity import KeptIdentity, WorkerIdentity
+from holdfast.worker.server.observe.counters import Counters
+from holdfast.worker.server.services import seal_service
+from holdfast.worker.server.services.faults import Faults
+from holdfast.worker.server.services.push_service import PushService
+from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.names import MOVING_SUFFIX
-from holdfast.worker.storage.store import DirectorySettings, StoreSettings, prepare
+from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
+from holdfast.worker.storage.store import open_store, prepare
 from tests.support.changing import files_below
 from tests.support.reduce_data import Made, Writer, shuffle_of
 from tests.support.registered import EverythingRegistered
@@ -64,8 +66,8 @@ class World:
         settings = StoreSettings(
             cluster_id="c", worker_name="w", directories=(DirectorySettings(path=str(root), capacity_bytes=capacity),)
         )
-        self.store = prepare(settings, disk or self.faults.disk()).open()
-        standing = Standing("c", "w", self.store.incarnation, WorkerId(1))
+        self.store = open_store(prepare(settings, disk or self.faults.disk()))
+        standing = WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1))
         self.service = PushService(self.store, standing, Counters(), Faults(), EverythingRegistered(), memory=64 * MIB)
         self.service.accept(True)
         self.connection = cast("Any", Connection())
@@ -473,9 +475,9 @@ def test_a07_a_mistake_of_ours_costs_the_copies_that_it_touched(
 
 def test_a_raft_index_that_cannot_be_is_passed_over() -> None:
     """Nobody ends deletion for good by a number: not on the wire, and not where one was kept already."""
-    standing = Standing("c", "w", Incarnation(1))
+    standing = WorkerIdentity("c", "w", Incarnation(1))
     standing.saw(RaftIndex(7))
     standing.saw(RaftIndex(2**62))
     assert standing.raft_index == 7
-    kept = KeptStanding.decode(KeptStanding(WorkerId(3), RaftIndex(2**62)).encode())
-    assert kept == KeptStanding(WorkerId(3), RaftIndex(0))
+    kept = KeptIdentity.decode(KeptIdentity(WorkerId(3), RaftIndex(2**62)).encode())
+    assert kept == KeptIdentity(WorkerId(3), RaftIndex(0))

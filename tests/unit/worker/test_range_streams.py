@@ -10,25 +10,25 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.common.config import DfsSection
+from holdfast.common.config.config import DfsSection
+from holdfast.common.config.settings import Duration
 from holdfast.common.dfs.store import DfsStore
-from holdfast.common.errors import Status
-from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.formats.frame import FrameHeader, FrameType
+from holdfast.common.formats.messages import StreamCredit
+from holdfast.common.formats.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
 from holdfast.common.ids import WorkerId
 from holdfast.common.limits import KIB, MIB
-from holdfast.common.messages import StreamCredit
-from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
-from holdfast.common.settings import Duration
+from holdfast.common.statuses import Status
 from holdfast.common.steady import Steady
-from holdfast.worker.core.seats import Seat
-from holdfast.worker.server.counters import Counters
-from holdfast.worker.server.faults import Faults
-from holdfast.worker.server.sources import ChunkSearch, ChunkSource
-from holdfast.worker.server.standing import Standing
-from holdfast.worker.server.stream_service import StreamService
+from holdfast.worker.core.read.fetch_leases import FetchLease
+from holdfast.worker.server.membership.worker_identity import WorkerIdentity
+from holdfast.worker.server.observe.counters import Counters
+from holdfast.worker.server.services.faults import Faults
+from holdfast.worker.server.services.stream_service import StreamService
+from holdfast.worker.server.services.stream_sources import ChunkSearch, ChunkSource
 from holdfast.worker.storage.away import Away
-from holdfast.worker.storage.map_view import MapView
-from holdfast.worker.storage.moving import Move
+from holdfast.worker.storage.map_range_index import MapRangeIndex
+from holdfast.worker.storage.moving import FileMove
 from tests.support.reduce_data import Writer
 from tests.support.waiting import wait_until, wait_until_async
 from tests.unit.worker.storage.reduce_world import SHUFFLE
@@ -65,10 +65,10 @@ class World:
         self.place = self.store.reduce.chunks(SHUFFLE, 0, 0)
         assert len(self.place.record.chunks) == CHUNKS
         self.service = StreamService(
-            self.store, Standing("c", "w", self.store.incarnation, WorkerId(1)), Counters(), Faults()
+            self.store, WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1)), Counters(), Faults()
         )
 
-    def make_view(self) -> MapView:
+    def make_view(self) -> MapRangeIndex:
         """Ask for the view of the epoch until it is there."""
         find = self.store.views.find
         wait_until(lambda: find(self.place.path, self.place.record.chunks) is not None, "the view")
@@ -81,7 +81,7 @@ class World:
         (directory,) = self.store._directories
         with directory.index.reading() as reader:
             ((key, size),) = list(reader.data_files())
-        self.store.mover.carry_out(Move(key, size, directory, None, directory))
+        self.store.mover.carry_out(FileMove(key, size, directory, None, directory))
         assert self.place.away
 
     def open(self, maps: tuple[int, int], credit: int = 64 * MIB, first: int = 0) -> Connection:
@@ -116,7 +116,7 @@ def test_a46_a_file_that_moves_while_a_range_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_bytes: int
 ) -> None:
     """A stream reads by a view of a local file, and the file moves to the DFS: all that was wanted comes."""
-    monkeypatch.setattr("holdfast.worker.storage.map_view.RUN_BYTES_MIN", run_bytes)
+    monkeypatch.setattr("holdfast.worker.storage.map_range_index.RUN_BYTES_MIN", run_bytes)
 
     async def story() -> None:
         world = World(tmp_path, monkeypatch)
@@ -179,7 +179,7 @@ def test_a47_a_stream_that_waits_says_that_its_worker_lives(
             return read(name, offset, length)
 
         monkeypatch.setattr(away.store, "read", late)
-        other = Seat(away.seats, lambda: None, away.seats.bytes_max)
+        other = FetchLease(away.seats, lambda: None, away.seats.bytes_max)
 
         def wait() -> bool:
             """Another stream goes on with the room that there is."""
@@ -188,7 +188,10 @@ def test_a47_a_stream_that_waits_says_that_its_worker_lives(
                 other.renew()
             return len(connection.frames) > 1
 
-        monkeypatch.setattr("holdfast.worker.server.sources.ALIVE_SECONDS", 0.05, raising=False)
+        monkeypatch.setattr("holdfast.worker.server.services.stream_sources.ALIVE_SECONDS", 0.05, raising=False)
+        # Nobody takes the other one's room in between, however seldom it is heard of.
+        monkeypatch.setattr("holdfast.worker.core.read.fetch_leases.IDLE_NS", 60 * 10**9)
+        monkeypatch.setattr("holdfast.worker.core.read.fetch_leases.HOLD_NS", 60 * 10**9)
         assert waits_for != "room" or other.take()
         connection = world.open(maps)
         await wait_until_async(wait, "a sign of life", 60)
@@ -213,7 +216,7 @@ def test_a46_what_failed_once_does_not_end_well(tmp_path: Path, monkeypatch: pyt
         world = World(tmp_path, monkeypatch)
         request = ChunksOpen(shuffle=SHUFFLE, map_begin=2, map_end=3, credit_bytes=MIB, files=[(0, 0, 0)])
         search = ChunkSearch(request, [world.place], world.store.open_files, world.store.views)
-        monkeypatch.setattr("holdfast.worker.server.sources.select", lambda *_: 1 // 0)
+        monkeypatch.setattr("holdfast.worker.server.services.stream_sources.select", lambda *_: 1 // 0)
         source = ChunkSource(FrameHeader(FrameType.CHUNKS_OPEN, 0, 7, 0, 0, 0, 0), search)
         for _ in range(3):
             with pytest.raises(ZeroDivisionError):

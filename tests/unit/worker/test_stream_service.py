@@ -10,23 +10,24 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.common.config import DfsSection
+from holdfast.common.config.config import DfsSection
+from holdfast.common.config.settings import Duration
 from holdfast.common.dfs.store import DfsStore
-from holdfast.common.errors import HoldfastError, Status
-from holdfast.common.frame import FrameHeader, FrameType
+from holdfast.common.errors import HoldfastError
+from holdfast.common.formats.frame import FrameHeader, FrameType
+from holdfast.common.formats.messages import StreamCredit
+from holdfast.common.formats.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
 from holdfast.common.ids import WorkerId
 from holdfast.common.limits import MIB
-from holdfast.common.messages import StreamCredit
-from holdfast.common.net.wire import FileRange
-from holdfast.common.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
-from holdfast.common.settings import Duration
-from holdfast.worker.core.seats import Seat
-from holdfast.worker.server.counters import Counters
-from holdfast.worker.server.faults import Faults
-from holdfast.worker.server.standing import Standing
-from holdfast.worker.server.stream_service import StreamService
+from holdfast.common.net.frames.wire import FileRange
+from holdfast.common.statuses import Status
+from holdfast.worker.core.read.fetch_leases import FetchLease
+from holdfast.worker.server.membership.worker_identity import WorkerIdentity
+from holdfast.worker.server.observe.counters import Counters
+from holdfast.worker.server.services.faults import Faults
+from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.storage.away import FETCH_THREADS, Away
-from holdfast.worker.storage.moving import Move
+from holdfast.worker.storage.moving import FileMove
 from tests.support.reduce_data import Writer
 from tests.support.waiting import wait_until_async
 from tests.unit.worker.storage.reduce_world import SHUFFLE
@@ -130,10 +131,10 @@ class World:
         with directory.index.reading() as reader:
             files = list(reader.data_files())
         for key, size in files:
-            world.store.mover.carry_out(Move(key, size, directory, None, directory))
+            world.store.mover.carry_out(FileMove(key, size, directory, None, directory))
         world.restart()  # so that no file there is open
         self.store = world.store
-        standing = Standing("c", "w", self.store.incarnation, WorkerId(1))
+        standing = WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1))
         self.service = StreamService(self.store, standing, Counters(), Faults())
         self.connections = 0
         #: seconds for who has a seat
@@ -146,9 +147,9 @@ class World:
         assert self.store.away is not None
         return self.store.away
 
-    def take_room(self) -> Seat:
+    def take_room(self) -> FetchLease:
         """Somebody else has a seat, and there is room for no other."""
-        seat = Seat(self.away.seats, lambda: None, LARGE)
+        seat = FetchLease(self.away.seats, lambda: None, LARGE)
         assert seat.take()
         return seat
 

@@ -21,9 +21,9 @@ from holdfast.worker.core.tiers.view import (
     DirectoryView,
     FileId,
     Location,
-    Move,
     Order,
     StoreView,
+    TierMove,
 )
 
 
@@ -78,7 +78,7 @@ class Chosen(Generic[FileId]):
     """The directory. `moves` come first, in their order; then ask again, since others may have been faster."""
 
     directory: DirectoryView
-    moves: tuple[Move[FileId], ...] = ()
+    moves: tuple[TierMove[FileId], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

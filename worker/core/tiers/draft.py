@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic
 
-from holdfast.worker.core.tiers.view import DirectoryView, FileId, FileView, Move, StoreView
+from holdfast.worker.core.tiers.view import DirectoryView, FileId, FileView, StoreView, TierMove
 
 
 class Draft(Generic[FileId]):
@@ -19,7 +19,7 @@ class Draft(Generic[FileId]):
 
     def __init__(self, view: StoreView) -> None:
         self.view = view
-        self.moves: list[Move[FileId]] = []
+        self.moves: list[TierMove[FileId]] = []
         self._unused = {one.number: one.unused_bytes for one in view.directories}
         self._taken: set[FileId] = set()
 
@@ -63,7 +63,7 @@ class Draft(Generic[FileId]):
         assert file.size_bytes <= self.unused_bytes(target), (file, target)
         assert file.directory != target.number, (file, target)
         self._taken.add(file.file)
-        self.moves.append(Move(file.file, file.size_bytes, file.directory, target.number))
+        self.moves.append(TierMove(file.file, file.size_bytes, file.directory, target.number))
         self._unused[target.number] -= file.size_bytes
         self._unused[file.directory] += file.size_bytes
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from holdfast.worker.core.tiers.draft import Draft
 from holdfast.worker.core.tiers.swaps import RANGE, evictable
-from holdfast.worker.core.tiers.view import FileId, Move, Order, Pair, StoreView, Tier
+from holdfast.worker.core.tiers.view import FileId, Order, Pair, StoreView, Tier, TierMove
 
 QUOTA = 0.9
 
@@ -26,8 +26,8 @@ def promote(
     quota: float = QUOTA,
     files_max: int = RANGE,
     busy: Collection[int] = (),
-) -> tuple[Move[FileId], ...]:
-    """Move up the hottest files below until the tier above is used to its quota.
+) -> tuple[TierMove[FileId], ...]:
+    """TierMove up the hottest files below until the tier above is used to its quota.
 
     The quota is looked at before each move, so the last one may pass it, but never the room of its directory. Files
     that fit nowhere are left out.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from holdfast.worker.core.tiers.draft import Draft
-from holdfast.worker.core.tiers.view import DirectoryView, FileId, FileView, Location, Move, Order, StoreView, Tier
+from holdfast.worker.core.tiers.view import DirectoryView, FileId, FileView, Location, Order, StoreView, Tier, TierMove
 
 #: Files that are looked at for one way to make room (some 10 µs each), so that no plan holds the loop thread for long.
 LOOKS_MAX = 2_000
@@ -25,7 +25,7 @@ LOOKS_MAX = 2_000
 class Plan(Generic[FileId]):
     """Moves to be done in this order, and the store after them."""
 
-    moves: tuple[Move[FileId], ...]
+    moves: tuple[TierMove[FileId], ...]
     after: StoreView
 
 
@@ -38,7 +38,7 @@ def plan_space(
     for the directories of one tier.
     """
     wanted = tuple(view.within(location))
-    mover: Mover[FileId] | None = Mover(Draft(view), coldest)
+    mover: TierMover[FileId] | None = TierMover(Draft(view), coldest)
     if contiguous_bytes and not any(one.free_bytes >= contiguous_bytes for one in wanted):
         mover = _cheapest(view, wanted, contiguous_bytes, coldest)
     if mover is None or not _reach_total(mover, wanted, total_bytes):
@@ -46,11 +46,11 @@ def plan_space(
     return Plan(tuple(mover.draft.moves), mover.draft.view_after())
 
 
-def _cheapest(view: StoreView, wanted: Tier, contiguous_bytes: int, coldest: Order[FileId]) -> Mover[FileId] | None:
+def _cheapest(view: StoreView, wanted: Tier, contiguous_bytes: int, coldest: Order[FileId]) -> TierMover[FileId] | None:
     """Make room in the directory for which the fewest bytes move; the fastest, then first of equals."""
-    best: Mover[FileId] | None = None
+    best: TierMover[FileId] | None = None
     for directory in wanted:
-        mover = Mover(Draft[FileId](view), coldest)
+        mover = TierMover(Draft[FileId](view), coldest)
         if mover.make_room(directory, contiguous_bytes) and (
             best is None or mover.draft.moved_bytes < best.draft.moved_bytes
         ):
@@ -58,8 +58,8 @@ def _cheapest(view: StoreView, wanted: Tier, contiguous_bytes: int, coldest: Ord
     return best
 
 
-def _reach_total(mover: Mover[FileId], wanted: Tier, total_bytes: int) -> bool:
-    """Move files out of the location until enough is free in all of it; slower tiers first, coldest first in each.
+def _reach_total(mover: TierMover[FileId], wanted: Tier, total_bytes: int) -> bool:
+    """TierMove files out of the location until enough is free in all of it; slower tiers first, coldest first in each.
 
     What moves from one directory of the location to another frees nothing. Slower tiers first, because what leaves a
     fast one while a slow one can still leave would be read from far away.
@@ -79,7 +79,7 @@ def _reach_total(mover: Mover[FileId], wanted: Tier, total_bytes: int) -> bool:
     return missing() <= 0
 
 
-class Mover(Generic[FileId]):
+class TierMover(Generic[FileId]):
     """Moves files down in a draft."""
 
     def __init__(self, draft: Draft[FileId], coldest: Order[FileId]) -> None:
@@ -99,7 +99,7 @@ class Mover(Generic[FileId]):
                 yield file
 
     def make_room(self, directory: DirectoryView, needed_bytes: int) -> bool:
-        """Move files of the directory down until it has so much free. If that cannot be, nothing has moved."""
+        """TierMove files of the directory down until it has so much free. If that cannot be, nothing has moved."""
         draft = self.draft
         if draft.free_bytes(directory) >= needed_bytes:
             return True
@@ -117,7 +117,7 @@ class Mover(Generic[FileId]):
         return False
 
     def move_down(self, file: FileView[FileId], outside: Collection[int] = ()) -> bool:
-        """Move one file to a slower tier, not to a directory in `outside`; make room there if no tier has any."""
+        """TierMove one file to a slower tier, not to a directory in `outside`; make room there if no tier has any."""
         draft = self.draft
         tiers = [
             [one for one in tier if one.number not in outside and file.may_lie_in(one)]

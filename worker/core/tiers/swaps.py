@@ -17,7 +17,7 @@ from typing import Generic
 
 from holdfast.worker.core.tiers.draft import Draft
 from holdfast.worker.core.tiers.space import LOOKS_MAX
-from holdfast.worker.core.tiers.view import FileId, FileView, Heat, Move, Order, Pair, StoreView, Tier
+from holdfast.worker.core.tiers.view import FileId, FileView, Heat, Order, Pair, StoreView, Tier, TierMove
 
 RANGE = 100
 
@@ -26,7 +26,7 @@ RANGE = 100
 class Alignment(Generic[FileId]):
     """Swaps, two moves each, to be done in this order."""
 
-    moves: tuple[Move[FileId], ...] = ()
+    moves: tuple[TierMove[FileId], ...] = ()
     #: a swap found no room, not even in the reserve: restore it before the next one
     out_of_room: bool = False
 
@@ -35,7 +35,7 @@ class Alignment(Generic[FileId]):
 class Restoration(Generic[FileId]):
     """Moves to be done in this order."""
 
-    moves: tuple[Move[FileId], ...]
+    moves: tuple[TierMove[FileId], ...]
     #: whether every directory has its reserve unused after them
     is_whole: bool
 

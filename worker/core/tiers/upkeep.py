@@ -17,7 +17,7 @@ from holdfast.worker.core.tiers.swaps import evictable, is_aligned
 from holdfast.worker.core.tiers.view import FileId, Heat, Pair, StoreView
 
 
-class Kind(Enum):
+class UpkeepKind(Enum):
     """Tasks of upkeep."""
 
     RESTORE = "restore"
@@ -29,7 +29,7 @@ class Kind(Enum):
 class Task:
     """What to do between two adjacent tiers; a restoration concerns all."""
 
-    kind: Kind
+    kind: UpkeepKind
     pair: Pair
 
 
@@ -46,9 +46,9 @@ def pick(view: StoreView, wishes: Wishes, restore_first: bool, heat: Heat[FileId
     """Return the next task. `restore_first`: a swap ended without room and the reserve was not restored since."""
     for pair in view.pairs:
         if restore_first:
-            return Task(Kind.RESTORE, pair)
+            return Task(UpkeepKind.RESTORE, pair)
         if wishes.align and not is_aligned(pair, heat):
-            return Task(Kind.ALIGN, pair)
+            return Task(UpkeepKind.ALIGN, pair)
         if wishes.promote and is_below_quota(pair.above, wishes.quota) and evictable(heat.hottest, pair.below, 1):
-            return Task(Kind.PROMOTE, pair)
+            return Task(UpkeepKind.PROMOTE, pair)
     return None

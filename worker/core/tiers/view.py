@@ -199,7 +199,7 @@ class Heat(Generic[FileId]):
 
 
 @dataclass(frozen=True, slots=True)
-class Move(Generic[FileId]):
+class TierMove(Generic[FileId]):
     """Copy a file from directory `source` to directory `target`, then remove it from `source`."""
 
     file: FileId

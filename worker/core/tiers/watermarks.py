@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.worker.core.tiers.draft import Draft
-from holdfast.worker.core.tiers.space import Mover
-from holdfast.worker.core.tiers.view import DirectoryView, FileId, Move, Order, StoreView, Tier
+from holdfast.worker.core.tiers.space import TierMover
+from holdfast.worker.core.tiers.view import DirectoryView, FileId, Order, StoreView, Tier, TierMove
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def _own_share(tier: Sequence[DirectoryView], mark: Marks) -> int:
 
 def demotion(
     view: StoreView, marks: Sequence[Marks], coldest: Order[FileId], moves_max: int
-) -> tuple[Move[FileId], ...]:
+) -> tuple[TierMove[FileId], ...]:
     """Moves down that bring what is overfull to its low mark, or as near as can be; about `moves_max` at most, the
     rest is for the next look. The moves are in order, each as good without those after it."""
     draft = Draft[FileId](view)
@@ -92,7 +92,7 @@ def demotion(
         tier = found.within(view)
         if found.position == len(view.tiers) - 1:
             continue
-        mover = Mover(draft, coldest)
+        mover = TierMover(draft, coldest)
         for file in mover.movable([one.number for one in tier]):
             unused = sum(draft.unused_bytes(one) for one in tier)
             if unused >= found.keep_unused_bytes or len(draft.moves) >= moves_max:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common.ids import NO_WORKER
-from holdfast.master.placement.assign import Place
+from holdfast.master.placement.assign import CopyPlace
 from holdfast.master.placement.members import Member, NotEnoughError
 from holdfast.master.placement.policy import Candidates, Policy
 from holdfast.master.placement.racks import Racks
@@ -83,15 +83,15 @@ def test_regions_come_before_racks() -> None:
 def test_who_is_to_be_avoided_gets_it_only_where_nobody_else_can() -> None:
     """Two hosts: the failed worker gets its copy back, since one copy would be worse; with three it does not."""
     two = [Member(0, "a"), Member(1, "b")]
-    assert replaced([leaving(0, 1, 0)], two, Policy("random")).places == [Place(0, 1)]
+    assert replaced([leaving(0, 1, 0)], two, Policy("random")).places == [CopyPlace(0, 1)]
     three = [*two, Member(2, "c")]
-    assert replaced([leaving(0, 1, 0)], three, Policy("random")).places == [Place(2, 1)]
+    assert replaced([leaving(0, 1, 0)], three, Policy("random")).places == [CopyPlace(2, 1)]
 
 
 def test_a_copy_that_is_alone_is_told_so() -> None:
     """Where nobody else is left the copy that stays is the primary, and the only one."""
-    assert replaced([leaving(0, 1, 0)], [Member(1, "b")], Policy("random")).places == [Place(1, NO_WORKER)]
-    assert replaced([leaving(1, 0, 0)], [Member(1, "b")], Policy("random")).places == [Place(1, NO_WORKER)]
+    assert replaced([leaving(0, 1, 0)], [Member(1, "b")], Policy("random")).places == [CopyPlace(1, NO_WORKER)]
+    assert replaced([leaving(1, 0, 0)], [Member(1, "b")], Policy("random")).places == [CopyPlace(1, NO_WORKER)]
 
 
 def test_one_copy_goes_anywhere() -> None:

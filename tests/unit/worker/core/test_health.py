@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.worker.core.budget import divide
-from holdfast.worker.core.health import ERRORS_KEPT_MAX, Health, Limits, Outcome, State, WindowMean
+from holdfast.worker.core.health import ERRORS_KEPT_MAX, DirectoryHealth, Health, Limits, Outcome, WindowMean
 
 S = 1_000_000_000
 LIMITS = Limits(probe_timeout_ns=30 * S, errors_max=3, error_window_ns=60 * S, probes_to_return=3)
@@ -20,7 +20,7 @@ def good(health: Health, *seconds: int) -> None:
         health.probe_ended(second * S, S, Outcome.GOOD)
 
 
-def state(health: Health) -> State:
+def state(health: Health) -> DirectoryHealth:
     """What it is now."""
     return health.state
 
@@ -37,27 +37,27 @@ def test_one_error_is_suspect_and_returns_after_good_probes() -> None:
     """After one error nothing new goes there until three probes in a row were good."""
     health = Health(LIMITS)
     health.failed(100 * S)
-    assert (state(health), health.errors(100 * S)) == (State.SUSPECT, 1)
+    assert (state(health), health.errors(100 * S)) == (DirectoryHealth.SUSPECT, 1)
     good(health, 110, 120)
     assert not may_return(health)
     good(health, 130)
     assert may_return(health)
     health.returned()
-    assert state(health) is State.WELL
+    assert state(health) is DirectoryHealth.WELL
 
 
 def test_row_33_errors_within_the_window_are_promoted_once() -> None:
     """The third error within a minute makes it critical, whatever probes say; a minute without one ends that."""
     health = Health(LIMITS)
     for second in (100, 110, 120):
-        assert state(health) is not State.CRITICAL
+        assert state(health) is not DirectoryHealth.CRITICAL
         health.failed(second * S)
-    assert state(health) is State.CRITICAL
+    assert state(health) is DirectoryHealth.CRITICAL
     good(health, 130, 140, 150)
     health.tick(179 * S)
-    assert (state(health), may_return(health)) == (State.CRITICAL, False)
+    assert (state(health), may_return(health)) == (DirectoryHealth.CRITICAL, False)
     health.tick(180 * S)
-    assert (state(health), may_return(health)) == (State.SUSPECT, True)
+    assert (state(health), may_return(health)) == (DirectoryHealth.SUSPECT, True)
 
 
 def test_errors_far_apart_are_not_promoted() -> None:
@@ -65,7 +65,7 @@ def test_errors_far_apart_are_not_promoted() -> None:
     health = Health(LIMITS)
     for second in (0, 59, 61, 119, 121):
         health.failed(second * S)
-        assert state(health) is State.SUSPECT
+        assert state(health) is DirectoryHealth.SUSPECT
 
 
 def test_a_disk_that_fails_again_after_each_return_is_promoted() -> None:
@@ -76,18 +76,18 @@ def test_a_disk_that_fails_again_after_each_return_is_promoted() -> None:
         good(health, second + 2)
         health.returned()
     health.failed(20 * S)
-    assert state(health) is State.CRITICAL
+    assert state(health) is DirectoryHealth.CRITICAL
 
 
 def test_row_33_a_probe_that_does_not_end_hangs_until_it_ends() -> None:
     """After its time the directory hangs; when the probe ends it is suspect, and returns like any other."""
     health = Health(LIMITS)
     health.probe_runs(29 * S, 0)
-    assert state(health) is State.WELL
+    assert state(health) is DirectoryHealth.WELL
     health.probe_runs(30 * S, 0)
-    assert state(health) is State.HANGING
+    assert state(health) is DirectoryHealth.HANGING
     health.probe_ended(45 * S, 45 * S, Outcome.GOOD)
-    assert (state(health), health.errors(45 * S)) == (State.SUSPECT, 0)
+    assert (state(health), health.errors(45 * S)) == (DirectoryHealth.SUSPECT, 0)
     good(health, 50, 60)
     assert not may_return(health)
     good(health, 70)
@@ -98,14 +98,14 @@ def test_a_probe_that_ended_late_counts_though_nobody_saw_it_run() -> None:
     """What took too long isolates also if it was only seen when it had ended."""
     health = Health(LIMITS)
     health.probe_ended(40 * S, 31 * S, Outcome.GOOD)
-    assert state(health) is State.SUSPECT
+    assert state(health) is DirectoryHealth.SUSPECT
 
 
 def test_a_full_disk_is_no_error_and_no_proof() -> None:
     """No room: a directory that is well stays so, one that is isolated does not return by it, nor loses what it has."""
     health = Health(LIMITS)
     health.probe_ended(10 * S, S, Outcome.FULL)
-    assert state(health) is State.WELL
+    assert state(health) is DirectoryHealth.WELL
     health.failed(20 * S)
     good(health, 30, 40)
     health.probe_ended(50 * S, S, Outcome.FULL)
@@ -118,7 +118,7 @@ def test_other_bytes_are_critical_at_once() -> None:
     """A disk that gives back what was not written is not to be trusted, once is enough."""
     health = Health(LIMITS)
     health.probe_ended(10 * S, S, Outcome.WRONG)
-    assert state(health) is State.CRITICAL
+    assert state(health) is DirectoryHealth.CRITICAL
 
 
 def test_a_directory_that_went_says_nothing_against_the_disk() -> None:
@@ -126,7 +126,7 @@ def test_a_directory_that_went_says_nothing_against_the_disk() -> None:
     health = Health(LIMITS)
     for second in range(10, 70, 10):
         health.probe_ended(second * S, S, Outcome.GONE)
-    assert (state(health), health.errors(70 * S)) == (State.SUSPECT, 0)
+    assert (state(health), health.errors(70 * S)) == (DirectoryHealth.SUSPECT, 0)
     good(health, 70, 80, 90)
     assert may_return(health)
 
@@ -194,7 +194,7 @@ class HealthStories(RuleBasedStateMachine):
         """A probe is under way for so long."""
         self.health.probe_runs(self.now, self.now - seconds * S)
         if seconds >= 30:
-            assert state(self.health) is State.HANGING
+            assert state(self.health) is DirectoryHealth.HANGING
             self.events.append((self.now, self.now, "bad"))
 
     @precondition(lambda self: self.health.may_return)
@@ -207,17 +207,17 @@ class HealthStories(RuleBasedStateMachine):
         assert len(proofs) >= self.limits.probes_to_return
         self.health.returned()
         self.events.clear()
-        assert state(self.health) is State.WELL
+        assert state(self.health) is DirectoryHealth.WELL
 
     @invariant()
     def holds(self) -> None:
         """It is well exactly as long as nothing was bad since the last return; errors are those of the window."""
         self.health.check()
-        assert (self.health.state is State.WELL) == all(kind != "bad" for _, _, kind in self.events)
+        assert (self.health.state is DirectoryHealth.WELL) == all(kind != "bad" for _, _, kind in self.events)
         recent = [at for at in self.errors if at > self.now - self.limits.error_window_ns]
         assert self.health.errors(self.now) == len(recent)
         if len(recent) >= self.limits.errors_max:
-            assert self.health.state in (State.CRITICAL, State.HANGING)
+            assert self.health.state in (DirectoryHealth.CRITICAL, DirectoryHealth.HANGING)
 
 
 TestHealthStories = HealthStories.TestCase

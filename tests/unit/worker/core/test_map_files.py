@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.client.core import route
-from holdfast.common.errors import Status
+from holdfast.client.core.write import route
+from holdfast.common.formats.layouts import MapAssignment
+from holdfast.common.formats.messages import Ack, FileTotals, MapOpen
 from holdfast.common.ids import (
     AttemptId,
     Epoch,
@@ -19,10 +20,9 @@ from holdfast.common.ids import (
     ShuffleKey,
     WorkerId,
 )
-from holdfast.common.layouts import MapAssignment
-from holdfast.common.messages import Ack, FileTotals, MapOpen
-from holdfast.worker.core import map_files, turned_away
-from holdfast.worker.core.map_files import (
+from holdfast.common.statuses import MEANINGS, Status
+from holdfast.worker.core.write import map_files, refused_maps
+from holdfast.worker.core.write.map_files import (
     LEGAL,
     ORPHAN_GRACE_NS,
     AbortAsked,
@@ -268,7 +268,7 @@ def test_row_36_a_draining_worker_ends_what_it_began_and_sends_new_maps_on(files
     assert isinstance(steps(files, SealAsked("s", key(1), TOTALS))[0], Seal)
     assert files.writing == 1
     assert refusals(steps(files, opening(key(2)))) == [Status.HARD_SPLIT]
-    assert route.move_for(Status.HARD_SPLIT) is route.Move.NEXT
+    assert MEANINGS[Status.HARD_SPLIT].moves_map
     steps(files, SealEnded(key(1), sealed=True))
     assert files.writing == 0
     assert isinstance(steps(files, Draining(False), opening(key(2)))[0], Create)
@@ -300,8 +300,8 @@ def test_row_36_a_map_finds_a_place_whoever_of_its_ring_drains(workers: int, cop
 
 def test_attempts_that_were_turned_away_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest is forgotten and turned away once more; nothing is remembered when the drain is over."""
-    monkeypatch.setattr(turned_away, "ATTEMPTS_MAX", 2)
-    turned = turned_away.TurnedAway()
+    monkeypatch.setattr(refused_maps, "ATTEMPTS_MAX", 2)
+    turned = refused_maps.RefusedMaps()
     assert not any(turned.is_back(key(map_id)) for map_id in range(3))
     assert len(turned) == 2
     assert turned.is_back(key(2, epoch=2))

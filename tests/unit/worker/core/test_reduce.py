@@ -5,15 +5,17 @@ import random
 
 import pytest
 
-from holdfast.common.errors import RetryError, Status
+from holdfast.common.errors import RetryError
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import Push
 from holdfast.common.ids import AttemptId, Incarnation, MapId
 from holdfast.common.limits import KIB, MIB
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import Push
-from holdfast.worker.core import reduce as module
-from holdfast.worker.core.credits import CREDIT_LIFE_NS, Credits
-from holdfast.worker.core.lanes import HOLES_MAX, LANES_MAX, Lane
-from holdfast.worker.core.reduce import Decision, Life, Limits, Reduce
+from holdfast.common.statuses import Status
+from holdfast.worker.core.write import reduce as module
+from holdfast.worker.core.write.credits import CREDIT_LIFE_NS, Credits
+from holdfast.worker.core.write.epochs import Life
+from holdfast.worker.core.write.reduce import Limits, Reduce
+from holdfast.worker.core.write.seen_batches import HOLES_MAX, LANES_MAX, BatchSequence, Decision
 from tests.support.reduce_data import shuffle_of
 
 SHUFFLE = shuffle_of()
@@ -225,14 +227,14 @@ def test_a_full_disk_lets_a_seal_be_asked_again(core: Reduce) -> None:
 
 def test_lanes_are_bounded(core: Reduce, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts silent for longest are forgotten past the bound; holes too."""
-    monkeypatch.setattr("holdfast.worker.core.lanes.LANES_MAX", 100)
+    monkeypatch.setattr("holdfast.worker.core.write.seen_batches.LANES_MAX", 100)
     for attempt in range(50):
         core.decide(push(*[(partition, 0, 0) for partition in range(10)], attempt=attempt))
     assert core.attempts.lanes == 100
     assert len(core.attempts) == 10
     state = core.decide(push((0, 5, 0))).states[0]
     assert state is not None
-    lane = Lane(state, 0)
+    lane = BatchSequence(state, 0)
     for number in range(0, 10 * HOLES_MAX, 2):
         lane.take(number)
         assert lane.seen(number)
@@ -255,7 +257,7 @@ def test_refused_pushes_leave_nothing(core: Reduce, monkeypatch: pytest.MonkeyPa
     assert dict(core.decide(wanted).statuses) == {0: Status.HARD_SPLIT}
     assert not core.knows(other)
     core.drain(False)
-    monkeypatch.setattr("holdfast.worker.core.lanes.ATTEMPTS_MAX", 10)
+    monkeypatch.setattr("holdfast.worker.core.write.seen_batches.ATTEMPTS_MAX", 10)
     for attempt in range(20):
         assert taken(core.decide(push((attempt, 0, 0), attempt=attempt))) == [True]
         core.check()

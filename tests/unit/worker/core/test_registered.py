@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.common.errors import HoldfastError, RetryError, Status
+from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey, StateId, WorkerId
-from holdfast.worker.core import registered as module
-from holdfast.worker.core.registered import ANSWER_NS, Registered
+from holdfast.common.statuses import Status
+from holdfast.worker.core.write import registered as module
+from holdfast.worker.core.write.registered import ANSWER_NS, Registered
 
 
 def key(number: int, state: int = 1) -> ShuffleKey:

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.common.limits import MIB
-from holdfast.worker.core.space import Space
+from holdfast.worker.core.write.space import Space
 
 CAPACITY = ", the capacity in worker.directories"
 BASE = {"limit": 0, "size": 1_000, "free": 1_000, "used": 0, "pending": 0, "reserve": 0, "share": 0.1}

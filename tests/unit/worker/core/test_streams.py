@@ -4,12 +4,13 @@ import random
 
 import pytest
 
-from holdfast.common.errors import GiveUpError, HoldfastError, RetryError, Status, UnknownStreamError
+from holdfast.common.errors import GiveUpError, HoldfastError, RetryError, UnknownStreamError
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import READ_FRAME_BYTES, STREAM_CREDIT_BYTES_MAX
 from holdfast.common.shares import Shares
-from holdfast.worker.core import streams as module
-from holdfast.worker.core.streams import IDLE_NS_MAX, Streams, Turn
+from holdfast.common.statuses import Status
+from holdfast.worker.core.read import streams as module
+from holdfast.worker.core.read.streams import IDLE_NS_MAX, Streams, Turn
 
 
 @pytest.fixture

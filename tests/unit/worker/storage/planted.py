@@ -10,13 +10,13 @@ from holdfast.worker.storage.away import Away
 from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.away_search import AwaySearch
 from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.moving import Mover
+from holdfast.worker.storage.directory_room import DirectoryRoom
+from holdfast.worker.storage.moving import FileMover
 from holdfast.worker.storage.names import MOVING_SUFFIX
-from holdfast.worker.storage.places import Places
 from holdfast.worker.storage.reconcile import Reconciler
 from holdfast.worker.storage.reduce_directory import ReduceDirectory
 from holdfast.worker.storage.reduce_store import ReduceStore
-from holdfast.worker.storage.room import Room
+from holdfast.worker.storage.sealed_locations import SealedLocations
 from tests.sim.swap import Mistakes, Swap
 
 BUGS = Mistakes()
@@ -42,7 +42,7 @@ def reader_is_sent_where_the_file_was() -> list[Swap]:
 @bug
 def readers_are_not_told() -> list[Swap]:
     """Who holds a place goes on with the path that it had."""
-    return [(Places, "moved", _nothing)]
+    return [(SealedLocations, "moved", _nothing)]
 
 
 @bug
@@ -83,7 +83,7 @@ def moved_epochs_are_leftovers() -> list[Swap]:
 @bug
 def deletion_does_not_wait() -> list[Swap]:
     """A shuffle is deleted while a file of it moves."""
-    return [(Mover, "drop", _nothing)]
+    return [(FileMover, "drop", _nothing)]
 
 
 @bug
@@ -179,4 +179,4 @@ def part_of_an_epoch_is_sealed_again() -> list[Swap]:
 @bug
 def capacity_is_not_kept() -> list[Swap]:
     """Whoever writes does not look at what is left."""
-    return [(Room, "take", _nothing)]
+    return [(DirectoryRoom, "take", _nothing)]

@@ -4,19 +4,22 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from holdfast.common.batch import Batch, parse_batches
-from holdfast.common.checksum import partition_seed
-from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.errors import HoldfastError
+from holdfast.common.formats.batch import Batch, parse_batches
+from holdfast.common.formats.checksum import partition_seed
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
 from holdfast.common.ids import PartitionId, ShuffleKey
 from holdfast.common.limits import MIB
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
-from holdfast.worker.core.reduce import Decision, Reduce
+from holdfast.common.statuses import Status
+from holdfast.worker.core.write.reduce import Reduce
+from holdfast.worker.core.write.seen_batches import Decision
 from holdfast.worker.storage.answers import failed_copy
 from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.places import SealedPlace
 from holdfast.worker.storage.reduce_records import RECORDS_AT
-from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
+from holdfast.worker.storage.sealed_locations import SealedLocation
+from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
+from holdfast.worker.storage.store import Store, open_store, prepare
 from tests.support.reduce_data import Made, Writer, shuffle_of
 
 SHUFFLE = shuffle_of()
@@ -91,7 +94,7 @@ class World:
 
     def start(self) -> None:
         """Open the directories."""
-        self.store = prepare(self.settings, self._other_disk or self.disk).open()
+        self.store = open_store(prepare(self.settings, self._other_disk or self.disk))
         self.core = Reduce(self.store.incarnation, rooms=[True] * len(self.settings.directories))
         self.core.closed_because = ""
 
@@ -158,7 +161,7 @@ class World:
             found += parse_batches(chunk, partition_seed(shuffle, PartitionId(partition)))
         return found
 
-    def file_of(self, place: SealedPlace) -> Path:
+    def file_of(self, place: SealedLocation) -> Path:
         """Where the file of a sealed epoch is."""
         return Path(place.path)
 

@@ -1,9 +1,9 @@
 """One fixed value of everything the storage puts on a disk; the golden files are made from these."""
 
-from holdfast.common.checksum import crc32c
-from holdfast.common.errors import Status
+from holdfast.common.formats.checksum import crc32c
+from holdfast.common.formats.messages import Ack, FileTotals
 from holdfast.common.ids import Epoch, Incarnation, PartitionId
-from holdfast.common.messages import Ack, FileTotals
+from holdfast.common.statuses import Status
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import data_items, epoch_items, file_items, protect
 from holdfast.worker.storage.records import FileRecord, RegionEntries, RegionFlag, encode_footer, make_record

@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.config import DfsSection
+from holdfast.common.config.config import DfsSection
+from holdfast.common.config.settings import Duration
 from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.dfs.uploads import upload
-from holdfast.common.errors import ConfigError, Status
-from holdfast.common.settings import Duration
+from holdfast.common.errors import ConfigError
+from holdfast.common.statuses import Status
 from holdfast.worker.storage import away_search
 from holdfast.worker.storage.away import Away
 from holdfast.worker.storage.away_search import AwaySearch
 from holdfast.worker.storage.footers import read_data_footer
-from holdfast.worker.storage.moving import Move
-from holdfast.worker.storage.places import SealedPlace
+from holdfast.worker.storage.moving import FileMove
+from holdfast.worker.storage.sealed_locations import SealedLocation
 from tests.support.changing import files_below
 from tests.support.reduce_data import Writer
 from tests.support.waiting import wait_until
@@ -58,19 +59,19 @@ class DfsWorld(World):
         assert self.store.away is not None
         return self.store.away
 
-    def moves(self) -> list[Move]:
+    def moves(self) -> list[FileMove]:
         """A move to the DFS for every sealed file of the first directory."""
         directory = self.store._directories[0]
         with directory.index.reading() as reader:
             files = sorted(reader.data_files(), key=str)
-        return [Move(key, size, directory, None, directory) for key, size in files]
+        return [FileMove(key, size, directory, None, directory) for key, size in files]
 
     def move_all(self) -> None:
         """Carry them out, in this thread."""
         for move in self.moves():
             self.store.mover.carry_out(move)
 
-    def file_of(self, place: SealedPlace) -> Path:
+    def file_of(self, place: SealedLocation) -> Path:
         """There, if it was moved."""
         return self.url / place.path if place.away else Path(place.path)
 
@@ -353,7 +354,7 @@ def test_a_move_to_a_disk_takes_back_a_record_that_said_that_it_failed(
         record_fails(world, monkeypatch, after=True)
         with pytest.raises(OSError, match="planted"):
             world.store.mover.carry_out(move)
-        world.store.mover.carry_out(Move(move.key, move.size_bytes, here, there, there))
+        world.store.mover.carry_out(FileMove(move.key, move.size_bytes, here, there, there))
     world.restart()
     assert [bool(one.away_files(SHUFFLE)) for one in world.store._directories] == [False, False]
     assert world.everything() == content

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.checksum import crc32c
-from holdfast.common.config import DfsSection
+from holdfast.common.config.config import DfsSection
+from holdfast.common.config.settings import Duration
 from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import DfsError
+from holdfast.common.formats.checksum import crc32c
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
-from holdfast.common.settings import Duration
 from holdfast.worker.storage.away import Away
 from holdfast.worker.storage.away_health import FAILING, QUIET_SECONDS, UNCHECKED, WELL, DfsHealth
 from holdfast.worker.storage.away_note import DfsNote, DfsNotes, read_note

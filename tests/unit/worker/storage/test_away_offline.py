@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.client.cli.offline import verify
-from holdfast.common import config
+from holdfast.common.config import config
 from holdfast.common.errors import ConfigError, DfsError
+from holdfast.tools.cli.commands.offline import verify
 from holdfast.worker.storage.inspect import inspect_directory
 from holdfast.worker.storage.verify import verify_directory
 from tests.unit.worker.storage.test_away import PARTITIONS, DfsWorld

@@ -5,7 +5,8 @@ from functools import partial
 
 import pytest
 
-from holdfast.common.errors import RerouteError, Status
+from holdfast.common.errors import RerouteError
+from holdfast.common.statuses import Status
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.verify import verify_directory
 from tests.support.forks import DiedError, forked

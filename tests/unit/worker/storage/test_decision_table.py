@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.common.config import from_tables
+from holdfast.common.config.config import from_tables
 from holdfast.common.dfs.store import DfsStore
-from holdfast.common.errors import Status
 from holdfast.common.limits import KIB, MIB
-from holdfast.worker.core.space import Space
+from holdfast.common.statuses import Status
+from holdfast.worker.core.write.space import Space
 from holdfast.worker.storage.away import Away
-from holdfast.worker.storage.prepare import StoreSettings
+from holdfast.worker.storage.settings import StoreSettings
 from tests.support.reduce_data import Writer, names
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 

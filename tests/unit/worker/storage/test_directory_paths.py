@@ -11,9 +11,10 @@ import pytest
 
 from holdfast.common.errors import ConfigError
 from holdfast.worker.storage import names
+from holdfast.worker.storage import store as stores
+from holdfast.worker.storage.directory_paths import doubts, doubts_of, file_system
 from holdfast.worker.storage.inspect import inspect_directory
-from holdfast.worker.storage.paths import doubts, doubts_of, file_system
-from holdfast.worker.storage.prepare import DirectorySettings
+from holdfast.worker.storage.settings import DirectorySettings
 from holdfast.worker.storage.store import prepare
 from tests.support.reduce_data import Writer
 from tests.support.storage_data import open_store, settings
@@ -31,7 +32,7 @@ def contents(root: Path) -> dict[str, bytes]:
 def refusal(*paths: Path | str) -> str:
     """What a start over these directories is refused with."""
     with pytest.raises(ConfigError) as caught:
-        prepare(settings(*map(Path, paths))).open()
+        stores.open_store(prepare(settings(*map(Path, paths))))
     return str(caught.value)
 
 
@@ -59,7 +60,7 @@ def test_a_copy_of_a_directory_is_refused_and_costs_nothing(tmp_path: Path, lost
     assert len(list(disk.rglob("*.pack"))) == 1
     first, second = (copy, disk) if copy_first else (disk, copy)
     with pytest.raises(ConfigError, match=f"{second} is a copy of {first}, .* take the other one out"):
-        prepare(settings(cluster_id="c", worker_name="w", directories=both(first, second))).open()
+        stores.open_store(prepare(settings(cluster_id="c", worker_name="w", directories=both(first, second))))
     assert (contents(disk), contents(copy)) == before
     world.start()
     assert all(len(world.read(partition)) >= 5 for partition in range(6))
@@ -111,7 +112,7 @@ def test_the_dfs_in_a_directory_or_around_it(tmp_path: Path, dfs: str, told: str
 
 def test_a_dfs_beside_the_directories_is_taken(tmp_path: Path) -> None:
     """Also where its name begins like that of one of them."""
-    prepare(settings(tmp_path / "ssd", dfs_folder=f"{tmp_path}/ssd-dfs")).open().close()
+    stores.open_store(prepare(settings(tmp_path / "ssd", dfs_folder=f"{tmp_path}/ssd-dfs"))).close()
 
 
 def test_a_folder_where_the_note_on_the_dfs_goes(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.errors import CorruptError
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
-from holdfast.common.messages import Ack
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import VALUE_BYTES_MAX, file_items, protect
@@ -77,9 +77,9 @@ def test_names_come_back():
     """Paths of sealed, open and failed files are parsed into what they were made from."""
     key = samples.KEY
     note = layout.OpenNote(Incarnation(9), Ack.SYNCED)
-    assert layout.parse_path(layout.sealed_path(key)) == layout.FileName(key, layout.Kind.SEALED)
-    assert layout.parse_path(layout.failed_path(key)) == layout.FileName(key, layout.Kind.FAILED)
-    assert layout.parse_path(layout.open_path(key, note)) == layout.FileName(key, layout.Kind.OPEN, note)
+    assert layout.parse_path(layout.sealed_path(key)) == layout.FileName(key, layout.FileKind.SEALED)
+    assert layout.parse_path(layout.failed_path(key)) == layout.FileName(key, layout.FileKind.FAILED)
+    assert layout.parse_path(layout.open_path(key, note)) == layout.FileName(key, layout.FileKind.OPEN, note)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.errors import Status
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import KIB, MIB
-from holdfast.common.messages import Ack
+from holdfast.common.statuses import Status
 from holdfast.worker.storage.log_recovery import find_all
 from holdfast.worker.storage.reduce_records import (
     RECORD_BYTES,

@@ -11,16 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.errors import RerouteError, Status
+from holdfast.common.errors import RerouteError
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.limits import KIB, MIB
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import SealedEpoch
-from holdfast.worker.core.health import Limits, State
+from holdfast.common.statuses import Status
+from holdfast.worker.core.health import DirectoryHealth, Limits
 from holdfast.worker.storage import names
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.monitor import Monitor
-from holdfast.worker.storage.store import DirectorySettings, Store, StoreSettings, prepare
+from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
+from holdfast.worker.storage.store import Store, open_store, prepare
 from tests.support.map_data import file_key, shuffle_key
 from tests.support.reduce_data import Writer
 from tests.support.storage_data import rooms_of
@@ -349,7 +351,7 @@ def opened(root: Path, *capacities: int) -> Store:
         for number, capacity in enumerate(capacities)
     ]
     settings = StoreSettings(cluster_id="c", worker_name="w", directories=tuple(directories))
-    return prepare(settings, Fixed()).open()
+    return open_store(prepare(settings, Fixed()))
 
 
 @pytest.mark.parametrize(
@@ -393,4 +395,4 @@ def test_means_of_writes_are_told(world: Checked) -> None:
     (found,) = world.store.directories()
     assert found.flush_us > 0
     assert found.fetch_us == 0
-    assert world.directories[0].condition.state is State.WELL
+    assert world.directories[0].condition.state is DirectoryHealth.WELL

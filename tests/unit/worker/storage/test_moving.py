@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.errors import HoldfastError
+from holdfast.common.statuses import Status
 from holdfast.worker.storage import moving
 from holdfast.worker.storage.footers import read_data_footer
 from holdfast.worker.storage.inspect import inspect_directory
-from holdfast.worker.storage.moving import Move
+from holdfast.worker.storage.moving import FileMove
 from holdfast.worker.storage.reduce_layout import DataKey, sealed_path
 from holdfast.worker.storage.verify import verify_directory
 from tests.support.reduce_data import Writer, names
@@ -41,10 +42,10 @@ def files_in(world: World, number: int) -> list[tuple[DataKey, int]]:
         return sorted(reader.data_files(), key=str)
 
 
-def move(world: World, key: DataKey, size: int, source: int = 0, target: int = 1) -> Move:
+def move(world: World, key: DataKey, size: int, source: int = 0, target: int = 1) -> FileMove:
     """A move between two directories."""
     here, there = world.store._directories[source], world.store._directories[target]
-    return Move(key, size, here, there, there)
+    return FileMove(key, size, here, there, there)
 
 
 def everything(world: World) -> list[list[tuple[int, int, int]]]:
@@ -53,7 +54,7 @@ def everything(world: World) -> list[list[tuple[int, int, int]]]:
 
 
 def move_all(world: World, source: int = 0, target: int = 1) -> None:
-    """Move every file, in this thread."""
+    """FileMove every file, in this thread."""
     for key, size in files_in(world, source):
         world.store.mover.carry_out(move(world, key, size, source, target))
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import RerouteError, Status
+from holdfast.common.errors import RerouteError
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import SealedEpoch
-from holdfast.worker.storage.moving import Move
+from holdfast.common.statuses import Status
+from holdfast.worker.storage.moving import FileMove
 from tests.support.changing import files_below
 from tests.support.map_data import file_key, make_content, shuffle_key
 from tests.support.reduce_data import Writer, shuffle_of
@@ -241,7 +242,7 @@ def test_a36_nobody_is_sent_to_a_file_that_has_moved(tmp_path: Path) -> None:
         commit(transaction)
 
     world.disk.commit = gated  # type: ignore[method-assign]
-    move = Move(file, size, source, target, target)
+    move = FileMove(file, size, source, target, target)
     assert world.store.mover.start(move)
     wait_until(lambda: turns.turn(gate.entered.is_set), "the mover to be about to remove it")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.errors import Status
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import KIB
-from holdfast.common.messages import Ack
+from holdfast.common.statuses import Status
 from tests.support.power_disk import PowerDisk
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.support.storage_data import CheckHere

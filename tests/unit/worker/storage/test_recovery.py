@@ -11,9 +11,10 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from holdfast.common.checksum import crc32c
-from holdfast.common.errors import ConfigError, HoldfastError, Status
+from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.formats.checksum import crc32c
 from holdfast.common.lmdb_pages import LmdbDamagedError
+from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import check_file, check_index
 from holdfast.worker.storage.disk import Disk

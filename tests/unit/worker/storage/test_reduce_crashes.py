@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import Status
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import KIB
+from holdfast.common.statuses import Status
 from holdfast.worker.storage.disk import Disk
 from tests.support.reduce_data import Writer, names
 from tests.support.storage_data import CheckHere

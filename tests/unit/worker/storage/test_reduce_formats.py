@@ -85,8 +85,8 @@ def test_keys_and_names_come_back():
         assert decode_data_key(encode_data_key(key)) == key
         found = parse_reduce(sealed_path(key))
         assert found is not None
-        assert (found.key, found.kind) == (key, layout.Kind.SEALED)
-    for path, kind in [(open_path, layout.Kind.OPEN), (failed_path, layout.Kind.FAILED)]:
+        assert (found.key, found.kind) == (key, layout.FileKind.SEALED)
+    for path, kind in [(open_path, layout.FileKind.OPEN), (failed_path, layout.FileKind.FAILED)]:
         found = parse_reduce(path(samples.EPOCH))
         assert found is not None
         assert (found.key, found.kind) == (samples.EPOCH, kind)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.errors import HoldfastError, Status
+from holdfast.common.errors import HoldfastError
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import KIB, MIB
-from holdfast.common.messages import Ack
-from holdfast.common.reduce_messages import SealedEpoch
+from holdfast.common.statuses import Status
 from holdfast.worker.storage.inspect import inspect_directory
 from holdfast.worker.storage.reduce_records import RECORD_BYTES, RECORD_MAGIC
 from holdfast.worker.storage.verify import Severity, verify_directory

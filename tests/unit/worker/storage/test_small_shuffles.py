@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.errors import Status
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.messages import Ack
+from holdfast.common.statuses import Status
 from holdfast.worker.storage.store import Store
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.unit.worker.storage.reduce_world import World

@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from holdfast.common.errors import ConfigError, HoldfastError, NoRoomError, RerouteError, Status
+from holdfast.common.errors import ConfigError, HoldfastError, NoRoomError, RerouteError
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
-from holdfast.common.messages import Ack
+from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
 from holdfast.worker.storage.answers import SealedError
 from holdfast.worker.storage.check import check_file

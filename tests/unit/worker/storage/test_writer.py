@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, RerouteError, Status
-from holdfast.common.messages import Ack, FileTotals, PushFlag
+from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, RerouteError
+from holdfast.common.formats.messages import Ack, FileTotals, PushFlag
+from holdfast.common.statuses import Status
 from holdfast.worker.storage.disk import Disk
 from tests.support.map_data import file_key, make_content, shuffle_key
 from tests.support.storage_data import append_all, open_store, read, write

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from hypothesis import strategies as st
 
-from holdfast.worker.core.tiers.view import UNLIMITED, DirectoryView, FileView, Move, StoreView
+from holdfast.worker.core.tiers.view import UNLIMITED, DirectoryView, FileView, StoreView, TierMove
 
 MEDIA = ("MEMORY", "SSD", "HDD", "DFS")
 
@@ -55,13 +55,13 @@ def in_order(files: Iterable[FileView[str]]) -> Callable[[Collection[int]], Iter
     return lambda numbers: (one for one in listed if one.directory in numbers)
 
 
-def steps(moves: Iterable[Move[str]]) -> list[tuple[str, int, int]]:
+def steps(moves: Iterable[TierMove[str]]) -> list[tuple[str, int, int]]:
     """Moves as (file, source, target)."""
     return [(move.file, move.source, move.target) for move in moves]
 
 
 def replay(
-    view: StoreView, files: Iterable[FileView[str]], moves: Iterable[Move[str]], *, with_reserve: bool = False
+    view: StoreView, files: Iterable[FileView[str]], moves: Iterable[TierMove[str]], *, with_reserve: bool = False
 ) -> dict[str, int]:
     """Carry a plan out move by move; assert that each is allowed and has room; return where every file lies then.
 

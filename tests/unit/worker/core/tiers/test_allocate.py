@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from holdfast.worker.core.tiers.allocate import Chosen, Limit, NoRoom, Request, decide
 from holdfast.worker.core.tiers.allocators import Allocator, MaxFree, make_allocator
 from holdfast.worker.core.tiers.reviewers import ProbabilisticBuffer
-from holdfast.worker.core.tiers.view import DirectoryView, FileView, Location, Move, StoreView
+from holdfast.worker.core.tiers.view import DirectoryView, FileView, Location, StoreView, TierMove
 from tests.unit.worker.core.tiers.build import dfs, directory, file, filled_stores, in_order, replay, steps, store
 from tests.unit.worker.core.tiers.test_allocators import Refusing
 
@@ -245,7 +245,7 @@ def test_every_decision_keeps_every_bound(
     assert free_after(answer.directory, answer.moves) >= size
 
 
-def free_after(place: DirectoryView, moves: tuple[Move[str], ...]) -> int:
+def free_after(place: DirectoryView, moves: tuple[TierMove[str], ...]) -> int:
     """Free bytes of a directory when the moves are done."""
     come = sum(move.size_bytes for move in moves if move.target == place.number)
     gone = sum(move.size_bytes for move in moves if move.source == place.number)

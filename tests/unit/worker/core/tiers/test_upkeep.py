@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from holdfast.worker.core.tiers.backoff import Backoff, make_backoff
 from holdfast.worker.core.tiers.promote import is_below_quota, promote
 from holdfast.worker.core.tiers.swaps import align, is_aligned, restore
-from holdfast.worker.core.tiers.upkeep import Kind, Wishes, pick
+from holdfast.worker.core.tiers.upkeep import UpkeepKind, Wishes, pick
 from holdfast.worker.core.tiers.view import FileView, Heat, Order, StoreView
 from holdfast.worker.core.tiers.watermarks import Marks, Overfull, demotion, hurried, keep_unused, overfull
 from tests.unit.worker.core.tiers.build import dfs, directory, file, filled_stores, in_order, replay, steps, store
@@ -382,7 +382,7 @@ def test_unknown_backoffs_and_streams_that_end_twice_are_refused() -> None:
 
 
 def picked(view: StoreView, wishes: Wishes, *files: FileView[str], restore_first: bool = False):
-    """Kind and tiers of the next task."""
+    """UpkeepKind and tiers of the next task."""
     task = pick(view, wishes, restore_first, by_heat(*files))
     return None if task is None else (task.kind, task.pair.above[0].tier, task.pair.below[0].tier)
 
@@ -392,18 +392,18 @@ def test_restoring_goes_before_aligning_before_promoting() -> None:
     view, none, both = example(50, 100, 500), Wishes(), Wishes(align=True, promote=True)
     files = (file("1a", 0, 5), file("2b", 1, 5), file("9c", 2, 5))
     assert picked(view, none, *files) is None
-    assert picked(view, none, *files, restore_first=True) == (Kind.RESTORE, 0, 1)
-    assert picked(view, both, *files, restore_first=True) == (Kind.RESTORE, 0, 1)
-    assert picked(view, both, *files) == (Kind.ALIGN, 0, 1)
-    assert picked(view, both, *files[1:]) == (Kind.PROMOTE, 0, 1)
-    assert picked(view, Wishes(align=True), *files[1:]) == (Kind.ALIGN, 1, 2)
-    assert picked(view, both, *files[2:]) == (Kind.PROMOTE, 1, 2)
+    assert picked(view, none, *files, restore_first=True) == (UpkeepKind.RESTORE, 0, 1)
+    assert picked(view, both, *files, restore_first=True) == (UpkeepKind.RESTORE, 0, 1)
+    assert picked(view, both, *files) == (UpkeepKind.ALIGN, 0, 1)
+    assert picked(view, both, *files[1:]) == (UpkeepKind.PROMOTE, 0, 1)
+    assert picked(view, Wishes(align=True), *files[1:]) == (UpkeepKind.ALIGN, 1, 2)
+    assert picked(view, both, *files[2:]) == (UpkeepKind.PROMOTE, 1, 2)
 
 
 def test_promotion_needs_room_above_and_something_that_may_move_below() -> None:
     """At the quota, or with everything below pinned, there is nothing to do."""
     movable, pinned, wishes = file("1", 1, 5), file("1", 1, 5, pinned=True), Wishes(promote=True)
-    assert picked(example(11, 100, 1000), wishes, movable) == (Kind.PROMOTE, 0, 1)
+    assert picked(example(11, 100, 1000), wishes, movable) == (UpkeepKind.PROMOTE, 0, 1)
     assert picked(example(10, 100, 1000), wishes, movable) is None
     assert picked(example(11, 100, 1000), wishes, pinned) is None
     assert picked(example(50, 100, 1000), Wishes(promote=True, quota=0.5), movable) is None

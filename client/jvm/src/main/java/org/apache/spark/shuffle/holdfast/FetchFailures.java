@@ -53,10 +53,7 @@ final class FetchFailures {
     }
 
     private static boolean mapsRunAgain(HoldfastException error) {
-        return switch (error.status()) {
-            case Status.DATA_LOST, Status.CORRUPT -> true;
-            default -> unheard(error.status()) || error instanceof UnusableWorkersException;
-        };
+        return Status.rerunsMaps(error.status()) || error instanceof UnusableWorkersException;
     }
 
     /** Whether the masters said that they have no such generation. */

@@ -15,7 +15,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
  * Decides which epochs to ask of whom, from which chunk, and what is whole; the twin of
- * {@code client/core/chunk_fetch.py}.
+ * {@code client/core/read/chunk_fetch.py}.
  *
  * <p>Rules: pure. Every epoch that has a sealed copy is a file of {@link Fetch}, which decides about workers, tries and
  * copies. Chunks of one copy are asked for once: a stream that is opened again goes on with the first chunk that was not

@@ -13,9 +13,10 @@ import java.util.TreeSet;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.apache.spark.shuffle.holdfast.wire.Status.FetchDisposition;
 
 /**
- * Decides which files to ask of which worker, and when to give up; the twin of {@code client/core/fetch.py}.
+ * Decides which files to ask of which worker, and when to give up; the twin of {@code client/core/read/fetch.py}.
  *
  * <p>Rules: pure; events in, effects out; time is a number that comes with the events. Files that are complete are
  * never asked for again. Per copy of a file three <em>answers</em> that do not help are the end of it (a refusal, a
@@ -34,13 +35,6 @@ final class Fetch {
     static final int RIVALS_MAX = 2;
     private static final long PAUSE_NS_MIN = 50_000_000L;
     private static final long PAUSE_NS_MAX = 2_000_000_000L;
-    /** No answers: the connection was refused or lost, or the worker restarted or has no room for now, or waits for a newer token. */
-    private static final Set<Integer> NO_ANSWERS = Set.of(
-            Status.UNAVAILABLE, Status.UNKNOWN_STREAM, Status.BUSY, Status.STALE_INCARNATION, Status.TOKEN_EXPIRED);
-    /** Answers that say the data is not there or not right; the rest of the statuses end the read at once. */
-    private static final Set<Integer> ANSWERS = Set.of(
-            Status.UNKNOWN_FILE, Status.NOT_SEALED, Status.CORRUPT, Status.DATA_LOST, Status.FAILED_COPY, Status.INTERNAL,
-            Status.TOO_LARGE);
 
     /** Who judges a file of which no copy is left. */
     interface Judge {
@@ -187,12 +181,13 @@ final class Fetch {
         if (state == null || over) {
             return List.of();
         }
-        if (NO_ANSWERS.contains(error.status())) {
+        FetchDisposition answer = Status.fetch(error.status());
+        if (answer == FetchDisposition.NO_ANSWER) {
             failing.remove(state.worker);
             return noAnswer(state.worker, error.getMessage(), nowNs);
         }
-        boolean cannotRead = error.status() == Status.DISK_FAILED;
-        if (!ANSWERS.contains(error.status()) && !cannotRead) {
+        boolean cannotRead = answer == FetchDisposition.UNREADABLE;
+        if (answer == FetchDisposition.STOP) {
             return stop(error);
         }
         if (owed.size() > 1) { // the worker does not say which file it means: halve until it is alone

@@ -21,7 +21,7 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Reads partitions of a committed shuffle: carries out what {@link ChunkFetch} decides, and believes nothing; the twin of
- * {@code client/push_reader.py} and {@code stream_reader.py}.
+ * {@code client/read/push_reader.py} and {@code stream_reader.py}.
  *
  * <p>Rules: everything happens on the thread that calls {@link #next()}, which is the only one to use it: it asks, waits,
  * verifies and, where a worker is out of reach, asks the masters. One stream per worker for all partitions wanted; what

@@ -9,7 +9,7 @@ import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 
 /**
- * Decides whether what was read of a partition is all of it, and exactly once; the twin of {@code client/core/exact.py}.
+ * Decides whether what was read of a partition is all of it, and exactly once; the twin of {@code client/core/read/exact.py}.
  *
  * <p>Rules: batches come verified, in any order and any number of times, and are judged by their headers. Of every
  * winning map the numbers seen are kept as "all below n" and, rarely, what lies above; a number seen before is dropped.

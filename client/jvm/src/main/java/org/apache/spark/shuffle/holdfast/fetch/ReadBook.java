@@ -11,7 +11,7 @@ import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
 
 /**
  * What a JVM knows of reading from the workers of its cluster, and which copy it asks first by that; the twin of
- * {@code client/core/read_book.py}.
+ * {@code client/core/read/read_book.py}.
  *
  * <p>Rules: what the masters said of a worker holds for as long as a failure is remembered; then it is taken for one that
  * serves again, and whoever asks it finds out. A worker of which nothing is known is one that takes data. Thread-safe, and

@@ -9,7 +9,7 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * Which copy is read first; the twin of {@code client/core/read_order.py}, and one list of cases tests both.
+ * Which copy is read first; the twin of {@code client/core/read/read_order.py}, and one list of cases tests both.
  *
  * <p>Rules: pure, a sort by several keys; nothing is ever dropped. Categories: those that take data and never failed here, in
  * the own region; those of it that failed; the same of other regions; those that only serve; slow ones; those that are

@@ -17,6 +17,7 @@ import org.apache.spark.shuffle.holdfast.push.PushEffect.Send;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Wake;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
+import org.apache.spark.shuffle.holdfast.wire.Status.PushDisposition;
 
 /**
  * Pushes the frames of one map attempt: decides what goes where, when, and what a refusal means.
@@ -25,7 +26,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * to it. Frames wait per worker; a batch whose partition has moved meanwhile is copied into a frame for its new place
  * when its turn comes. What is refused waits in the frame it came in for one Revive over all partitions refused at that
  * time. Where it is not known whether a worker kept a frame, the same goes to the same place again, and only when it
- * cannot be reached elsewhere: readers drop what is there twice. The same decisions as client/core/push.py, except that
+ * cannot be reached elsewhere: readers drop what is there twice. The same decisions as client/core/write/push.py, except that
  * frames are composed by whoever writes. Called by {@link Pusher}.
  *
  * <pre>
@@ -145,13 +146,13 @@ final class PushSession {
         if (over) {
             return;
         }
-        Fate fate = Fate.of(error.status());
+        PushDisposition disposition = Status.push(error.status());
         // The token is refused with the greeting, so nothing is on its way then.
-        if (fate == Fate.STOP && (!lost.isEmpty() || (!idle && Status.barred(error.status())))) {
+        if (disposition == PushDisposition.STOP && (!lost.isEmpty() || (!idle && Status.barred(error.status())))) {
             stop(error);
             return;
         }
-        if (fate == Fate.MOVE) {
+        if (disposition == PushDisposition.MOVE) {
             revivals.cause = error.getMessage();
             for (PushFrame each : lost) {
                 lane.queue.remove(each);
@@ -244,15 +245,15 @@ final class PushSession {
             release(frame);
             return;
         }
-        Fate fate = Fate.of(error.status());
-        if (fate == Fate.MOVE) {
+        PushDisposition disposition = Status.push(error.status());
+        if (disposition == PushDisposition.MOVE) {
             revivals.cause = error.getMessage();
             refuseAll(frame, error.status());
             advance();
             return;
         }
         lane.queue.addFirst(frame);
-        switch (fate) {
+        switch (disposition) {
             case AGAIN -> {
                 lane.busy++;
                 lane.window.congested();
@@ -289,7 +290,7 @@ final class PushSession {
         if (over || !revivals.waiting()) {
             return; // only soft splits were asked about: the old places are good still
         }
-        if (Fate.of(error.status()) == Fate.STOP) {
+        if (Status.push(error.status()) == PushDisposition.STOP) {
             stop(error);
             return;
         }
@@ -430,7 +431,7 @@ final class PushSession {
                 status = statuses[next++];
             }
             congested |= status == Status.SLOW_DOWN || status == Status.BUSY;
-            switch (Fate.of(status)) {
+            switch (Status.push(status)) {
                 case KEPT -> {
                     kept++;
                     revivals.accepted(frame.partition(each));

@@ -7,7 +7,7 @@ import java.util.zip.Deflater;
 import java.util.zip.Inflater;
 
 /**
- * What the arrays of REDUCE partitions have in common ({@code common/reduce_layouts.py}): u8 version, u8 kind, u16 flags, two u32
+ * What the arrays of REDUCE partitions have in common ({@code common/formats/reduce_layouts.py}): u8 version, u8 kind, u16 flags, two u32
  * counts, u64 length of the rest when inflated; the rest is deflated (zlib). Counts are checked against lengths before anything is
  * allocated. Throws BAD_FRAME, or TOO_LARGE.
  */

@@ -1,6 +1,6 @@
 package org.apache.spark.shuffle.holdfast.wire;
 
-/** What a frame is; numbers are fixed for ever ({@code common/frame.py}). Those of MAP files are known but not spoken here. */
+/** What a frame is; numbers are fixed for ever ({@code common/formats/frame.py}). Those of MAP files are known but not spoken here. */
 public final class FrameType {
     /** First frame of every connection, both ways. */
     public static final int HELLO = 1;

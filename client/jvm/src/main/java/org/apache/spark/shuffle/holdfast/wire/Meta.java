@@ -6,7 +6,7 @@ import java.nio.CharBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 
-/** Takes numbers, strings and arrays off a meta section, checking lengths first, and puts strings; {@code common/meta.py}. */
+/** Takes numbers, strings and arrays off a meta section, checking lengths first, and puts strings; {@code common/formats/meta.py}. */
 final class Meta {
     private final ByteBuffer data;
     private final String what;

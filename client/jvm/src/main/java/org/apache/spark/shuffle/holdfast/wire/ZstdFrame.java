@@ -3,7 +3,7 @@ package org.apache.spark.shuffle.holdfast.wire;
 import java.nio.ByteBuffer;
 
 /**
- * What a frame of zstd says of itself, looked at before any memory is taken for what it claims to hold. The twin of client/core/compressed.py. Pure.
+ * What a frame of zstd says of itself, looked at before any memory is taken for what it claims to hold. The twin of client/core/read/compressed.py. Pure.
  */
 final class ZstdFrame {
     private static final int MAGIC = 0xFD2F_B528;

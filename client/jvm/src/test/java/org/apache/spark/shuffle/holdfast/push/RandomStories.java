@@ -136,7 +136,7 @@ final class RandomStories {
                 indices[count] = each;
                 statuses[count++] = status;
             }
-            if (Fate.of(status) == Fate.KEPT) {
+            if (Status.push(status) == Status.PushDisposition.KEPT) {
                 numbers(frame);
                 kept.merge(frame.partition(each) + "/" + frame.number(each), 1, Integer::sum);
             }

@@ -66,13 +66,14 @@ public final class GoldenMain {
         constants("Ack", Ack.class);
     }
 
-    /** The lines of statuses.txt, without the loops that no Java has. */
+    /** A line for each status: number, name, what comes next, what a push and a fetch do, and whether it ends a lease. */
     private static void statuses() throws ReflectiveOperationException {
         Map<Integer, String> lines = new TreeMap<>();
         for (Field each : Status.class.getFields()) {
             if (each.getType() == int.class) {
                 int number = each.getInt(null);
-                String line = number + " " + Status.name(number) + " " + Status.next(number).name().toLowerCase(java.util.Locale.ROOT);
+                String words = Status.next(number) + " " + Status.push(number) + " " + Status.fetch(number);
+                String line = number + " " + Status.name(number) + " " + words.toLowerCase(java.util.Locale.ROOT);
                 lines.put(number, line + (Status.endsLease(number) ? " lease" : ""));
             }
         }

@@ -1,0 +1,1 @@
+"""Tables of Arrow in shuffles, without Spark."""

@@ -1,0 +1,1 @@
+"""A whole cluster of real processes on this machine."""

@@ -1,0 +1,1 @@
+"""What connects a process to a cluster: the event loop, addresses of workers, control calls."""

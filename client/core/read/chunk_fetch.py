@@ -1,0 +1,227 @@
+"""Reads pushed partitions of a committed shuffle: which epochs to ask of whom, from which chunk, and what is whole.
+
+Rules: pure. Every epoch that has a sealed copy is a file of read/fetch.py, which decides about workers, tries and
+copies. Chunks of one copy are asked for once: a stream that is opened again goes on with the first chunk that was not
+complete. Another copy has other chunk boundaries and begins with its first one; what comes twice is dropped by number.
+An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
+whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter than
+the other (recovery cut a damaged end); of two that an Order takes for equal the longer is read first, so that this is
+rarely needed. A copy that is read in full has the bytes that the manifest names, whatever its worker says of it: where
+nobody knows which maps wrote, nothing else tells that a map is missing. Copies that were sealed after the manifest was
+read are learned from a newer one. Called by push_reader.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from holdfast.client.core.read.check import IncompleteError
+from holdfast.client.core.read.exact import PartitionCheck
+from holdfast.client.core.read.fetch import Effect, Fetch, Source
+from holdfast.client.core.read.order import Order
+from holdfast.common.errors import CorruptError, DataLostError, HoldfastError
+from holdfast.common.formats.batch import Batch
+from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult, ReduceManifest, ReduceWinners
+from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
+
+#: (partition, epoch): a file.
+EpochKey = tuple[PartitionId, Epoch]
+#: What follows from the end of an epoch: files to read now, or the error that ends the read.
+Verdict = Mapping[EpochKey, Source] | HoldfastError
+#: Epochs that an error names.
+_EPOCHS_NAMED = 8
+
+
+class ChunkFetch:
+    """The state of one read."""
+
+    def __init__(
+        self,
+        manifest: ReduceManifest,
+        winners: ReduceWinners,
+        partitions: Iterable[PartitionId],
+        *,
+        where: str,
+        grace_ns: int,
+        maps: range | None = None,
+        order: Order | None = None,
+    ) -> None:
+        """`where` names the shuffle in errors. `maps`: a range with step 1, all by default."""
+        self._where = where
+        self.maps = range(len(winners.attempts)) if maps is None else maps
+        #: only a part of every chunk is asked for: those that have nothing do not come, but for the last
+        self._partly = maps is not None
+        self._checks = {each: PartitionCheck(winners, each, self.maps) for each in partitions}
+        #: epochs of each partition that were not read to their end
+        self._left: dict[PartitionId, set[Epoch]] = {each: set() for each in self._checks}
+        #: copies that were not read to their end, and may be tried; and those that were
+        self._unread: dict[EpochKey, set[WorkerId]] = {}
+        self._read: dict[EpochKey, list[WorkerId]] = {}
+        #: why epochs of a partition cannot be read, and why the second copies of epochs that were read cannot
+        self._lost: dict[PartitionId, list[HoldfastError]] = {}
+        self._other_errors: dict[PartitionId, list[HoldfastError]] = {}
+        #: the chunk that comes next, by file and copy
+        self._next: dict[tuple[EpochKey, WorkerId], int] = {}
+        #: bytes of the complete chunks that came, and bytes that were sealed, by file and copy
+        self._bytes: dict[tuple[EpochKey, WorkerId], int] = {}
+        self._sealed: dict[tuple[EpochKey, WorkerId], int] = {}
+        #: workers that were away at the commit, by the epoch of which they may seal a copy yet
+        self._away: dict[EpochKey, list[WorkerId]] = _away(manifest)
+        sources: dict[EpochKey, Source] = {}
+        for result in manifest.epochs:
+            if result.partition in self._checks:
+                self._add(result, sources)
+        self.fetch: Fetch[EpochKey] = Fetch(sources, where=where, gave_up=self._gave_up, order=order, grace_ns=grace_ns)
+
+    def _add(self, result: EpochResult, sources: dict[EpochKey, Source]) -> None:
+        key = (result.partition, result.epoch)
+        if result.copies:
+            longest = sorted(result.copies, key=lambda copy: -copy.size_bytes)
+            sources[key] = Source(tuple(copy.worker for copy in longest), _name(key))
+            self._unread[key] = {copy.worker for copy in longest}
+            self._sealed |= {(key, copy.worker): copy.size_bytes for copy in longest}
+            self._left[result.partition].add(result.epoch)
+        elif result.lost:
+            copies = ", ".join(_said(copy) for copy in (result.primary, result.replica))
+            error = DataLostError(
+                f"{self._where}: {_name(key)} was recorded as lost at the commit ({copies}); run the maps again in "
+                "a new generation or shuffle"
+            )
+            self._lost.setdefault(result.partition, []).append(error)
+
+    def learn(self, newer: ReduceManifest) -> None:
+        """A newer manifest names copies that were sealed since. An epoch that was LOST before is left as it was."""
+        before, now = self._away, _away(newer)
+        # Manifests may come out of order: a worker that sealed is awaited no more, whatever an older one says.
+        self._away = {key: left for key in before if (left := [one for one in before[key] if one in now.get(key, ())])}
+        for result in newer.epochs:
+            key = (result.partition, result.epoch)
+            copies = [copy for copy in result.copies if copy.worker in before.get(key, ())]
+            if copies and key in self._unread:
+                found = [copy.worker for copy in copies]
+                self._unread[key].update(found)
+                self._sealed |= {(key, copy.worker): copy.size_bytes for copy in copies}
+                self.fetch.copies_found(key, found)
+
+    def away(self) -> frozenset[WorkerId]:
+        """Workers that may have sealed copies since the manifest was read."""
+        return frozenset(worker for key, workers in self._away.items() if key[0] in self._left for worker in workers)
+
+    # Chunks.
+
+    def first_chunk(self, key: EpochKey, worker: WorkerId) -> int:
+        """Return from which chunk to ask this copy for."""
+        return self._next.get((key, worker), 0)
+
+    def chunk_came(self, key: EpochKey, worker: WorkerId, chunk: int, *, size: int | None = None) -> None:
+        """Bytes of a chunk came from this copy; with its last ones `size` is what they are in all. Raises
+        IncompleteError out of turn."""
+        due = self.first_chunk(key, worker)
+        if chunk < due or (chunk > due and not self._partly):
+            raise IncompleteError(key[0], f"chunk {chunk} came where {due} was due")
+        self._next[key, worker] = chunk + (size is not None)
+        self._bytes[key, worker] = self._bytes.get((key, worker), 0) + (size or 0)
+
+    def file_sent(self, key: EpochKey, worker: WorkerId, chunks: int) -> None:
+        """The worker says that all `chunks` of this copy were sent. Raises IncompleteError if they were not."""
+        due = self.first_chunk(key, worker)
+        if due < chunks:
+            raise IncompleteError(key[0], f"chunk {due} of {chunks} did not come")
+        came, sealed = self._bytes.get((key, worker), 0), self._sealed[key, worker]
+        if came != sealed and not self._partly:
+            self._next[key, worker] = self._bytes[key, worker] = 0  # whatever it is: all of it again
+            raise IncompleteError(key[0], f"{came} bytes of {_name(key)} came, and {sealed} were sealed")
+
+    def admit(self, partition: PartitionId, batch: Batch) -> bool:
+        """Take note of a batch; return whether its payload counts. Raises IncompleteError."""
+        return self._checks[partition].admit(batch)
+
+    @property
+    def duplicates(self) -> int:
+        """Batches that came again, of a winner, and were dropped."""
+        return sum(each.duplicates for each in self._checks.values())
+
+    # Completeness.
+
+    def started(self) -> list[Effect[EpochKey]]:
+        """Nothing was read yet: judge the partitions without any epoch, and open the first streams."""
+        for partition in [each for each, left in self._left.items() if not left]:
+            verdict = self._judge(partition)
+            if isinstance(verdict, HoldfastError):
+                return self.fetch.stop(verdict)
+        return self.fetch.started()
+
+    def epoch_complete(self, stream: int, key: EpochKey, worker: WorkerId) -> list[Effect[EpochKey]]:
+        """This worker's copy of an epoch was read to its end."""
+        self._read.setdefault(key, []).append(worker)
+        self._unread[key].discard(worker)
+        verdict = self._epoch_over(key)
+        if isinstance(verdict, HoldfastError):
+            return self.fetch.stop(verdict)
+        return self.fetch.file_complete(stream, key, verdict)
+
+    def _gave_up(self, key: EpochKey, error: HoldfastError) -> Verdict:
+        """No copy of an epoch that was asked for can be read."""
+        self._unread[key].clear()
+        kept = self._other_errors if key in self._read else self._lost
+        kept.setdefault(key[0], []).append(error)
+        return self._epoch_over(key)
+
+    def _epoch_over(self, key: EpochKey) -> Verdict:
+        self._left[key[0]].discard(key[1])
+        return {} if self._left[key[0]] else self._judge(key[0])
+
+    def _judge(self, partition: PartitionId) -> Verdict:
+        lost = self._lost.get(partition, [])
+        missing = self._checks[partition].missing(all_read=not lost)
+        if not missing:
+            del self._left[partition]
+            self._checks[partition].close()
+            return {}
+        return self._other_copies(partition) or self._not_whole(partition, missing)
+
+    def _other_copies(self, partition: PartitionId) -> dict[EpochKey, Source]:
+        """What is sealed on two workers can be cut short on one: the copies that were not read may have the rest."""
+        keys = [key for key in self._epochs_of(partition) if self._unread[key]]
+        self._left[partition].update(epoch for _, epoch in keys)
+        return {key: Source(tuple(sorted(self._unread[key])), _name(key)) for key in keys}
+
+    def _not_whole(self, partition: PartitionId, missing: str) -> HoldfastError:
+        read = [
+            f"epoch {key[1]} of worker {' and '.join(map(str, self._read[key]))}"
+            for key in self._epochs_of(partition)
+            if key in self._read
+        ]
+        if len(read) > _EPOCHS_NAMED:
+            read[_EPOCHS_NAMED:] = [f"{len(read) - _EPOCHS_NAMED} more epochs"]
+        what = f"{missing} (read to the end: {', '.join(read) or 'nothing'})"
+        causes = self._lost.get(partition, []) + self._other_errors.get(partition, [])
+        if not causes:
+            return CorruptError(f"{self._where}: partition {partition} was read to its end and is not whole: {what}")
+        text = f"{str(causes[0]).rstrip('.')}. Without it the partition is not whole: {what}"
+        error: HoldfastError = type(causes[0])(text, status=causes[0].status)
+        return error
+
+    def _epochs_of(self, partition: PartitionId) -> list[EpochKey]:
+        return sorted(key for key in self._unread if key[0] == partition)
+
+    def check(self) -> None:
+        """Raise AssertionError if the books disagree."""
+        self.fetch.check()
+        assert self._left.keys() <= self._checks.keys()
+        assert not any(self._unread[key].intersection(workers) for key, workers in self._read.items())
+
+
+def _away(manifest: ReduceManifest) -> dict[EpochKey, list[WorkerId]]:
+    found = (
+        (each, [copy.worker for copy in (each.primary, each.replica) if copy.unsealed]) for each in manifest.epochs
+    )
+    return {(each.partition, each.epoch): workers for each, workers in found if workers}
+
+
+def _name(key: EpochKey) -> str:
+    return f"partition {key[0]} epoch {key[1]}"
+
+
+def _said(copy: CopyResult) -> str:
+    return "no second copy" if copy.worker == NO_WORKER else f"worker {copy.worker} {copy.status.name}"

@@ -1,0 +1,1 @@
+"""Decisions of writers: where output goes, and what a refusal means."""

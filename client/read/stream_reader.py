@@ -1,0 +1,518 @@
+"""What both readers share: streams of several workers, in one iteration of the caller's.
+
+Rules: the loop receives and assembles batches, the caller's thread checks them and runs the core (read/fetch.py); one
+queue leads from the one to the other. What waits in the queue is bounded by the credit that the streams were given. A
+reader of a kind of partitions says what a data frame means, and when a file that was sent in full is whole. Where reads
+are speculative the core hears which streams are late and which brought something; they share the same credit with their
+rivals. Called by reader.py and push_reader.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import os
+import queue
+import time
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from holdfast.client.compress import Buffer, PayloadError
+from holdfast.client.connection.addresses import ASK_SECONDS, Addresses
+from holdfast.client.connection.runtime import Runtime, runtime
+from holdfast.client.core.read.check import IncompleteError
+from holdfast.client.core.read.fetch import (
+    RIVALS_MAX,
+    STREAMS_MAX,
+    AskMasters,
+    CloseStream,
+    Complete,
+    Effect,
+    Failed,
+    Fetch,
+    K,
+    OpenStream,
+    WorkerState,
+)
+from holdfast.client.read.assemble import Assembler
+from holdfast.client.read.shared_read_state import SharedReadState
+from holdfast.common.errors import ConfigError, CorruptError, DataLostError, HoldfastError, RetryError
+from holdfast.common.formats.messages import DataFlag, StreamOpened
+from holdfast.common.formats.reduce_messages import ChunksOpened
+from holdfast.common.ids import MapId, PartitionId, ShuffleKey, WorkerId
+from holdfast.common.limits import MIB
+from holdfast.common.net.frames.buffers import Body
+from holdfast.common.net.frames.client import ClientStream, FrameClient
+
+if TYPE_CHECKING:
+    from holdfast.client.connection.ticket import Ticket
+    from holdfast.client.read.manifests import PushManifest
+
+#: Credit of one stream: a few frames are on their way while one is being checked.
+CREDIT_BYTES = 8 * MIB
+#: A stream that has credit and brings nothing for so long is taken for lost.
+STALL_SECONDS = 30.0
+#: The same where everything that it owes can be read elsewhere.
+SWITCH_SECONDS = 3.0
+#: How often a waiting reader looks for stalled streams.
+_LOOK_SECONDS = 1.0
+#: A reader to which nothing came for so long says what it waits for, and again as often.
+_SAY_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class Record(NamedTuple):
+    """One payload, exactly as it was written. BROADCAST_PARTITION stands for "every partition"."""
+
+    partition: PartitionId
+    map: MapId
+    payload: Buffer
+
+
+class Piece(Protocol):
+    """A data frame's batches, put together; `size` is the credit to give back."""
+
+    @property
+    def stream(self) -> int: ...
+    @property
+    def file(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+class _Opened(NamedTuple):
+    stream: int
+    opened: StreamOpened | ChunksOpened
+
+
+class _Ended(NamedTuple):
+    stream: int
+
+
+class _Broken(NamedTuple):
+    stream: int
+    error: HoldfastError
+
+
+class _Damaged(NamedTuple):
+    """Bytes that cannot be batches; `file` is the index in the stream."""
+
+    stream: int
+    file: int
+    what: str
+
+
+class _Workers(NamedTuple):
+    states: dict[WorkerId, WorkerState]
+    #: where copies may have been sealed since the shuffle's manifest was read
+    newer: PushManifest | None
+
+
+class _Silent(NamedTuple):
+    error: HoldfastError
+
+
+class _Crashed(NamedTuple):
+    """A mistake of ours on the loop: it must end the iteration, not leave it waiting."""
+
+    error: BaseException
+
+
+_Event = _Opened | _Ended | _Broken | _Damaged | _Workers | _Silent | _Crashed
+
+
+class Sink:
+    """Takes what one stream brings, on the loop. `seen_ns` is read by the caller's thread to find stalls.
+
+    A subclass has `data`, which calls `take` with how to cut the frame.
+    """
+
+    def __init__(self, number: int, events: queue.SimpleQueue[Any]) -> None:
+        self.number = number
+        self.assembler = Assembler()
+        self.seen_ns = time.monotonic_ns()
+        #: when the first frame came, 0 before
+        self.first_ns = 0
+        self.opened: ClientStream | None = None
+        self.over = False
+        self._events = events
+        #: what came before the answer to the request was seen
+        self._early: list[object] = []
+
+    def take(self, file: int, flags: int, body: Body | None, piece: Any, *, empty: bool = False) -> None:
+        """Copy the batches out, by `piece(view)`, give the memory back, pass them on. `empty`: it means something also
+        without a body. One that means nothing says that the worker lives, and waits for the DFS."""
+        self.seen_ns = time.monotonic_ns()
+        if body is not None or empty or flags:
+            self.first_ns = self.first_ns or self.seen_ns
+        try:
+            if not self.over and (body is not None or empty):
+                self._put(piece(memoryview(b"") if body is None else body.view))
+            if not self.over and flags & DataFlag.END:
+                self.assembler.end()
+                self._put(_Ended(self.number))
+        except CorruptError as error:
+            self.over = True
+            self._put(_Damaged(self.number, file, str(error)))
+        finally:
+            if body is not None:
+                body.release()
+
+    def failed(self, error: HoldfastError) -> None:
+        """The stream broke off."""
+        if not self.over:
+            self.over = True
+            self._put(_Broken(self.number, error))
+
+    def refused(self, error: HoldfastError) -> None:
+        """The stream was not opened: nothing was passed on yet, and what came does not matter."""
+        self.over = True
+        self._events.put(_Broken(self.number, error))
+
+    def give_credit(self, size: int) -> None:
+        """Allow the worker to send `size` more."""
+        self.seen_ns = time.monotonic_ns()  # a reader that paused is not the worker's silence
+        if self.opened is not None and not self.over:
+            self.opened.credit(size)
+
+    def use(self, opened: ClientStream) -> None:
+        """The answer is here."""
+        self.opened = opened
+        self._events.put(_Opened(self.number, opened.opened))
+        for event in self._early:
+            self._events.put(event)
+        self._early.clear()
+        if self.over:
+            opened.close()
+
+    def close(self) -> None:
+        """Want nothing more of it."""
+        self.over = True
+        if self.opened is not None:
+            self.opened.close()
+
+    def _put(self, event: object) -> None:
+        if self.opened is None:
+            self._early.append(event)
+        else:
+            self._events.put(event)
+
+
+@dataclass(slots=True)
+class Reading(Generic[K]):
+    """What the caller's thread knows of an open stream."""
+
+    sink: Sink
+    worker: WorkerId
+    files: tuple[K, ...]
+    asked_ns: int
+    #: when it is late, unless something comes before; 0: never
+    late_ns: int
+    #: what the worker answered
+    opened: StreamOpened | ChunksOpened | None = None
+    #: index of the file that is being read
+    file: int = 0
+    #: consumed, and not yet given back as credit
+    consumed: int = 0
+
+
+P = TypeVar("P", bound=Piece)
+
+
+class Committed(Protocol):
+    """What a reader asks of its shuffle, of either kind."""
+
+    ticket: Ticket
+    key: ShuffleKey
+    partitions: int
+
+    def forget_manifest(self) -> None:
+        """Ask for the manifest anew when it is needed next."""
+
+    def why_dropped(self) -> HoldfastError | None:
+        """The masters' word that it was dropped, None if it was not or they do not answer."""
+
+
+class StreamReader(Generic[K, P]):
+    """Iterate once. One thread at a time."""
+
+    def __init__(self, shuffle: Committed, core: Fetch[K], addresses: Addresses, reads: SharedReadState) -> None:
+        self._shuffle = shuffle
+        self._core = core
+        self._addresses = addresses
+        self._reads = reads
+        #: of one stream: rivals take nothing that was not there before
+        self._credit_bytes = CREDIT_BYTES * STREAMS_MAX // (STREAMS_MAX + RIVALS_MAX * reads.speculative)
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._open: dict[int, Reading[K]] = {}
+        self._runtime: Runtime = runtime()
+        self._complete = False
+        #: when something came last, or it was said that nothing does
+        self._quiet_ns = 0
+
+    # What a kind of partitions decides.
+
+    def _sink(self, number: int) -> Sink:
+        """Return a new sink."""
+        raise NotImplementedError
+
+    async def _request(self, client: FrameClient, reading: Reading[K]) -> ClientStream:
+        """Open the stream, on the loop."""
+        raise NotImplementedError
+
+    def _records(self, reading: Reading[K], piece: P) -> Iterator[Record]:
+        """Yield what a piece brings. Raises CorruptError or IncompleteError, naming what is wrong where; PayloadError
+        for what no other copy has better."""
+        raise NotImplementedError
+
+    def _finish(self, stream: int, reading: Reading[K], key: K) -> list[Effect[K]]:
+        """A file was sent in full: raises IncompleteError unless it is whole; returns what the core makes of it."""
+        raise NotImplementedError
+
+    def _away(self) -> frozenset[WorkerId]:
+        """Return workers that may have sealed copies since the manifest was read."""
+        return frozenset()
+
+    async def _newer_manifest(self) -> PushManifest:
+        """Ask the masters for the manifest as it is now, on the loop."""
+        raise NotImplementedError
+
+    def _learn(self, newer: PushManifest) -> None:
+        """Read from the copies that it names, too."""
+
+    def _first(self) -> list[Effect[K]]:
+        """Return what to do first."""
+        return self._core.started()
+
+    def __iter__(self) -> Iterator[Record]:
+        try:
+            self._do(self._first())
+            while not self._complete:
+                event = self._next_event()
+                if event is None:
+                    continue
+                if isinstance(event, _Event):
+                    self._on_event(event)
+                else:
+                    yield from self._on_piece(event)
+        finally:
+            if self._runtime.pid == os.getpid():
+                for number in list(self._open):
+                    self._close(number)
+
+    # Events, in the caller's thread.
+
+    def _next_event(self) -> Any:
+        if self._runtime.pid != os.getpid():
+            raise ConfigError("a reader belongs to the process that made it; make one after the fork")
+        try:
+            event = self._events.get(timeout=self._wait_seconds())
+        except queue.Empty:
+            self._say()
+            self._look_for_late()
+            self._look_for_stalls()
+            return None
+        if not isinstance(event, _Event):
+            self._quiet_ns = 0
+        return event
+
+    def _say(self) -> None:
+        """Nothing came: say so in the log when that lasts."""
+        now_ns = time.monotonic_ns()
+        self._quiet_ns = self._quiet_ns or now_ns
+        if now_ns - self._quiet_ns >= _SAY_SECONDS * 1e9:
+            self._quiet_ns = now_ns
+            _log.warning("shuffle %s: a reader waits for %s", self._shuffle.key, self._core.waits_for())
+
+    def _on_event(self, event: _Event) -> None:
+        match event:
+            case _Opened():
+                reading = self._open.get(event.stream)
+                if reading is not None:
+                    reading.opened = event.opened
+            case _Ended():
+                self._on_end(event.stream)
+            case _Broken():
+                self._forget(event.stream)
+                self._do(self._core.stream_failed(event.stream, event.error, time.monotonic_ns()))
+            case _Damaged():
+                self._on_damage(event.stream, event.file, event.what)
+            case _Workers():
+                if event.newer is not None:
+                    self._learn(event.newer)
+                self._do(self._core.workers_known(event.states, time.monotonic_ns()))
+            case _Silent():
+                self._do(self._core.masters_silent(event.error, time.monotonic_ns()))
+            case _Crashed():
+                raise event.error
+
+    def _on_piece(self, event: P) -> Iterator[Record]:
+        reading = self._open.get(event.stream)
+        if reading is None:
+            return
+        self._came(event.stream, reading)
+        if event.file >= len(reading.files):
+            self._on_damage(event.stream, reading.file, f"worker {reading.worker} sent a file that was not asked for")
+            return
+        if not self._up_to_file(event.stream, reading, event.file):
+            return
+        try:
+            yield from self._records(reading, event)
+        except PayloadError as error:
+            key = reading.files[event.file]
+            self._do(self._core.stop(CorruptError(f"{self._core.name_of(key)}: {error}")))
+        except (CorruptError, IncompleteError) as error:
+            self._on_damage(event.stream, event.file, str(error))
+            return
+        self._give_credit(reading, event.size)
+
+    def _up_to_file(self, stream: int, reading: Reading[K], file: int) -> bool:
+        """Finish the files before `file`, which the worker has sent in full; return whether all of them were whole."""
+        if not reading.file <= file <= len(reading.files):
+            self._on_damage(stream, reading.file, f"worker {reading.worker} sent file {file} out of turn")
+            return False
+        while reading.file < file:
+            key = reading.files[reading.file]
+            try:
+                effects = self._finish(stream, reading, key)
+            except IncompleteError as error:
+                what = f"partition {error.partition} from worker {reading.worker}: {error}"
+                self._on_damage(stream, reading.file, what)
+                return False
+            reading.file += 1
+            self._do(effects)
+        return True
+
+    def _on_end(self, stream: int) -> None:
+        reading = self._open.get(stream)
+        if reading is None:
+            return
+        self._came(stream, reading)
+        if self._up_to_file(stream, reading, len(reading.files)):
+            self._forget(stream)
+            self._do(self._core.stream_ended(stream))
+
+    def _on_damage(self, stream: int, file: int, what: str) -> None:
+        reading = self._open.get(stream)
+        if reading is not None:
+            key = reading.files[min(file, len(reading.files) - 1)]
+            self._close(stream)
+            self._do(self._core.file_bad(stream, key, what))
+
+    def _came(self, stream: int, reading: Reading[K]) -> None:
+        """Something came of a stream that was asked for: it is in time, or it was quicker than another one."""
+        if reading.late_ns:
+            reading.late_ns = 0
+            self._reads.took(reading.sink.first_ns - reading.asked_ns)
+            self._do(self._core.data_came(stream))
+
+    def _wait_seconds(self) -> float:
+        """How long to wait for an event: until somebody is late, or it is time to look for stalls."""
+        if not self._reads.speculative:
+            return _LOOK_SECONDS
+        late_ns = min((each.late_ns for each in self._open.values() if each.late_ns), default=0)
+        left = (late_ns - time.monotonic_ns()) / 1e9 if late_ns else _LOOK_SECONDS
+        return min(max(left, 0.0), _LOOK_SECONDS)
+
+    def _look_for_late(self) -> None:
+        """Nothing is left to be read: tell the core who is late, and again after as long."""
+        now_ns = time.monotonic_ns()
+        for number, reading in list(self._open.items()):
+            if reading.late_ns and now_ns >= reading.late_ns:
+                reading.late_ns = now_ns + self._reads.delay_ns()
+                self._do(self._core.late(number))
+
+    def _look_for_stalls(self) -> None:
+        now_ns = time.monotonic_ns()
+        for number, reading in list(self._open.items()):
+            patience = self._patience(number)
+            if reading.opened is not None and now_ns - reading.sink.seen_ns > patience * 1e9:
+                self._close(number)
+                error = RetryError(f"worker {reading.worker} sent nothing for {patience:.0f} s")
+                self._do(self._core.stream_failed(number, error, now_ns))
+
+    def _patience(self, stream: int) -> float:
+        """Seconds that the worker of a stream may be silent."""
+        return SWITCH_SECONDS if self._core.may_switch(stream) else STALL_SECONDS
+
+    def _give_credit(self, reading: Reading[K], size: int) -> None:
+        """Give consumed bytes back in a few large steps."""
+        reading.consumed += size
+        if reading.consumed >= self._credit_bytes // 4:
+            self._runtime.loop.call_soon_threadsafe(reading.sink.give_credit, reading.consumed)
+            reading.consumed = 0
+
+    # Effects.
+
+    def _do(self, effects: list[Effect[K]]) -> None:
+        for effect in effects:
+            match effect:
+                case OpenStream():
+                    now_ns = time.monotonic_ns()
+                    late_ns = now_ns + self._reads.delay_ns() if self._reads.speculative else 0
+                    reading = Reading(self._sink(effect.stream), effect.worker, effect.files, now_ns, late_ns)
+                    self._open[effect.stream] = reading
+                    self._reads.opened(effect.worker)
+                    self._spawn(self._open_stream(reading, self._patience(effect.stream)))
+                case CloseStream():
+                    self._close(effect.stream)
+                case AskMasters():
+                    self._spawn(self._ask_masters(effect, self._away()))
+                case Complete():
+                    self._complete = True
+                case Failed():
+                    # Data that is nowhere was lost, or dropped on purpose: only the masters know.
+                    if isinstance(effect.error, DataLostError):
+                        self._shuffle.forget_manifest()
+                        if (dropped := self._shuffle.why_dropped()) is not None:
+                            raise dropped from effect.error
+                    raise effect.error
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        future = asyncio.run_coroutine_threadsafe(work, self._runtime.loop)
+        future.add_done_callback(self._ended)
+
+    def _ended(self, future: concurrent.futures.Future[None]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._events.put(_Crashed(error))
+
+    async def _open_stream(self, reading: Reading[K], patience: float) -> None:
+        try:
+            client = await self._addresses.connect(reading.worker)
+            async with asyncio.timeout(patience):
+                reading.sink.use(await self._request(client, reading))
+        except TimeoutError:
+            text = f"worker {reading.worker} did not answer within {patience:.0f} s"
+            reading.sink.refused(RetryError(text))
+        except HoldfastError as error:
+            reading.sink.refused(error)
+
+    async def _ask_masters(self, effect: AskMasters, away: frozenset[WorkerId]) -> None:
+        await asyncio.sleep(effect.after_ns / 1e9)
+        try:
+            states = await self._addresses.refresh()
+        except HoldfastError as error:
+            self._events.put(_Silent(error))
+            return
+        newer = None
+        if any(states.get(worker) == WorkerState.ALIVE for worker in away):
+            # Who is alive counts without it.
+            with contextlib.suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(ASK_SECONDS):
+                    newer = await self._newer_manifest()
+        self._events.put(_Workers(states, newer))
+
+    def _forget(self, number: int) -> Reading[K] | None:
+        reading = self._open.pop(number, None)
+        if reading is not None:
+            self._reads.closed(reading.worker)
+        return reading
+
+    def _close(self, number: int) -> None:
+        reading = self._forget(number)
+        if reading is not None:
+            self._runtime.loop.call_soon_threadsafe(reading.sink.close)

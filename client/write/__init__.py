@@ -1,0 +1,1 @@
+"""Writes the output of map attempts."""

@@ -1,0 +1,463 @@
+"""Pushes the output of one map attempt: carries out what write/push.py decides.
+
+Rules: the caller's thread makes batches, the loop pushes them. Memory is bounded: `write` waits while what no worker
+has acknowledged exceeds the buffer. Nothing is ever started again from the beginning: a refused batch goes elsewhere,
+under its number. Whatever fails once a payload was taken is final, an interrupt as well: it may be in no batch, so the
+attempt is given up, whoever swallows the error. Called through ReduceShuffle.writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
+
+from holdfast.client.compress import Buffer
+from holdfast.client.connection.addresses import Addresses, known_addresses
+from holdfast.client.connection.push_credit import ROOM_SECONDS, PushLine
+from holdfast.client.connection.runtime import runtime
+from holdfast.client.core.write.locations import Locations
+from holdfast.client.core.write.push import Ask, Done, Effect, Failed, PushSession, Return, Send, Settled, Wake
+from holdfast.client.core.write.revivals import Revive
+from holdfast.client.write import settling
+from holdfast.client.write.batches import PushBatch, PushBatches
+from holdfast.client.write.status import PushStatus
+from holdfast.common.errors import ApplicationGoneError, ConfigError, GiveUpError, HoldfastError, RetryError
+from holdfast.common.formats.batch import Codec
+from holdfast.common.formats.checksum import crc32c
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_layouts import Location
+from holdfast.common.formats.reduce_messages import Push, ReplicaPlace
+from holdfast.common.ids import (
+    NO_WORKER,
+    AttemptId,
+    Epoch,
+    Incarnation,
+    MapId,
+    PartitionId,
+    RaftIndex,
+    ShuffleKey,
+    WorkerId,
+)
+from holdfast.common.limits import KIB, MIB
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.system.tasks import background
+
+if TYPE_CHECKING:
+    from holdfast.client.connection.ticket import Ticket
+
+_log = logging.getLogger(__name__)
+
+#: Batches made and not acknowledged.
+BUFFER_BYTES = 64 * MIB
+#: Smaller buffers than a frame of the largest usual size would only make pushes small.
+BUFFER_BYTES_MIN = 1 * MIB
+#: The caller's thread hands batches to the loop in portions: waking it costs more than making a batch.
+HAND_OVER_BYTES = 256 * KIB
+#: Frames of more pieces than this are joined: many small buffers cost more than one copy.
+PIECES_MAX = 64
+#: Masters that elect a leader need about a second; the session asks again if they do not answer.
+REVIVE_SECONDS = 10.0
+_OVER = "shuffle {} map {} attempt {} was closed or aborted; nothing more can be written through this writer"
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """What all attempts of a process know of a shuffle's places."""
+
+    locations: Locations
+    addresses: Addresses
+    #: (map, attempt) of the writers that were made, where the caller chose the attempt
+    attempts: dict[tuple[int, int], object] = field(default_factory=dict)
+
+
+class Target(Protocol):
+    """What a writer asks of its shuffle; `ReduceShuffle` is one."""
+
+    ticket: Ticket
+    key: ShuffleKey
+    partitions: int
+    ack: Ack
+    raft_index: RaftIndex
+
+    def routes(self) -> Routes:
+        """The places of this process."""
+
+    def key_message(self) -> pb.ShuffleKey:
+        """The key as the control plane writes it."""
+
+    def why_dropped(self) -> HoldfastError | None:
+        """The masters' word that it was dropped, None if it was not or they do not answer."""
+
+
+class PushWriter:
+    """The output of one attempt. One thread at a time; leave it with `close` or, on any error, `abort`.
+
+    As a context manager it aborts unless `close` was called. It belongs to the process that made it.
+    """
+
+    def __init__(
+        self,
+        shuffle: Target,
+        map_id: MapId,
+        attempt: AttemptId,
+        *,
+        codec: Codec = Codec.NONE,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> None:
+        """Numbers were checked by ReduceShuffle.writer. Raises ConfigError for a codec that is not installed."""
+        self._shuffle = shuffle
+        self._map = map_id
+        self._attempt = attempt
+        self._batches = PushBatches(shuffle.key, map_id, attempt, shuffle.partitions, codec)
+        self._buffer_bytes = buffer_bytes
+        self._fresh: list[PushBatch] = []
+        self._fresh_bytes = 0
+        self._added = 0
+        #: bytes that were written, and bytes of them that are in batches
+        self._written_bytes = 0
+        #: why the attempt was given up here; None while it was not
+        self._lost: BaseException | None = None
+        self._runtime = runtime()
+        self._pusher = _Pusher(shuffle, map_id, attempt, buffer_bytes // 2)
+
+    def write(self, partition: int, payload: Buffer) -> None:
+        """Write one record for a partition; waits while too much is unacknowledged.
+
+        The payload must not change before `close` or `abort`. Raises ConfigError for one that cannot be written, and
+        what ended the attempt if it is over: AbortedError if another attempt of the map won, NoRoomError if no worker
+        has room for it, RetryError if no place takes it for another reason, ApplicationGoneError; GiveUpError after
+        `close` or `abort`, and after an error in the middle of a row.
+        """
+        self._check()
+        try:
+            self._hold(self._batches.add(partition, payload))
+            self._written_bytes += len(payload) if type(payload) is bytes else memoryview(payload).nbytes
+            if self._fresh_bytes >= HAND_OVER_BYTES:
+                self._hand_over()
+        except ConfigError:
+            raise  # nothing was taken
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    def flush(self) -> None:
+        """Hand everything but the newest batches to the loop; does not wait for acknowledgements."""
+        self._check()
+        try:
+            self._hand_over()
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    @property
+    def acknowledged_bytes(self) -> int:
+        """Bytes of batches that workers have acknowledged so far."""
+        return self._pusher.settled_bytes
+
+    def close(self) -> PushStatus:
+        """Push the LAST batches, wait until all are acknowledged and return the status for the commit.
+
+        Raises as `write`.
+        """
+        self._check()
+        try:
+            bitmap = self._batches.bitmap()
+            self._hold(self._batches.end())
+            self._hand_over()
+            self._call(self._pusher.finish)
+            settling.wait_until_over(self._runtime, self._pusher)
+            if self._pusher.outcome.exception() is not None:
+                self._raise_over()
+            self._compare()
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        return PushStatus(self._shuffle.key, self._map, self._attempt, self._shuffle.partitions, bitmap)
+
+    def _compare(self) -> None:
+        """Raise GiveUpError unless all that was written is in batches, and workers have acknowledged all of these."""
+        made, kept = self._batches.payload_bytes, self._pusher.settled_bytes
+        if made != self._written_bytes or kept != self._added:
+            raise GiveUpError(
+                f"shuffle {self._shuffle.key} map {self._map} attempt {self._attempt}: {self._written_bytes} bytes were"
+                f" written, {made} of them are in batches; of {self._added} bytes of batches {kept} were acknowledged"
+            )
+
+    def abort(self) -> None:
+        """Give the attempt up; readers drop what it pushed. Harmless after `close`, and in a forked child."""
+        if self._runtime.pid != os.getpid():
+            return
+        self._call(self._pusher.abort)
+        settling.turn(self._runtime)
+        self._fresh.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._pusher.outcome.done() or kind is not None:
+            self.abort()
+
+    def _check(self) -> None:
+        """Raise what ended the attempt, if it is over."""
+        if self._lost is not None:
+            where = f"shuffle {self._shuffle.key} map {self._map} attempt {self._attempt}"
+            raise GiveUpError(f"{where} was given up: {self._lost!r}; nothing more can be written") from self._lost
+        if self._pusher.outcome.done():
+            self._raise_over()
+
+    def _give_up(self, error: BaseException) -> None:
+        if self._lost is None and not self._pusher.outcome.done():
+            self._lost = error
+        self.abort()
+
+    def _hold(self, batches: list[PushBatch]) -> None:
+        for batch in batches:
+            self._fresh.append(batch)
+            self._fresh_bytes += batch.size
+
+    def _hand_over(self) -> None:
+        if self._runtime.pid != os.getpid():
+            raise ConfigError("a push writer belongs to the process that made it; make one after the fork")
+        batches, self._fresh = self._fresh, []
+        self._added += self._fresh_bytes
+        self._fresh_bytes = 0
+        if batches:
+            self._call(self._pusher.add, batches)
+        outcome = self._pusher.outcome
+        settling.wait(self._runtime, self._pusher, self._fits)
+        if outcome.done():
+            self._raise_over()
+
+    def _fits(self) -> bool:
+        """What is not acknowledged fits the buffer."""
+        return self._added - self._pusher.settled_bytes <= self._buffer_bytes
+
+    def _raise_over(self) -> NoReturn:
+        """Raise what ended the attempt; where a worker says that all was forgotten the masters say why."""
+        error = self._pusher.outcome.exception()
+        if isinstance(error, ApplicationGoneError):
+            error = self._shuffle.why_dropped() or error
+        if isinstance(error, HoldfastError):
+            raise error.reworded(str(error))
+        if error is not None:
+            raise error
+        raise GiveUpError(_OVER.format(self._shuffle.key, self._map, self._attempt))
+
+    def _call(self, work: Callable[..., object], *values: object) -> None:
+        self._runtime.loop.call_soon_threadsafe(self._pusher.guarded, partial(work, *values))
+
+
+class _Pusher:
+    """The half of a writer that lives on the loop: turns effects into requests and answers into events."""
+
+    def __init__(self, shuffle: Target, map_id: MapId, attempt: AttemptId, press_bytes: int) -> None:
+        self._shuffle = shuffle
+        self._map = map_id
+        self._attempt = attempt
+        routes = shuffle.routes()
+        self._addresses = routes.addresses
+        self._where = where = f"shuffle {shuffle.key} map {map_id} attempt {attempt}"
+        grace_ns = shuffle.ticket.no_room_grace_ns
+        self._core = PushSession(routes.locations, where=where, press_bytes=press_bytes, no_room_grace_ns=grace_ns)
+        #: batches by the core's numbers, until they are settled
+        self._batches: dict[int, PushBatch] = {}
+        self._next = 0
+        #: where the room came from that the core uses
+        self._lines: dict[WorkerId, PushLine] = {}
+        #: strong references; asyncio keeps none
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._rooms: set[asyncio.Task[None]] = set()
+        #: pauses that are not over
+        self._pauses = 0
+        self._patience = 2 * ROOM_SECONDS + grace_ns / 1e9
+        #: acknowledged; read by the caller's thread
+        self.settled_bytes = 0
+        #: set whenever settled_bytes or the outcome changed
+        self.settled = threading.Event()
+        self.outcome: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    # Called from the writer, on the loop.
+
+    def guarded(self, work: Callable[[], object]) -> None:
+        """Do it; a mistake of ours ends the attempt instead of leaving the caller waiting."""
+        try:
+            work()
+        except Exception as error:
+            self._broke(error)
+            raise
+
+    def add(self, batches: list[PushBatch]) -> None:
+        if self._core.over:
+            return
+        for batch in batches:
+            self._batches[self._next] = batch
+            self._next += 1
+        self._do(self._core.added([(batch.partition, batch.number, batch.size) for batch in batches]))
+
+    def finish(self) -> None:
+        if not self._core.over:
+            self._do(self._core.finished())
+
+    def abort(self) -> None:
+        self._core.aborted()
+        self._settle_outcome(GiveUpError(_OVER.format(self._shuffle.key, self._map, self._attempt)))
+
+    def takes_long(self, seconds: float) -> None:
+        """Nothing was acknowledged for so long while the caller waited for that: say why, and do not wait for ever."""
+        if self._core.over:
+            return
+        told = f"{self._where}: nothing was acknowledged for {seconds:.0f} s: {self._core.waits_for()}"
+        if not self._tasks and not self._pauses:
+            self._broke(GiveUpError(f"{told}; and nothing is under way"))
+        elif seconds > self._patience:
+            self._broke(RetryError(told))
+        else:
+            _log.warning("a push takes long", extra={"why": told})
+
+    # Effects.
+
+    def _do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send():
+                    self._spawn(self._push(effect, self._lines[effect.destination.primary]))
+                case Ask():
+                    task = self._spawn(self._ask(effect))
+                    self._rooms.add(task)
+                    task.add_done_callback(self._rooms.discard)
+                case Return():
+                    self._lines[effect.worker].returned(effect.size)
+                case Settled():
+                    self._settle(effect.batches)
+                case Revive():
+                    self._spawn(self._revive(effect))
+                case Wake():
+                    self._pauses += 1
+                    asyncio.get_running_loop().call_later(effect.after_ns / 1e9, self._wake, effect.worker)
+                case Done():
+                    self._settle_outcome(None)
+                case Failed():
+                    self._settle_outcome(effect.error)
+
+    def _wake(self, worker: WorkerId | None) -> None:
+        self._pauses -= 1
+        self.guarded(lambda: self._do(self._core.woken(worker)))
+
+    def _settle(self, batches: list[int]) -> None:
+        self.settled_bytes += sum(self._batches.pop(batch).size for batch in batches)
+        self.settled.set()
+
+    async def _ask(self, ask: Ask) -> None:
+        try:
+            line = (await self._addresses.connect(ask.worker)).line
+            size = await line.room(ask.least, ask.most)
+        except HoldfastError as error:
+            self._do(self._core.unreachable(ask.worker, error))
+            return
+        self._lines[ask.worker] = line
+        self._do(self._core.room(ask.worker, size))
+
+    async def _push(self, send: Send, line: PushLine) -> None:
+        if self._core.over:
+            line.returned(send.size)
+            return
+        try:
+            push, body = self._frame(send)
+        except BaseException as error:
+            line.returned(send.size)  # others push over this connection, too
+            if not isinstance(error, HoldfastError):
+                raise
+            self._do(self._core.failed(send.frame, error))
+            return
+        try:
+            answer = await line.push(push, send.size, body)
+        except HoldfastError as error:
+            self._do(self._core.failed(send.frame, error))
+        else:
+            self._do(self._core.answered(send.frame, answer.statuses))
+
+    def _frame(self, send: Send) -> tuple[Push, list[Buffer]]:
+        """The meta section and the body of a push. Raises RetryError if the replica's address is not known."""
+        body = [piece for batch in send.batches for piece in self._batches[batch].pieces]
+        if len(body) > PIECES_MAX:
+            body = [b"".join(body)]
+        crc = 0
+        for piece in body:
+            crc = crc32c(piece, crc)
+        return self._meta(send, crc), body
+
+    def _meta(self, send: Send, crc: int) -> Push:
+        destination = send.destination
+        replica = None
+        if destination.replica != NO_WORKER:
+            address = self._addresses.address(destination.replica)
+            replica = ReplicaPlace(destination.replica, destination.replica_incarnation, address)
+        return Push(
+            shuffle=self._shuffle.key,
+            incarnation=destination.incarnation,
+            ack=self._shuffle.ack,
+            map=self._map,
+            attempt=self._attempt,
+            body_crc=crc,
+            raft_index=self._shuffle.raft_index,
+            replica=replica,
+            entries=send.entries,
+        )
+
+    async def _revive(self, revive: Revive) -> None:
+        request = pb.ReviveRequest(
+            key=self._shuffle.key_message(),
+            failed=[pb.FailedEpoch(partition=row[0], epoch=row[1], status=row[2]) for row in revive.failed],
+            unusable_workers=revive.unusable,
+            holder=self._shuffle.ticket.holder,
+        )
+        try:
+            reply = await runtime().call(self._shuffle.ticket, "Shuffles/Revive", request, REVIVE_SECONDS)
+        except HoldfastError as error:
+            self._do(self._core.revive_failed(error))
+            return
+        self._addresses.learn(known_addresses(reply.workers))
+        places = [
+            (
+                PartitionId(row.partition),
+                Location(Epoch(row.epoch), WorkerId(row.primary), WorkerId(row.replica), row.hint),
+            )
+            for row in reply.locations
+        ]
+        incarnations = {WorkerId(each.worker): Incarnation(each.incarnation) for each in reply.workers}
+        self._do(self._core.revived(places, incarnations, reply.room))
+
+    def _settle_outcome(self, error: BaseException | None) -> None:
+        for task in self._rooms:
+            if task is not asyncio.current_task():
+                task.cancel()
+        self._batches.clear()
+        if self.outcome.done():
+            return
+        if error is None:
+            self.outcome.set_result(None)
+        else:
+            self.outcome.set_exception(error)
+        self.settled.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = background(work, self._broke)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _broke(self, error: BaseException) -> None:
+        """A mistake of ours must end the attempt: a task that is silently gone would leave the caller waiting."""
+        self._core.aborted()
+        self._settle_outcome(error)

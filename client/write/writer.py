@@ -1,0 +1,377 @@
+"""Writes the output of one map attempt: carries out what write/map_write.py decides.
+
+Rules: the caller's thread makes batches and frames and keeps them in the spool; the loop sends them. Memory is
+bounded: `write_region` waits while what no worker has acknowledged exceeds the spool's memory. A worker that fails
+costs a resend to the next one, not the task. Called through MapShuffle.writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from holdfast.client.checks import whole
+from holdfast.client.compress import Buffer
+from holdfast.client.connection.addresses import Addresses
+from holdfast.client.connection.runtime import runtime
+from holdfast.client.core.write.map_write import Abandon, Effect, Failed, MapWrite, Open, Push, Seal, Wake, Written
+from holdfast.client.write import settling
+from holdfast.client.write.region import Frame, Regions
+from holdfast.client.write.spool import SPOOL_BYTES, Spool
+from holdfast.client.write.status import MapStatus
+from holdfast.common.errors import ConfigError, GiveUpError, HoldfastError, RetryError
+from holdfast.common.formats.batch import Codec
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.layouts import MapAssignment, MapWinner
+from holdfast.common.formats.messages import Ack, FileTotals, MapAbort, MapOpen, MapOpened, MapPush, MapSeal, MapSealed
+from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, ShuffleKey, WorkerId
+from holdfast.common.limits import MAPS_MAX
+from holdfast.common.net.frames.client import FrameClient, Reply
+from holdfast.common.system.tasks import background
+
+if TYPE_CHECKING:
+    from holdfast.client.connection.ticket import Ticket
+
+_log = logging.getLogger(__name__)
+
+#: A worker that acknowledges nothing for so long is as good as lost (stopped, or its disk hangs).
+ACK_SECONDS = 30.0
+#: A seal syncs the whole file; a slow disk may take its time.
+SEAL_SECONDS = 120.0
+_ATTEMPT_MAX = (1 << 64) - 1
+
+
+class Target(Protocol):
+    """What a writer asks of its shuffle; `MapShuffle` is one."""
+
+    ticket: Ticket
+    key: ShuffleKey
+    partitions: int
+    ack: Ack
+    addresses: Mapping[WorkerId, str]
+
+
+class MapWriter:
+    """The output of one attempt. One thread at a time; leave it with `close` or, on any error, `abort`.
+
+    As a context manager it aborts unless `close` was called. It belongs to the process that made it.
+    """
+
+    def __init__(
+        self,
+        shuffle: Target,
+        assignment: MapAssignment,
+        map_id: MapId,
+        attempt: AttemptId,
+        *,
+        codec: Codec = Codec.NONE,
+        spool_bytes: int = SPOOL_BYTES,
+    ) -> None:
+        """Raises ConfigError for numbers that no worker would take."""
+        map_id = MapId(whole("map_id", map_id, 0, MAPS_MAX - 1))
+        attempt = AttemptId(whole("attempt", attempt, 0, _ATTEMPT_MAX))
+        spool_bytes = whole("spool_bytes", spool_bytes, 0, _ATTEMPT_MAX)
+        self._shuffle = shuffle
+        self._map = map_id
+        self._attempt = attempt
+        self._regions = Regions(shuffle.key, map_id, attempt, shuffle.partitions, codec)
+        self._spool = Spool(spool_bytes)
+        self._spool_bytes = spool_bytes
+        self._added = 0
+        self._runtime = runtime()
+        self._sender = _Sender(shuffle, assignment, map_id, attempt, self._spool)
+        self._call(self._sender.start)
+
+    def write_region(self, parts: Iterable[tuple[int, Buffer]]) -> None:
+        """Write (partition, payload) in ascending order of partitions, as one region or, beyond 64 MiB, as several.
+
+        Payloads must not change before `close` or `abort`. Raises ValueError for a wrong order or size, which ends the
+        attempt as any error here does, and what ended it if it is over: GiveUpError where no worker takes it,
+        ApplicationGoneError, ConflictError.
+        """
+        self._send(self._regions.region(parts))
+
+    def write_broadcast(self, payloads: Iterable[Buffer]) -> None:
+        """Write a region that belongs to every partition and is stored once; one per map at most."""
+        self._send(self._regions.broadcast(payloads))
+
+    def close(self, parts: Iterable[tuple[int, Buffer]] = ()) -> MapStatus:
+        """Write the final region (which may be empty), seal all copies and return the status for the commit."""
+        self._send(self._regions.region(parts, final=True))
+        totals = self._regions.totals()
+        self._call(self._sender.finish, totals)
+        try:
+            settling.wait_until_over(self._runtime, self._sender)
+            done = self._sender.outcome.result()
+        except BaseException:
+            self.abort()
+            raise
+        self._spool.close()
+        winner = MapWinner(
+            attempt=self._attempt,
+            epoch=done.epoch,
+            workers=done.workers,
+            batches=totals.batches,
+            size_bytes=totals.size_bytes,
+            partitions=self._regions.bitmap(),
+        )
+        return MapStatus(self._shuffle.key, self._map, self._shuffle.partitions, winner)
+
+    def abort(self) -> None:
+        """Give the attempt up; workers drop what they have of it. Harmless after `close`, and in a forked child."""
+        if self._runtime.pid != os.getpid():
+            return
+        self._call(self._sender.abort)
+        settling.turn(self._runtime)
+        self._spool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._sender.outcome.done() or kind is not None:
+            self.abort()
+
+    def _send(self, frames: Iterator[Frame]) -> None:
+        self._require_own_process()
+        try:
+            self._send_all(frames)
+        except BaseException:
+            # A part of the region may be on its way: nothing that follows it could be right.
+            self.abort()
+            raise
+
+    def _send_all(self, frames: Iterator[Frame]) -> None:
+        for frame in frames:
+            self._spool.add(frame)
+            self._added += frame.size
+            self._call(self._sender.add, frame.size)
+            settling.wait(self._runtime, self._sender, self._fits)
+            if self._sender.outcome.done():
+                self._sender.outcome.result()
+                raise GiveUpError(f"map {self._map} attempt {self._attempt} was closed or aborted")
+
+    def _fits(self) -> bool:
+        """What is not acknowledged fits the spool."""
+        return self._added - self._sender.settled_bytes <= self._spool_bytes
+
+    def _require_own_process(self) -> None:
+        if self._runtime.pid != os.getpid():
+            raise ConfigError("a map writer belongs to the process that made it; make one after the fork")
+
+    def _call(self, work: Callable[..., object], *values: object) -> None:
+        self._runtime.loop.call_soon_threadsafe(self._sender.guarded, partial(work, *values))
+
+
+class _Sender:
+    """The half of a writer that lives on the loop: turns effects into requests and answers into events."""
+
+    def __init__(
+        self, shuffle: Target, assignment: MapAssignment, map_id: MapId, attempt: AttemptId, spool: Spool
+    ) -> None:
+        self._shuffle = shuffle
+        self._map = map_id
+        self._attempt = attempt
+        self._spool = spool
+        self._core = MapWrite(assignment, map_id, attempt)
+        self._addresses = Addresses(shuffle.ticket, shuffle.addresses)
+        self._queues: dict[int, asyncio.Queue[Push]] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        #: strong references to short tasks; asyncio keeps none
+        self._background: set[asyncio.Task[None]] = set()
+        self._sizes: list[int] = []
+        self._settled_frames = 0
+        #: bytes of frames that all copies have acknowledged; read by the caller's thread
+        self.settled_bytes = 0
+        #: set whenever settled_bytes or the outcome changed
+        self.settled = threading.Event()
+        self.outcome: concurrent.futures.Future[Written] = concurrent.futures.Future()
+
+    # Called from the writer, on the loop.
+
+    def guarded(self, work: Callable[[], object]) -> None:
+        """Do it; a mistake of ours ends the attempt instead of leaving the caller waiting."""
+        try:
+            work()
+        except Exception as error:
+            self._settle_outcome(error=error)
+            raise
+
+    def start(self) -> None:
+        self._do(self._core.started(time.monotonic_ns()))
+
+    def add(self, size: int) -> None:
+        self._sizes.append(size)
+        if not self._core.over:
+            self._do(self._core.frame_added(size, time.monotonic_ns()))
+
+    def finish(self, totals: FileTotals) -> None:
+        if not self._core.over:
+            self._do(self._core.finished(totals, time.monotonic_ns()))
+
+    def abort(self) -> None:
+        self._do(self._core.aborted())
+        self._settle_outcome(error=GiveUpError("the attempt was aborted"))
+
+    def takes_long(self, seconds: float) -> None:
+        """Nothing was acknowledged for so long while the caller waited: opens, pushes and seals have their bounds."""
+        if not self._core.over:
+            frames = f"{self._settled_frames} of {len(self._sizes)} frames are acknowledged by all copies"
+            where = f"shuffle {self._shuffle.key} map {self._map} attempt {self._attempt}"
+            _log.warning("a map file takes long", extra={"why": f"{where}: {frames}, none for {seconds:.0f} s"})
+
+    # Effects.
+
+    def _do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Push():
+                    self._queues[effect.copy].put_nowait(effect)
+                case Open():
+                    self._queues[effect.copy] = asyncio.Queue()  # bounded by the core's window
+                    self._tasks[effect.copy] = self._spawn(self._serve_copy(effect))
+                case Seal():
+                    self._spawn(self._seal(effect))
+                case Abandon():
+                    self._abandon(effect)
+                case Wake():
+                    wake = partial(self._wake, effect)
+                    asyncio.get_running_loop().call_later(effect.after_ns / 1e9, self.guarded, wake)
+                case Written():
+                    self._settle_outcome(written=effect)
+                case Failed():
+                    self._settle_outcome(error=effect.error)
+        self._note_settled()
+
+    def _wake(self, effect: Wake) -> None:
+        self._do(self._core.woken(effect.epoch, effect.copy))
+
+    async def _serve_copy(self, place: Open) -> None:
+        """Open the file and push what the core queues, until the task is cancelled or something fails."""
+        queue = self._queues[place.copy]
+        try:
+            client = await self._addresses.connect(place.worker)
+            handle = await self._open(client, place.epoch)
+            self._do(self._core.opened(place.copy, place.epoch, time.monotonic_ns()))
+            while True:
+                await self._push(client, handle, await queue.get())
+        except HoldfastError as error:
+            self._failed(place.copy, place.epoch, error)
+        except OSError as error:  # the spool cannot be read back: no other worker helps against that
+            self._do(self._core.aborted())
+            self._settle_outcome(error=GiveUpError(f"the map's output cannot be read back for a resend: {error}"))
+
+    async def _open(self, client: FrameClient, epoch: Epoch) -> int:
+        request = MapOpen(
+            file=self._key(epoch),
+            incarnation=Incarnation(0),
+            partitions=self._shuffle.partitions,
+            ack=self._shuffle.ack,
+        )
+        try:
+            async with asyncio.timeout(ACK_SECONDS):
+                reply = await client.request(FrameType.MAP_OPEN, request.encode())
+        except TimeoutError:
+            raise RetryError(f"no answer to MAP_OPEN within {ACK_SECONDS:.0f} s") from None
+        return MapOpened.decode(reply.meta).handle
+
+    async def _push(self, client: FrameClient, handle: int, push: Push) -> None:
+        frame = self._spool.frame(push.frame)
+        meta = MapPush(handle=handle, region=frame.region, flags=frame.flags, runs=frame.runs).encode()
+        try:
+            async with asyncio.timeout(ACK_SECONDS):
+                future = await client.start(FrameType.MAP_PUSH, meta, *self._spool.pieces(push.frame))
+        except TimeoutError:
+            raise RetryError(f"the connection took no more requests within {ACK_SECONDS:.0f} s") from None
+        late = RetryError(f"no acknowledgement within {ACK_SECONDS:.0f} s")
+        give_up = partial(self._failed, push.copy, push.epoch, late)
+        timer = asyncio.get_running_loop().call_later(ACK_SECONDS, self.guarded, give_up)
+        future.add_done_callback(lambda done: self.guarded(partial(self._answered, push, timer, done)))
+
+    def _answered(self, push: Push, timer: asyncio.TimerHandle, future: asyncio.Future[Reply]) -> None:
+        timer.cancel()
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            self._do(self._core.acked(push.copy, push.epoch, push.frame, time.monotonic_ns()))
+        else:
+            self._failed(push.copy, push.epoch, error if isinstance(error, HoldfastError) else RetryError(str(error)))
+
+    async def _seal(self, effect: Seal) -> None:
+        try:
+            client = await self._addresses.connect(effect.worker)
+            async with asyncio.timeout(SEAL_SECONDS):
+                request = MapSeal(file=self._key(effect.epoch), totals=effect.totals)
+                reply = await client.request(FrameType.MAP_SEAL, request.encode())
+            sealed = MapSealed.decode(reply.meta)
+        except TimeoutError:
+            self._failed(effect.copy, effect.epoch, RetryError(f"no answer to MAP_SEAL within {SEAL_SECONDS:.0f} s"))
+        except HoldfastError as error:
+            self._failed(effect.copy, effect.epoch, error)
+        else:
+            self._do(self._core.sealed(effect.copy, effect.epoch, sealed.totals))
+
+    def _failed(self, copy: int, epoch: Epoch, error: HoldfastError) -> None:
+        self._do(self._core.failed(copy, epoch, error, time.monotonic_ns()))
+
+    def _abandon(self, effect: Abandon) -> None:
+        task = self._tasks.pop(effect.copy, None)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+        self._spawn(self._tell_abort(effect.worker, effect.epoch))
+
+    async def _tell_abort(self, worker: WorkerId, epoch: Epoch) -> None:
+        """Best effort: what a worker keeps of it otherwise goes with the shuffle."""
+        client = self._addresses.open_connection(worker)
+        if client is None:
+            return
+        try:
+            async with asyncio.timeout(ACK_SECONDS):
+                await client.request(FrameType.MAP_ABORT, MapAbort(self._key(epoch)).encode())
+        except (HoldfastError, TimeoutError):
+            return  # it is gone or stopping; it drops unsealed files by itself
+
+    def _settle_outcome(self, *, written: Written | None = None, error: BaseException | None = None) -> None:
+        for task in self._tasks.values():
+            if task is not asyncio.current_task():
+                task.cancel()
+        self._tasks.clear()
+        if self.outcome.done():
+            return
+        if written is not None:
+            self.outcome.set_result(written)
+        else:
+            self.outcome.set_exception(error or GiveUpError("the attempt is over"))
+        self.settled.set()
+
+    def _note_settled(self) -> None:
+        settled = self._core.settled
+        if settled > self._settled_frames:
+            self.settled_bytes += sum(self._sizes[self._settled_frames : settled])
+            self._settled_frames = settled
+            self.settled.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = background(work, self._broke)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    def _broke(self, error: BaseException) -> None:
+        """A mistake of ours must end the attempt: a task that is silently gone would leave the caller waiting."""
+        self._do(self._core.aborted())
+        self._settle_outcome(error=error)
+
+    def _key(self, epoch: Epoch) -> MapFileKey:
+        return MapFileKey(self._shuffle.key, self._map, self._attempt, epoch)

@@ -1,0 +1,1 @@
+"""The configuration: every key, and how it is read. Pure."""

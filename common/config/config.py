@@ -1,0 +1,527 @@
+"""Every key an operator may set, with its default and the reason for it; docs/configuration.md is made from here.
+
+Rules: to add a key, add one line to its section; the parser, the environment, the documentation and the errors follow
+from it (settings.py). Text in, frozen dataclasses out: the edge reads the file and passes its environment. What two
+processes must agree on is not here but in limits.py.
+
+    config = parse(text, environ=os.environ, source="holdfast.toml")
+    config.raft.heartbeat.seconds, config.worker.memory
+
+Called by the mains, the CLI and the local cluster.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from holdfast.common.config import settings
+from holdfast.common.config.faults import FaultsSection
+from holdfast.common.config.placement import PlacementSection
+from holdfast.common.config.settings import (
+    Address,
+    Duration,
+    Port,
+    Ratio,
+    Size,
+    duration,
+    required,
+    setting,
+    size,
+)
+from holdfast.common.dfs.urls import StoreKind, harmless, parse_url
+from holdfast.common.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "HOLDFAST"
+_MIB = 1 << 20
+#: A push log and the index leave room for little else in less.
+CAPACITY_BYTES_LEAST = 16 * _MIB
+#: How many masters a cluster may have.
+PEERS = (1, 3)
+#: Errors of a directory that a worker counts at most.
+ERRORS_MAX = 1_000
+#: Shorter lives of tokens would end between two renewals.
+TOKEN_LIFE_SECONDS_LEAST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSection:
+    """What all servers of one cluster share."""
+
+    id: str = setting("holdfast", "Servers and clients with another id are refused, so that clusters never mix.")
+    secret_file: str = setting(
+        "",
+        "File with the secret of the cluster, 16 bytes or more: by it masters know each other, and with [security]"
+        " tokens are made. Empty: masters on loopback only.",
+    )
+    other_secret_file: str = setting(
+        "",
+        "File with one more secret that is taken, and with which nothing is made: the next one or the one before, while"
+        " the secret is changed (docs/security.md).",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """One master of the cluster, as the other masters reach it."""
+
+    name: str = required("The master's name, as in its own [master] section.")
+    raft: Address = required("Where it listens for the other masters.")
+    http: Address = required("Where clients are sent when it leads.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterSection:
+    """One master; read by masters only."""
+
+    name: str = setting("", "Which of the peers this master is.")
+    bind: str = setting("127.0.0.1", "Address to listen on. Loopback until you decide who may connect.")
+    address: str = setting(
+        "", "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
+    )
+    http_port: Port = setting(Port(7070), "HTTP: what endpoints name. 0 lets the system choose.")
+    grpc_port: Port = setting(Port(7071), "gRPC; clients learn it over HTTP. 0 lets the system choose.")
+    directory: str = setting("", "Directory for the journal and the snapshots, absolute. Needed.")
+    peers: tuple[Peer, ...] = setting((), "All masters of the cluster, this one included. One or three; needed.")
+
+    def __post_init__(self) -> None:
+        names = [peer.name for peer in self.peers]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"names a peer twice: {', '.join(sorted(names))}")
+        if len(names) not in (0, *PEERS):
+            raise ConfigError(
+                f"has {len(names)} peers, and wants one or three: two bear no failure more than one, and five are not"
+                " tried"
+            )
+        if self.directory and not self.directory.startswith("/"):
+            raise ConfigError(
+                f"directory must be absolute, as in /var/lib/holdfast/m1, not {settings.shown(self.directory)}: "
+                "a master may be started from anywhere, and would begin anew there"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftSection:
+    """How masters elect a leader and keep their log; the same on all masters."""
+
+    election_timeout_min: Duration = duration(
+        "400ms", "A follower that hears nothing this long stands for election; the median failover is close to it."
+    )
+    election_timeout_max: Duration = duration(
+        "900ms", "Timeouts are drawn between min and max; the spread keeps masters from standing at once."
+    )
+    heartbeat: Duration = duration("100ms", "A quarter of the least election timeout: three may be lost unnoticed.")
+    snapshot_entries: int = setting(20_000, "Log entries after which the state is written out and the log is cut.")
+    snapshot_bytes: Size = size("64MiB", "The same by size of the log, which bounds the time of a restart.")
+
+    def __post_init__(self) -> None:
+        if self.election_timeout_max.ns < self.election_timeout_min.ns + self.heartbeat.ns:
+            raise ConfigError("election_timeout_max must be at least election_timeout_min plus one heartbeat")
+        if self.heartbeat.ns * 2 > self.election_timeout_min.ns:
+            raise ConfigError("heartbeat must be at most half of election_timeout_min, or one loss starts an election")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseSection:
+    """How long the masters keep what nobody asks for; the same on all masters."""
+
+    application: Duration = duration("10m", "An application lives this long after its last call; a long pause is safe.")
+    deletion_grace: Duration = duration("1m", "Data goes this long after a lease ended; a renewal in between saves it.")
+    worker: Duration = duration("10s", "A worker without a heartbeat this long is lost and its epochs move.")
+    heartbeat: Duration = duration("2s", "How often workers say that they live: five chances within a lease.")
+    tick: Duration = duration("500ms", "How often the leader looks at its leases. A late tick renews everybody first.")
+
+    def __post_init__(self) -> None:
+        if self.heartbeat.ns * 2 > self.worker.ns:
+            raise ConfigError("heartbeat must be at most half of worker, or one lost message loses a worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directory:
+    """One storage directory of a worker."""
+
+    path: str = required("Where it is, absolute. It belongs to one worker of one cluster for good.")
+    tier: Literal["MEMORY", "SSD", "HDD"] = setting("SSD", "What kind of storage it is on; faster ones fill first.")
+    capacity: Size = size("0", "What Holdfast may use of it, at least 16MiB; 0: all there is. Needed for MEMORY.")
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/") or "\0" in self.path:
+            raise ConfigError(
+                f"path must be absolute, as in /data/holdfast, not {settings.shown(self.path)}: "
+                "a worker may be started from anywhere"
+            )
+        if 0 < self.capacity < CAPACITY_BYTES_LEAST:
+            raise ConfigError(
+                f"capacity must be at least {CAPACITY_BYTES_LEAST // _MIB}MiB, or nothing fits beside the push log; "
+                "0 is all that the file system has"
+            )
+        if self.tier == "MEMORY" and not self.capacity:
+            raise ConfigError(
+                f'is of tier MEMORY and needs a capacity, such as capacity = "4GiB": what lies in {self.path} takes '
+                "memory of this machine"
+            )
+
+
+#: A commit's caller waits no longer than some minutes.
+_COPY_GRACE_NS_MAX = 300 * 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSection:
+    """One worker; return_grace and copy_grace are read by the masters."""
+
+    name: str = setting("", "Its name in the cluster, the same after every restart. Needed.")
+    host: str = setting("", "The machine, for placement: two copies never share it. Empty: this machine's name.")
+    rack: str = setting("", "The rack, for placement: two copies avoid sharing it. Empty: not known.")
+    bind: str = setting("127.0.0.1", "Address to listen on. Loopback until you decide who may connect.")
+    address: str = setting(
+        "", "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
+    )
+    data_port: Port = setting(Port(7080), "Pushes and reads; clients learn it from the masters. 0: the system chooses.")
+    http_port: Port = setting(Port(7081), "Health, status and metrics. 0 lets the system choose.")
+    masters: tuple[Address, ...] = setting((), "HTTP endpoints of the masters. Needed.")
+    directories: tuple[Directory, ...] = setting((), "Where the bytes go, each with its own index. Needed.")
+    return_grace: Duration = duration("30s", "A commit waits this long for a lost worker that may be restarting.")
+    copy_grace: Duration = duration(
+        "5s",
+        "The same where another copy is sealed, at most 5m: counted from when the worker is asked; from its last "
+        "heartbeat if it cannot be reached. What is not sealed by then is sealed when its worker is back.",
+    )
+    drain_timeout: Duration = duration(
+        "60s", "SIGTERM: how long an end is put off at most, until others have what is open here. 0: not at all."
+    )
+    memory: Size = size("256MiB", "What buffers may hold in all; past it pushes are told to wait.")
+    region_bytes: Size = size("64MiB", "A region of a MAP file: what a map task sorts in memory at a time.")
+    soft_split: Size = size("1GiB", "A partition of this size still accepts, and asks its writers to move on.")
+    hard_split: Size = size("2GiB", "A partition of this size accepts nothing more.")
+    disk_reserve: Size = size("5GiB", "A directory with less room, or a tenth of its capacity if that is less, splits.")
+
+    def __post_init__(self) -> None:
+        if self.copy_grace.ns > _COPY_GRACE_NS_MAX:
+            raise ConfigError("copy_grace must be at most 5m: commits, and the jobs behind them, wait for it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DfsSection:
+    """The store of the DFS tier: the same on workers, which put sealed files there, and on masters, which clean it."""
+
+    url: str = setting(
+        "", "/path (none of worker.directories), s3://bucket/prefix or hdfs://host:port/path. Empty: no DFS tier."
+    )
+    endpoint: str = setting("", "S3: where it is served, as in http://host:9000. Empty: AWS_ENDPOINT_URL, or Amazon's.")
+    region: str = setting("", "S3: the region. Empty: as the AWS environment says.")
+    access_key: str = setting("", "S3: id of the key. Empty: credentials as AWS tools find them (AWS_… and so on).")
+    secret_key_file: str = setting("", "S3: file with the secret of access_key, so that it is in no configuration.")
+    connect_timeout: Duration = duration("5s", "S3: a connection that takes longer is given up.")
+    call_timeout: Duration = duration("30s", "A request that takes longer is given up; uploads 1 s for each MiB more.")
+    retry_window: Duration = duration("30s", "What failed is tried again, with back-off, this long after it failed.")
+    part_bytes: Size = size("8MiB", "Uploads go in parts of this size; each holds so much memory, or twice as much.")
+    verify: Literal["ends", "whole"] = setting(
+        "ends", "What is read back before the local file may go: length and both ends, or every byte at twice the cost."
+    )
+    clean_every: Duration = duration("5m", "How often the leading master looks for what dropped applications left.")
+    clean_grace: Duration = duration("10m", "What it found dropped goes so much later; living workers are faster.")
+
+    def __post_init__(self) -> None:
+        if not self.url:
+            return
+        kind = parse_url(self.url).kind
+        keys = (self.endpoint, self.region, self.access_key, self.secret_key_file)
+        if kind is not StoreKind.S3 and any(keys):
+            raise ConfigError(
+                f"has a url of {kind.called}, to which endpoint, region, access_key and secret_key_file mean nothing: "
+                "take them out, or write a url such as s3://bucket/prefix"
+            )
+        if self.endpoint and not settings.is_endpoint(self.endpoint):
+            told = f", not {settings.shown(self.endpoint)}" if harmless(self.endpoint) else ""
+            raise ConfigError(f"endpoint wants http://host:port or https://host:port, without a path{told}")
+        if bool(self.access_key) != bool(self.secret_key_file):
+            raise ConfigError("wants access_key and secret_key_file, or neither and the environment's credentials")
+        if not _MIB <= self.part_bytes <= 256 * _MIB:
+            raise ConfigError("part_bytes must be from 1MiB to 256MiB")
+        if self.call_timeout.ns < 10**9 or not 0 < self.connect_timeout.ns <= self.call_timeout.ns:
+            raise ConfigError("call_timeout must be at least 1s, connect_timeout more than 0 and at most call_timeout")
+        if self.clean_every.ns < 10**8:
+            raise ConfigError("clean_every must be at least 100ms; each look costs requests")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TiersSection:
+    """Which directory of a worker a file goes to, and what moves away; read by workers."""
+
+    order: tuple[Literal["MEMORY", "SSD", "HDD", "DFS"], ...] = setting(
+        ("MEMORY", "SSD", "HDD", "DFS"),
+        "Tiers from the fastest; files move down in this order. DFS takes what is left.",
+    )
+    allocator: Literal["greedy", "maxfree", "roundrobin"] = setting(
+        "maxfree", "Which directory of a tier takes a file: the first that fits, the emptiest, or each in turn."
+    )
+    reviewer: Literal["accepting", "probabilistic"] = setting(
+        "probabilistic", "probabilistic: the less is free, the more files begin elsewhere, so that those here can grow."
+    )
+    reviewer_hard: Size = size(
+        "5GiB", "With so much free nothing begins there any more; a tenth of the capacity if that is less."
+    )
+    reviewer_soft: Size = size(
+        "20GiB", "With more free everything may begin there; four tenths of the capacity if that is less."
+    )
+    memory_annotator: Literal["largest", "lru", "lrfu"] = setting(
+        "largest", "What leaves MEMORY first: the largest, since one move then makes the most room."
+    )
+    annotator: Literal["largest", "lru", "lrfu"] = setting(
+        "lru", "What leaves a disk first: what was read longest ago. What was read completely leaves before all else."
+    )
+    lrfu_step: Ratio = setting(Ratio(0.25), "lrfu: 0 counts reads, 1 is close to lru.")
+    lrfu_attenuation: float = setting(2.0, "lrfu: a read fades by attenuation ^ -step with each later one; 2 or more.")
+    high_watermark: Ratio = setting(Ratio(0.95), "A tier used to this share moves its coldest files down.")
+    low_watermark: Ratio = setting(
+        Ratio(0.7),
+        "Where that ends; lower by what faster tiers keep free, if that leaves it below the high one (storage.md).",
+    )
+    free_ahead: Size = size("0", "What is freed beyond a request that has to free something; 0: no more than needed.")
+    align: bool = setting(False, "Swap hot files below with cold ones above. Off: shuffle data is mostly read once.")
+    promote: bool = setting(False, "Move hot files up while a tier has room. Off for the same reason.")
+    range: int = setting(100, "Files that one round of moves looks at, on either side.")
+    promote_quota: Ratio = setting(Ratio(0.9), "Promotion ends at this share of a tier, short of the high watermark.")
+    backoff: Literal["any", "directory"] = setting(
+        "directory", "Swaps and promotions keep away from directories in use, or (any) wait while any is."
+    )
+    cooldown: Duration = duration("10s", "How long after a stream a directory still counts as in use.")
+
+    def __post_init__(self) -> None:
+        if sorted(self.order) != ["DFS", "HDD", "MEMORY", "SSD"] or self.order[-1] != "DFS":
+            raise ConfigError("order must name each of MEMORY, SSD, HDD and DFS once, DFS last: it is never full")
+        if self.reviewer_hard > self.reviewer_soft:
+            raise ConfigError(
+                "reviewer_hard must be at most reviewer_soft: nothing begins below it, everything above soft"
+            )
+        if self.lrfu_attenuation < 2:
+            raise ConfigError("lrfu_attenuation must be 2 or more, or reads hardly fade")
+        self._check_watermarks()
+        if self.range < 1:
+            raise ConfigError("range must be 1 or more, or nothing ever moves")
+
+    def _check_watermarks(self) -> None:
+        if not 0 < self.low_watermark < self.high_watermark:
+            raise ConfigError("low_watermark must be above 0 and below high_watermark, where moving begins")
+        if self.promote and self.promote_quota > self.high_watermark:
+            raise ConfigError("promote_quota must be at most high_watermark, or what was moved up is moved down again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskCheckSection:
+    """How a worker checks its own disks, and when a directory is left alone."""
+
+    interval: Duration = duration(
+        "10s", "How often each directory is written to, synced and read back; one sync, cheap beside a heartbeat's 2 s."
+    )
+    timeout: Duration = duration(
+        "30s", "A check that takes longer: the device hangs. Disks that are only busy have been seen to take seconds."
+    )
+    errors: int = setting(3, "So many failed writes, syncs or checks within the window make a directory critical.")
+    error_window: Duration = duration(
+        "60s", "The window; a critical directory stays out until one has passed without an error."
+    )
+    good_probes: int = setting(
+        3, "Good checks, one after the other, before anything goes to an isolated directory again: half a minute."
+    )
+    average_window: Duration = duration(
+        "10s", "Window of the mean times of writes and reads that masters are told: some heartbeats long."
+    )
+
+    def __post_init__(self) -> None:
+        if not min(self.interval.ns, self.timeout.ns, self.error_window.ns, self.average_window.ns):
+            raise ConfigError("interval, timeout, error_window and average_window must be more than 0")
+        if not 1 <= self.errors <= ERRORS_MAX or not self.good_probes:
+            raise ConfigError(f"errors must be 1 to {ERRORS_MAX}, good_probes at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserQuota:
+    """What one user may hold, instead of what all may."""
+
+    user: str = required("The user's name, as the application gave it.")
+    bytes: Size = size("0", "Bytes, second copies counted; 0 is no bound.")
+    files: int = setting(0, "Files; 0 is no bound.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaSection:
+    """What may be held on the workers: who has that much gets no new shuffle. Read by masters, the same on all."""
+
+    application_bytes: Size = size("0", "Of one application, second copies counted; 0 is no bound.")
+    application_files: int = setting(0, "Of one application, open and sealed; 0 is no bound.")
+    user_bytes: Size = size("0", "Of all applications of one user; 0 is no bound.")
+    user_files: int = setting(0, "Of all applications of one user; 0 is no bound.")
+    users: tuple[UserQuota, ...] = setting((), "Users who may have more, or less.")
+
+    def __post_init__(self) -> None:
+        names = [each.user for each in self.users]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"names a user twice: {', '.join(sorted(names))}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySection:
+    """TLS on every port, and a token for every call; the same on all servers (docs/security.md)."""
+
+    enabled: bool = setting(
+        False, "The one switch. With it nobody is answered without TLS and a token, and faults are refused."
+    )
+    certificate: str = setting("", "PEM file with this server's certificate and those between it and the CA. Needed.")
+    key_file: str = setting("", "PEM file with the private key of that certificate, mode 0600. Needed.")
+    ca: str = setting("", "PEM file with the CA by which servers know each other. Needed.")
+    token_life: Duration = duration(
+        "7d", "How long the token of an application is good; drivers and tasks renew theirs when half of it is over."
+    )
+
+    def __post_init__(self) -> None:
+        if self.enabled:
+            for key in ("certificate", "key_file", "ca"):
+                if not getattr(self, key).startswith("/"):
+                    raise ConfigError(f"is enabled and wants {key}: the absolute path of a PEM file")
+        if self.token_life.seconds < TOKEN_LIFE_SECONDS_LEAST:
+            raise ConfigError(f"token_life is at least {TOKEN_LIFE_SECONDS_LEAST} s: renewals need some time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSection:
+    """What servers write to standard error."""
+
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = setting("INFO", "One line for each change of state at INFO.")
+    format: Literal["text", "json"] = setting("text", "text for people, json (an object a line) for collectors.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The whole configuration; one file may hold the sections of every role."""
+
+    cluster: ClusterSection = field(default_factory=ClusterSection)
+    master: MasterSection = field(default_factory=MasterSection)
+    raft: RaftSection = field(default_factory=RaftSection)
+    lease: LeaseSection = field(default_factory=LeaseSection)
+    worker: WorkerSection = field(default_factory=WorkerSection)
+    dfs: DfsSection = field(default_factory=DfsSection)
+    tiers: TiersSection = field(default_factory=TiersSection)
+    disk_check: DiskCheckSection = field(default_factory=DiskCheckSection)
+    quota: QuotaSection = field(default_factory=QuotaSection)
+    placement: PlacementSection = field(default_factory=PlacementSection)
+    security: SecuritySection = field(default_factory=SecuritySection)
+    faults: FaultsSection = field(default_factory=FaultsSection)
+    log: LogSection = field(default_factory=LogSection)
+
+
+def parse(text: str, environ: Mapping[str, str] | None = None, source: str = "configuration") -> Config:
+    """Read TOML; variables HOLDFAST_SECTION_KEY in `environ` win. `source` is what errors call the text.
+
+    Raises ConfigError with every problem found, each with its line or variable and what to write instead.
+    """
+    return settings.parse(Config, text, environ or {}, ENVIRONMENT_PREFIX, source)
+
+
+def place(text: str, environ: Mapping[str, str], source: str, section: str, key: str) -> str:
+    """Where a key of a text that `parse` takes is written, as its errors tell it: the line, or the variable."""
+    return settings.place(Config, text, environ, ENVIRONMENT_PREFIX, source, (section, key))
+
+
+def from_tables(tables: Mapping[str, object], source: str = "settings") -> Config:
+    """Read sections given as mappings, such as the `settings` of a local cluster; values as they stand in TOML."""
+    return settings.from_tables(Config, tables, source)
+
+
+def render(config: Config) -> str:
+    """TOML that `parse` reads back into an equal configuration; only what differs from the defaults."""
+    return settings.render(config)
+
+
+def require_master(config: Config) -> Peer:
+    """Check what only a master needs; return its own entry among the peers. Raises ConfigError."""
+    _check_security(config)
+    _need(config.master.directory, "master.directory", "a directory for the journal")
+    _need(config.master.peers, "master.peers", 'the masters, such as [{ name = "m1", raft = "…", http = "…" }]')
+    for peer in config.master.peers:
+        if peer.name == config.master.name:
+            _check_http(config.master, peer)
+            return peer
+    names = ", ".join(peer.name for peer in config.master.peers)
+    raise ConfigError(f'master.name is "{config.master.name}", which is not among the peers: {names}')
+
+
+def _check_http(section: MasterSection, own: Peer) -> None:
+    """Raise ConfigError if clients would be sent to a port of this machine where nobody listens. Behind another name or
+    address anything may stand that leads here."""
+    host, _, port = str(own.http).rpartition(":")
+    here = host == "localhost" or host.startswith("127.") or host.strip("[]") in ("::1", section.bind)
+    if here and section.http_port and int(port) != section.http_port:
+        raise ConfigError(
+            f'master.http_port is {section.http_port}, and among the peers {own.name} has http = "{own.http}", where'
+            " clients are sent: give both the same port"
+        )
+
+
+def require_worker(config: Config) -> None:
+    """Check what only a worker needs. Raises ConfigError."""
+    _check_security(config)
+    _need(config.worker.name, "worker.name", "a name that stays the same after restarts")
+    _need(config.worker.masters, "worker.masters", 'the masters\' HTTP endpoints, such as ["127.0.0.1:7070"]')
+    _need(config.worker.directories, "worker.directories", 'where the bytes go, such as [{ path = "/data/holdfast" }]')
+
+
+def _check_security(config: Config) -> None:
+    if config.security.enabled:
+        _need(config.cluster.secret_file, "cluster.secret_file", "security.enabled makes tokens with that secret")
+        if config.faults.enabled:
+            raise ConfigError("faults.enabled and security.enabled exclude each other: take the faults out")
+
+
+def advertised(bind: str, address: str, this_host: str) -> str:
+    """The name by which others reach a server: what is set, else where it listens, else this machine's name."""
+    return address or (this_host if bind in ("", "0.0.0.0", "::") else bind)
+
+
+def master_hosts(config: Config, own: Peer) -> list[str]:
+    """By what clients, and other masters where there are some, reach the master `own`."""
+    addresses = [own.http, own.raft] if len(config.master.peers) > 1 else [own.http]
+    return list(dict.fromkeys(str(address).rpartition(":")[0].strip("[]") for address in addresses))
+
+
+def documentation() -> str:
+    """The text of docs/configuration.md: every key with its default and its reason."""
+    return _INTRODUCTION + "\n".join(_document(Config)) + "\n"
+
+
+def _document(kind: type[object]) -> Iterator[str]:
+    for section, section_kind in typing.get_type_hints(kind).items():
+        yield f"\n## [{section}]\n\n{section_kind.__doc__}\n\n| Key | Default | Meaning |\n|---|---|---|"
+        yield from _rows(section_kind)
+        for key, hint in typing.get_type_hints(section_kind).items():
+            for table in typing.get_args(hint):
+                if isinstance(table, type) and hasattr(table, "__dataclass_fields__"):
+                    yield f"\nEach of `{section}.{key}`:\n\n| Key | Default | Meaning |\n|---|---|---|"
+                    yield from _rows(table)
+
+
+def _rows(kind: type[object]) -> Iterator[str]:
+    for key, default, reason in settings.describe(kind):
+        yield f"| `{key}` | {f'`{default}`' if default else 'needed'} | {reason} |"
+
+
+def _need(value: object, key: str, what: str) -> None:
+    if not value:
+        section, _, name = key.partition(".")
+        raise ConfigError(f"[{section}] needs {name}: {what}")
+
+
+_INTRODUCTION = """# Configuration
+
+Made from common/config/config.py by `python -m tests.write_docs`; change it there.
+
+A file is TOML. Unknown keys, wrong types and wrong units are refused with the line and the nearest known key. Sizes
+are text with a unit (B, KiB, MiB, GiB, TiB), durations too (ms, s, m, h, d). One file may hold the sections of every
+role; each reads what it needs. The variable `HOLDFAST_SECTION_KEY` wins over the file, as in
+`HOLDFAST_WORKER_DATA_PORT=7080` or `HOLDFAST_LOG_LEVEL=DEBUG`; lists are separated by commas, tables are written as
+in the file. What the Spark plug-in reads, the share of an executor's memory that it may take among it, is set in Spark
+and listed in [spark.md](spark.md).
+"""

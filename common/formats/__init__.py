@@ -1,0 +1,1 @@
+"""Formats of the data plane: frames, batches, messages and arrays. Pure."""

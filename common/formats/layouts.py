@@ -1,0 +1,180 @@
+"""Layouts of the big arrays that travel as one `bytes` field, the same in Raft, gRPC and JSON.
+
+See docs/protocol.md, "Arrays". Each begins with u8 version and u8 kind. Decoders check counts against lengths before
+they allocate; all raise ProtocolError.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from holdfast.common.errors import ProtocolError
+from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, PartitionId, WorkerId
+from holdfast.common.limits import COPIES_MAX, MAPS_MAX, MIB, PARTITIONS_MAX
+from holdfast.common.statuses import Status
+
+VERSION = 1
+
+
+class ArrayKind(IntEnum):
+    """What an array holds. 16 and up are those of REDUCE partitions (reduce_layouts.py)."""
+
+    MAP_ASSIGNMENT = 1
+    MAP_WINNERS = 2
+    REDUCE_LOCATIONS = 16
+    REDUCE_WINNERS = 17
+    REDUCE_MANIFEST = 18
+
+
+_PREFIX = struct.Struct("<BB")
+_ASSIGNMENT = struct.Struct("<BBHI")
+_WINNERS = struct.Struct("<BBHIIQ")
+_PLACE = struct.Struct("<QIIIQQ")
+_U32 = struct.Struct("<I")
+WORKERS_MAX = 65_535
+#: Winners inflated: a deflated array may grow a thousandfold, and whoever decodes it holds it all.
+INFLATED_BYTES_MAX = 256 * MIB
+
+
+def check_prefix(data: bytes, kind: ArrayKind, layout: struct.Struct) -> None:
+    """Check that `data` has the fixed part of an array of this kind; raises ProtocolError."""
+    if len(data) < layout.size:
+        raise ProtocolError(f"{kind.name}: {len(data)} bytes are too few")
+    version, got = _PREFIX.unpack_from(data)
+    if version != VERSION or got != kind:
+        raise ProtocolError(f"expected {kind.name} version {VERSION}, got kind {got} version {version}")
+
+
+@dataclass(frozen=True, slots=True)
+class MapAssignment:
+    """Where map files of a shuffle go: an ordered list of workers and how many copies.
+
+    Any attempt of map `m` opens its copy number c in epoch e on `worker_for(m, e + c)`: the workers form a
+    ring, an attempt that must move takes the next place of it with the next epoch. The attempt has no part in it:
+    Spark numbers attempts along with maps, and their sum would leave every other worker of an even ring idle.
+    """
+
+    workers: tuple[WorkerId, ...]
+    copies: int = 1
+
+    def encode(self) -> bytes:
+        """u8 version, u8 kind, u16 copies, u32 workers, then a u32 each."""
+        if not 1 <= self.copies <= COPIES_MAX or not 1 <= len(self.workers) <= WORKERS_MAX:
+            raise ProtocolError(f"an assignment has 1 to {WORKERS_MAX} workers and 1 or {COPIES_MAX} copies")
+        head = _ASSIGNMENT.pack(VERSION, ArrayKind.MAP_ASSIGNMENT, self.copies, len(self.workers))
+        return head + b"".join([_U32.pack(worker) for worker in self.workers])
+
+    @classmethod
+    def decode(cls, data: bytes) -> MapAssignment:
+        check_prefix(data, ArrayKind.MAP_ASSIGNMENT, _ASSIGNMENT)
+        _, _, copies, count = _ASSIGNMENT.unpack_from(data)
+        if not 1 <= count <= WORKERS_MAX or len(data) != _ASSIGNMENT.size + 4 * count or not 1 <= copies <= COPIES_MAX:
+            raise ProtocolError(f"MAP_ASSIGNMENT: {len(data)} bytes do not hold {count} workers, {copies} copies")
+        return cls(tuple(WorkerId(worker) for (worker,) in _U32.iter_unpack(data[_ASSIGNMENT.size :])), copies)
+
+    def worker_for(self, map_id: int, step: int) -> WorkerId:
+        """Return the worker that attempts of this map use at `step` = epoch + copy number."""
+        return self.workers[(map_id + step) % len(self.workers)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapWinner:
+    """The attempt whose output counts for one map, and where its sealed copies are."""
+
+    attempt: AttemptId
+    epoch: Epoch
+    #: one or two; a second copy stands on another host
+    workers: tuple[WorkerId, ...]
+    batches: int
+    size_bytes: int
+    #: bit p (byte p // 8, bit p % 8) is set if the map wrote at least one batch for partition p
+    partitions: bytes
+
+    def has(self, partition: PartitionId) -> bool:
+        return bool(self.partitions[partition >> 3] & (1 << (partition & 7)))
+
+
+@dataclass(frozen=True, slots=True)
+class MapWinners:
+    """What Commit carries and a manifest repeats: the winner of every map, by map index."""
+
+    partitions: int
+    maps: tuple[MapWinner, ...]
+
+    def encode(self) -> bytes:
+        """u8 version, u8 kind, u16 0, u32 maps, u32 partitions, u64 length of the rest inflated.
+
+        Then, deflated, per map u64 attempt, u32 epoch, u32 first worker, u32 second worker or 2^32 - 1, u64 batches,
+        u64 bytes; then per map a bitmap of ceil(partitions / 8) bytes.
+        """
+        width = bitmap_bytes(self.partitions)
+        rows = []
+        for winner in self.maps:
+            if len(winner.partitions) != width or not 1 <= len(winner.workers) <= COPIES_MAX:
+                raise ProtocolError(f"MAP_WINNERS: a bitmap has {width} bytes and a map one or two workers")
+            first, second = (*winner.workers, NO_WORKER)[:2]
+            rows.append(_PLACE.pack(winner.attempt, winner.epoch, first, second, winner.batches, winner.size_bytes))
+        raw = b"".join(rows + [winner.partitions for winner in self.maps])
+        head = _WINNERS.pack(VERSION, ArrayKind.MAP_WINNERS, 0, len(self.maps), self.partitions, len(raw))
+        return head + zlib.compress(raw, 1)
+
+    @classmethod
+    def announced(cls, data: bytes) -> tuple[int, int, int]:
+        """Return maps, partitions and bytes inflated, as the head of an array tells them, which fit together; nothing
+        is inflated."""
+        check_prefix(data, ArrayKind.MAP_WINNERS, _WINNERS)
+        _, _, _, maps, partitions, size = _WINNERS.unpack_from(data)
+        if size > INFLATED_BYTES_MAX:
+            raise ProtocolError(
+                f"MAP_WINNERS: {size} bytes inflated are more than {INFLATED_BYTES_MAX}", status=Status.TOO_LARGE
+            )
+        width = bitmap_bytes(partitions)
+        if maps > MAPS_MAX or partitions > PARTITIONS_MAX or size != maps * (_PLACE.size + width):
+            raise ProtocolError(f"MAP_WINNERS: {maps} maps and {partitions} partitions do not make {size} bytes")
+        return maps, partitions, size
+
+    @classmethod
+    def each(cls, data: bytes) -> Iterator[MapWinner]:
+        """Yield one winner after another: a million of them at once are half a gigabyte."""
+        maps, partitions, size = cls.announced(data)
+        width = bitmap_bytes(partitions)
+        raw = inflate(data[_WINNERS.size :], size, ArrayKind.MAP_WINNERS)
+        bitmaps = maps * _PLACE.size
+        rows = _PLACE.iter_unpack(memoryview(raw)[:bitmaps])
+        for index, (attempt, epoch, first, second, batches, length) in enumerate(rows):
+            workers = (WorkerId(first),) if second == NO_WORKER else (WorkerId(first), WorkerId(second))
+            bitmap = raw[bitmaps + index * width : bitmaps + (index + 1) * width]
+            yield MapWinner(
+                attempt=AttemptId(attempt),
+                epoch=Epoch(epoch),
+                workers=workers,
+                batches=batches,
+                size_bytes=length,
+                partitions=bitmap,
+            )
+
+    @classmethod
+    def decode(cls, data: bytes) -> MapWinners:
+        _, partitions, _ = cls.announced(data)
+        return cls(partitions, tuple(cls.each(data)))
+
+
+def bitmap_bytes(partitions: int) -> int:
+    """Return how many bytes a bitmap over that many partitions has."""
+    return (partitions + 7) // 8
+
+
+def inflate(data: bytes, size: int, kind: ArrayKind) -> bytes:
+    """Inflate to exactly `size` bytes, never allocating more than one beyond."""
+    stream = zlib.decompressobj()
+    try:
+        raw = stream.decompress(data, size + 1)
+    except zlib.error as error:
+        raise ProtocolError(f"{kind.name}: not deflated data ({error})") from None
+    if len(raw) != size or not stream.eof or stream.unused_data:
+        raise ProtocolError(f"{kind.name}: inflates to something other than {size} bytes")
+    return raw

@@ -1,0 +1,388 @@
+"""Meta sections of data-plane frames: one slotted dataclass per message, with its bytes. Tables in docs/protocol.md.
+
+Little endian throughout; a string is u16 length and UTF-8; an array is u32 count and its items. Decoders check every
+length against what is there before they allocate, and refuse trailing bytes; all raise ProtocolError.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Self, cast
+
+from holdfast.common.errors import ProtocolError
+from holdfast.common.formats.meta import MAP_FILE, U32, MetaReader, pack_blob, pack_map_file, pack_shuffle, pack_text
+from holdfast.common.ids import UID_BYTES, Incarnation, MapFileKey, PartitionId, RaftIndex, ShuffleKey, WorkerId
+from holdfast.common.limits import FRAME_RUNS_MAX, NAME_BYTES_MAX, STREAM_FILES_MAX, TOKEN_BYTES_MAX
+
+#: Where no index was seen yet.
+NO_INDEX = RaftIndex(0)
+#: The data-plane protocol that this code speaks; HELLO carries it.
+PROTOCOL_VERSION = 2
+
+
+class Ack(IntEnum):
+    """How safe a batch is before it is acknowledged. See docs/failure_model.md."""
+
+    MEMORY = 0  #: in the worker's memory: lost with the process
+    WRITTEN = 1  #: in the kernel: survives kill -9 of the worker
+    SYNCED = 2  #: on the disk: survives power loss
+
+
+class Role(IntEnum):
+    """Who opens a connection."""
+
+    CLIENT = 1
+    WORKER = 2
+    MASTER = 3
+
+
+#: partition u32, length u32: a run of one partition's bytes in a frame's body.
+RUN = struct.Struct("<II")
+_HELLO = struct.Struct("<HBQ")
+_HELLO_OK = struct.Struct("<HII")
+_MAP_OPEN = struct.Struct("<IIBQ")
+_MAP_PUSH = struct.Struct("<IIB")
+_TOTALS = struct.Struct("<IQQQ")
+_SEALED = struct.Struct("<IQQQI")
+_STREAM_OPEN = struct.Struct("<III")
+_STREAM_OPENED = struct.Struct("<QQ")
+_CREDIT = struct.Struct("<QI")
+_STREAM_DATA = struct.Struct("<QIIIB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """Client or worker -> worker, first frame. The worker refuses another version or cluster and closes."""
+
+    version: int = PROTOCOL_VERSION
+    role: Role = Role.CLIENT
+    #: highest Raft index the sender has seen; nobody is believed who only says so
+    raft_index: RaftIndex = NO_INDEX
+    cluster_id: str = ""
+    #: empty until security is on
+    token: bytes = b""
+
+    def encode(self) -> bytes:
+        head = _HELLO.pack(self.version, self.role, self.raft_index)
+        return head + pack_text(self.cluster_id) + pack_blob(self.token, TOKEN_BYTES_MAX)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "HELLO")
+        version, role, raft_index = reader.unpack(_HELLO)
+        if role not in (Role.CLIENT, Role.WORKER, Role.MASTER):
+            raise ProtocolError(f"HELLO: unknown role {role}")
+        cluster_id, token = reader.text(), reader.blob(TOKEN_BYTES_MAX)
+        reader.end()
+        return cls(
+            version=version, role=Role(role), raft_index=RaftIndex(raft_index), cluster_id=cluster_id, token=token
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelloOk:
+    """Worker -> client: who answers. A later incarnation than expected means that the worker restarted.
+
+    Masters compare the uid too: after a restore two workers may hold one number for a moment.
+    """
+
+    version: int = PROTOCOL_VERSION
+    worker: WorkerId
+    incarnation: Incarnation
+    uid: bytes = bytes(UID_BYTES)
+
+    def encode(self) -> bytes:
+        return _HELLO_OK.pack(self.version, self.worker, self.incarnation) + self.uid
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "HELLO answer")
+        version, worker, incarnation = reader.unpack(_HELLO_OK)
+        uid = reader.take(UID_BYTES)
+        reader.end()
+        return cls(version=version, worker=WorkerId(worker), incarnation=Incarnation(incarnation), uid=uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapOpen:
+    """Client -> worker: begin the file of one map attempt and epoch.
+
+    The answer is a MapOpened. Opening a file that exists unsealed (an earlier connection died) drops the old bytes and
+    begins anew; a sealed one is refused with SEALED.
+    """
+
+    file: MapFileKey
+    #: incarnation the client learnt; 0 = any
+    incarnation: Incarnation
+    partitions: int
+    ack: Ack = Ack.WRITTEN
+    raft_index: RaftIndex = NO_INDEX
+
+    def encode(self) -> bytes:
+        return pack_map_file(self.file) + _MAP_OPEN.pack(self.incarnation, self.partitions, self.ack, self.raft_index)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "MAP_OPEN")
+        file = reader.map_file()
+        incarnation, partitions, ack, raft_index = reader.unpack(_MAP_OPEN)
+        reader.end()
+        if ack not in (Ack.MEMORY, Ack.WRITTEN, Ack.SYNCED):
+            raise ProtocolError(f"MAP_OPEN: unknown acknowledgement level {ack}")
+        return cls(
+            file=file,
+            incarnation=Incarnation(incarnation),
+            partitions=partitions,
+            ack=Ack(ack),
+            raft_index=RaftIndex(raft_index),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MapOpened:
+    """Worker -> client: the handle that names the file on this connection."""
+
+    handle: int
+
+    def encode(self) -> bytes:
+        return U32.pack(self.handle)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "MAP_OPEN answer")
+        (handle,) = reader.unpack(U32)
+        reader.end()
+        return cls(handle)
+
+
+class PushFlag(IntEnum):
+    """Flags of a MAP_PUSH, a bit each."""
+
+    END = 1  #: last frame of its region
+    BROADCAST = 2  #: the region belongs to every partition; its runs name BROADCAST_PARTITION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapPush:
+    """Client -> worker: bytes of one region; the body is `runs` back to back, each of whole batches of one partition.
+
+    Regions come as 0, 1, 2 …, partitions ascend within a region over all its frames (equal ones may
+    follow one another); anything else is BAD_ORDER. The answer (no meta)
+    says that the body is kept at the file's acknowledgement level.
+    """
+
+    handle: int
+    region: int
+    flags: int
+    #: (partition, length in bytes)
+    runs: list[tuple[int, int]]
+
+    def encode(self) -> bytes:
+        runs = b"".join([RUN.pack(partition, length) for partition, length in self.runs])
+        return _MAP_PUSH.pack(self.handle, self.region, self.flags) + U32.pack(len(self.runs)) + runs
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "MAP_PUSH")
+        handle, region, flags = reader.unpack(_MAP_PUSH)
+        runs = cast("list[tuple[int, int]]", reader.array(RUN, FRAME_RUNS_MAX))
+        reader.end()
+        if flags & ~(PushFlag.END | PushFlag.BROADCAST):
+            raise ProtocolError(f"MAP_PUSH: unknown flags {flags:#04x}")
+        return cls(handle=handle, region=region, flags=flags, runs=runs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTotals:
+    """What a map file holds: counted by the writer, compared by the worker at seal."""
+
+    regions: int
+    batches: int
+    size_bytes: int
+    #: sum mod 2^64 of all batch CRCs
+    crc_sum: int
+
+    def encode(self) -> bytes:
+        return _TOTALS.pack(self.regions, self.batches, self.size_bytes, self.crc_sum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapSeal:
+    """Client -> worker: make the file final and durable. Named by key, so it may be asked again on any connection.
+
+    Totals that differ from what the worker holds are CORRUPT and the file is dropped. The answer is a MapSealed and
+    is kept with the file: asking again, also after a restart, gives the same one.
+    """
+
+    file: MapFileKey
+    totals: FileTotals
+
+    def encode(self) -> bytes:
+        return pack_map_file(self.file) + self.totals.encode()
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "MAP_SEAL")
+        file = reader.map_file()
+        regions, batches, size, crc_sum = reader.unpack(_TOTALS)
+        reader.end()
+        return cls(file=file, totals=FileTotals(regions=regions, batches=batches, size_bytes=size, crc_sum=crc_sum))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapSealed:
+    """Worker -> client: the file is durable here. `incarnation` is the one that sealed it."""
+
+    totals: FileTotals
+    incarnation: Incarnation
+
+    def encode(self) -> bytes:
+        totals = self.totals
+        return _SEALED.pack(totals.regions, totals.batches, totals.size_bytes, totals.crc_sum, self.incarnation)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "MAP_SEAL answer")
+        regions, batches, size, crc_sum, incarnation = reader.unpack(_SEALED)
+        reader.end()
+        totals = FileTotals(regions=regions, batches=batches, size_bytes=size, crc_sum=crc_sum)
+        return cls(totals=totals, incarnation=Incarnation(incarnation))
+
+
+@dataclass(frozen=True, slots=True)
+class MapAbort:
+    """Client -> worker: drop an unsealed file (the attempt failed or moved on). Unknown files are answered OK."""
+
+    file: MapFileKey
+
+    def encode(self) -> bytes:
+        return pack_map_file(self.file)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "MAP_ABORT")
+        file = reader.map_file()
+        reader.end()
+        return cls(file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOpen:
+    """Client -> worker: read partitions [begin, end) of sealed map files. The answer is a StreamOpened, data follows
+    under credit: for each file in order, each region in order, the range's bytes."""
+
+    shuffle: ShuffleKey
+    begin: PartitionId
+    end: PartitionId
+    credit_bytes: int
+    #: (map, attempt, epoch), each once
+    files: list[tuple[int, int, int]]
+
+    def encode(self) -> bytes:
+        files = b"".join([MAP_FILE.pack(*file) for file in self.files])
+        head = _STREAM_OPEN.pack(self.begin, self.end, self.credit_bytes)
+        return pack_shuffle(self.shuffle) + head + U32.pack(len(self.files)) + files
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "STREAM_OPEN")
+        shuffle = reader.shuffle()
+        begin, end, credit_bytes = reader.unpack(_STREAM_OPEN)
+        files = cast("list[tuple[int, int, int]]", reader.array(MAP_FILE, STREAM_FILES_MAX))
+        reader.end()
+        if begin >= end:
+            raise ProtocolError(f"STREAM_OPEN: partition range [{begin}, {end}) is empty")
+        if len(set(files)) < len(files):
+            raise ProtocolError("STREAM_OPEN: a file is named twice")
+        return cls(
+            shuffle=shuffle, begin=PartitionId(begin), end=PartitionId(end), credit_bytes=credit_bytes, files=files
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOpened:
+    """Worker -> client. The stream id's upper half is the incarnation: a restarted worker knows it is not its own."""
+
+    stream: int
+    #: all that will come, so that the reader can show progress
+    total_bytes: int
+
+    def encode(self) -> bytes:
+        return _STREAM_OPENED.pack(self.stream, self.total_bytes)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "STREAM_OPEN answer")
+        stream, total_bytes = reader.unpack(_STREAM_OPENED)
+        reader.end()
+        return cls(stream=stream, total_bytes=total_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamCredit:
+    """Client -> worker: room for that many more body bytes. Answered only if refused (UNKNOWN_STREAM).
+
+    STREAM_CLOSE has the same layout with credit 0.
+    """
+
+    stream: int
+    credit_bytes: int
+
+    def encode(self) -> bytes:
+        return _CREDIT.pack(self.stream, self.credit_bytes)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "STREAM_CREDIT")
+        stream, size = reader.unpack(_CREDIT)
+        reader.end()
+        return cls(stream=stream, credit_bytes=size)
+
+
+class DataFlag(IntEnum):
+    """Flags of a STREAM_DATA, a bit each."""
+
+    END = 1  #: nothing more comes on this stream
+    BROADCAST = 2  #: the body belongs to every partition (its run names BROADCAST_PARTITION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamData:
+    """Worker -> client: the next bytes of a stream, a response to STREAM_OPEN's request id.
+
+    `sequence` counts the stream's frames from 0. The body is `runs` back to back: bytes of one partition each,
+    in order, cut anywhere (a batch may go on in the next frame of the same file, region and partition).
+    """
+
+    stream: int
+    sequence: int
+    #: index into StreamOpen.files
+    file: int
+    region: int
+    flags: int
+    runs: list[tuple[int, int]]
+
+    def encode(self) -> bytes:
+        runs = b"".join([RUN.pack(partition, length) for partition, length in self.runs])
+        head = _STREAM_DATA.pack(self.stream, self.sequence, self.file, self.region, self.flags)
+        return head + U32.pack(len(self.runs)) + runs
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "STREAM_DATA")
+        stream, sequence, file, region, flags = reader.unpack(_STREAM_DATA)
+        runs = cast("list[tuple[int, int]]", reader.array(RUN, FRAME_RUNS_MAX))
+        reader.end()
+        return cls(stream=stream, sequence=sequence, file=file, region=region, flags=flags, runs=runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """Either side, request id 0, status set in the frame header: why the connection is about to be closed."""
+
+    reason: str
+
+    def encode(self) -> bytes:
+        return self.reason.encode()[:NAME_BYTES_MAX]

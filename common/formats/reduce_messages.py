@@ -1,0 +1,364 @@
+"""Meta sections of the frames of REDUCE partitions: pushes, replication, seals and chunks. Tables in docs/protocol.md.
+
+Same conventions as messages.py. Per-batch entries are kept as the tuples of their struct: a worker decodes hundreds of
+thousands a second.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, Self, cast
+
+from holdfast.common.errors import ProtocolError
+from holdfast.common.formats.messages import NO_INDEX, Ack
+from holdfast.common.formats.meta import U32, MetaReader, pack_shuffle, pack_text
+from holdfast.common.ids import (
+    NO_WORKER,
+    AttemptId,
+    Epoch,
+    Incarnation,
+    MapId,
+    PartitionId,
+    RaftIndex,
+    ShuffleKey,
+    WorkerId,
+)
+from holdfast.common.limits import ANNOUNCED_MAX, PUSH_BATCHES_MAX, SEAL_EPOCHS_MAX, STREAM_FILES_MAX, U32_MAX
+from holdfast.common.statuses import Status
+
+#: partition u32, epoch u32, batch number u32, length u32, hint u16.
+PUSH_ENTRY = struct.Struct("<IIIIH")
+_PUSH = struct.Struct("<IBQIQI")
+_REPLICA = struct.Struct("<II")
+_CREDIT = struct.Struct("<I")
+_REFUSAL = struct.Struct("<HH")
+_WORKER = struct.Struct("<I")
+_SEAL = struct.Struct("<BQ")
+_EPOCH = struct.Struct("<II")
+_SEALED = struct.Struct("<IIHQIIQ")
+_CHUNKS_OPEN = struct.Struct("<III")
+_CHUNK_FILE = struct.Struct("<III")
+_CHUNKS_OPENED = struct.Struct("<QQ")
+_CHUNKS_DATA = struct.Struct("<QIIIIB")
+#: Hint of an entry whose directory the worker chooses.
+NO_HINT = 0
+
+
+class PushEntry(NamedTuple):
+    """One batch of a push: where it goes and how long it is, header included. `number` repeats its header's."""
+
+    partition: PartitionId
+    epoch: Epoch
+    number: int
+    size_bytes: int
+    hint: int = NO_HINT
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPlace:
+    """The worker that holds the second copy of everything in a push."""
+
+    worker: WorkerId
+    incarnation: Incarnation
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push:
+    """Client -> worker (PUSH), or primary -> replica (REPLICATE, without `replica`): a merged frame of whole batches.
+
+    The body is the batches back to back, all of one (map, attempt). `body_crc` is the CRC-32C of the body: what
+    the wire turned is refused before anything is decided. The answer is a PushAnswer; a frame status other than OK
+    stands for every batch.
+    """
+
+    shuffle: ShuffleKey
+    #: of the worker that is asked
+    incarnation: Incarnation
+    ack: Ack
+    map: MapId
+    attempt: AttemptId
+    body_crc: int
+    raft_index: RaftIndex = NO_INDEX
+    replica: ReplicaPlace | None = None
+    #: PushEntry or plain tuples of its fields
+    entries: list[PushEntry]
+
+    def encode(self) -> bytes:
+        if not 1 <= len(self.entries) <= PUSH_BATCHES_MAX:
+            raise ProtocolError(f"a push has 1 to {PUSH_BATCHES_MAX} batches, not {len(self.entries)}")
+        head = _PUSH.pack(self.incarnation, self.ack, self.raft_index, self.map, self.attempt, self.body_crc)
+        replica = self.replica or _NO_REPLICA
+        place = _REPLICA.pack(replica.worker, replica.incarnation) + pack_text(replica.address)
+        pack = PUSH_ENTRY.pack
+        rows = b"".join([pack(*entry) for entry in self.entries])
+        return pack_shuffle(self.shuffle) + head + place + U32.pack(len(self.entries)) + rows
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "PUSH")
+        shuffle = reader.shuffle()
+        incarnation, ack, raft_index, map_id, attempt, crc = reader.unpack(_PUSH)
+        worker, replica_incarnation = reader.unpack(_REPLICA)
+        address = reader.text()
+        entries = cast("list[PushEntry]", reader.array(PUSH_ENTRY, PUSH_BATCHES_MAX))
+        reader.end()
+        if ack not in (Ack.MEMORY, Ack.WRITTEN, Ack.SYNCED) or not entries:
+            raise ProtocolError(f"PUSH: {len(entries)} batches at acknowledgement level {ack}")
+        if (worker == NO_WORKER) != (not address):
+            raise ProtocolError("PUSH: a replica has a worker and an address")
+        return cls(
+            shuffle=shuffle,
+            incarnation=Incarnation(incarnation),
+            ack=Ack(ack),
+            map=MapId(map_id),
+            attempt=AttemptId(attempt),
+            body_crc=crc,
+            raft_index=RaftIndex(raft_index),
+            replica=ReplicaPlace(WorkerId(worker), Incarnation(replica_incarnation), address) if address else None,
+            entries=entries,
+        )
+
+
+_NO_REPLICA = ReplicaPlace(NO_WORKER, Incarnation(0), "")
+
+
+@dataclass(frozen=True, slots=True)
+class PushAnswer:
+    """Worker -> client: all batches are kept at the level asked for, except those named here.
+
+    `credit_bytes` is from now on how many body bytes this connection may have unanswered; 0 says ask (PUSH_CREDIT).
+    `statuses` has (index of the entry, status) for every batch whose status is not OK, ascending; SOFT_SPLIT and
+    SLOW_DOWN are kept all the same.
+    """
+
+    credit_bytes: int
+    statuses: list[tuple[int, int]]
+
+    def encode(self) -> bytes:
+        rows = b"".join([_REFUSAL.pack(index, status) for index, status in self.statuses])
+        return _CREDIT.pack(self.credit_bytes) + U32.pack(len(self.statuses)) + rows
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "PUSH answer")
+        (credit,) = reader.unpack(_CREDIT)
+        statuses = cast("list[tuple[int, int]]", reader.array(_REFUSAL, PUSH_BATCHES_MAX))
+        reader.end()
+        return cls(credit, statuses)
+
+
+@dataclass(frozen=True, slots=True)
+class PushCredit:
+    """Client -> worker: room for that many unanswered body bytes, please (0 gives it back). The answer, of the same
+    layout, comes once there is room, first come first served, and says how many were granted; a grant that is not used
+    for `push.credit_life` lapses. A push beyond the grant is refused with BUSY, its body dropped."""
+
+    size_bytes: int
+
+    def encode(self) -> bytes:
+        return _CREDIT.pack(self.size_bytes)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "PUSH_CREDIT")
+        (size,) = reader.unpack(_CREDIT)
+        reader.end()
+        return cls(size)
+
+
+class SealFlag(IntEnum):
+    """Flags of a SEAL, a bit each."""
+
+    FINAL = 1  #: the generation ends: any later push to it is COMMITTED, also for epochs that are not named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """Leader -> worker (role MASTER): make these epochs final and durable. The answer is a SealAnswer.
+
+    Without FINAL only the named epochs end (they were hard-split). Asking again, also after a restart, gets the same
+    answer for every epoch for ever.
+    """
+
+    shuffle: ShuffleKey
+    flags: int
+    raft_index: RaftIndex
+    #: (partition, epoch)
+    epochs: list[tuple[int, int]]
+
+    def encode(self) -> bytes:
+        if len(self.epochs) > SEAL_EPOCHS_MAX:
+            raise ProtocolError(f"a seal names at most {SEAL_EPOCHS_MAX} epochs, not {len(self.epochs)}")
+        rows = b"".join([_EPOCH.pack(*epoch) for epoch in self.epochs])
+        return pack_shuffle(self.shuffle) + _SEAL.pack(self.flags, self.raft_index) + U32.pack(len(self.epochs)) + rows
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "SEAL")
+        shuffle = reader.shuffle()
+        flags, raft_index = reader.unpack(_SEAL)
+        epochs = cast("list[tuple[int, int]]", reader.array(_EPOCH, SEAL_EPOCHS_MAX))
+        reader.end()
+        if flags & ~SealFlag.FINAL:
+            raise ProtocolError(f"SEAL: unknown flags {flags:#04x}")
+        return cls(shuffle=shuffle, flags=flags, raft_index=RaftIndex(raft_index), epochs=epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """Leader -> worker (role MASTER): a shuffle that is placed there, and where the workers are that have the second
+    copies. Its answer has no meta. A worker that hears of it need not ask when the first batch comes; one that does not
+    hear asks."""
+
+    shuffle: ShuffleKey
+    #: worker and data address
+    places: list[tuple[WorkerId, str]]
+
+    def encode(self) -> bytes:
+        rows = b"".join([_WORKER.pack(worker) + pack_text(address) for worker, address in self.places])
+        return pack_shuffle(self.shuffle) + U32.pack(len(self.places)) + rows
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "REGISTERED")
+        shuffle = reader.shuffle()
+        (count,) = reader.unpack(U32)
+        if count > ANNOUNCED_MAX:
+            raise ProtocolError(f"REGISTERED: {count} workers, at most {ANNOUNCED_MAX} are allowed")
+        places = [(WorkerId(reader.unpack(_WORKER)[0]), reader.text()) for _ in range(count)]
+        reader.end()
+        return cls(shuffle, places)
+
+
+class SealedEpoch(NamedTuple):
+    """What became of one epoch on one worker.
+
+    `status`: OK (sealed, `size_bytes` > 0), UNKNOWN_FILE (this worker never had a batch of it: nothing was acknowledged
+    here), FAILED_COPY (a write or sync failed), DATA_LOST (an earlier start had it and it cannot be vouched for).
+    `crc_sum` is the sum mod 2^64 of the CRCs of all batches kept.
+    """
+
+    partition: PartitionId
+    epoch: Epoch
+    status: Status
+    size_bytes: int = 0
+    batches: int = 0
+    chunks: int = 0
+    crc_sum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SealAnswer:
+    """Worker -> leader: one SealedEpoch for each that was asked for, in that order."""
+
+    epochs: list[SealedEpoch]
+
+    def encode(self) -> bytes:
+        return U32.pack(len(self.epochs)) + b"".join([_SEALED.pack(*epoch) for epoch in self.epochs])
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "SEAL answer")
+        rows = reader.array(_SEALED, SEAL_EPOCHS_MAX)
+        reader.end()
+        try:
+            return cls(
+                [
+                    SealedEpoch(PartitionId(row[0]), Epoch(row[1]), Status(row[2]), row[3], row[4], row[5], row[6])
+                    for row in rows
+                ]
+            )
+        except ValueError as error:
+            raise ProtocolError(f"SEAL answer: {error}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunksOpen:
+    """Client -> worker: send the chunks of sealed epochs, under credit. The answer is a ChunksOpened.
+
+    With a range of maps only the batches of maps [map_begin, map_end) are sent, cut out by the batch index.
+    """
+
+    shuffle: ShuffleKey
+    map_begin: int = 0
+    map_end: int = U32_MAX
+    credit_bytes: int
+    #: (partition, epoch, first chunk to send); each epoch once
+    files: list[tuple[int, int, int]]
+
+    def encode(self) -> bytes:
+        files = b"".join([_CHUNK_FILE.pack(*file) for file in self.files])
+        head = _CHUNKS_OPEN.pack(self.map_begin, self.map_end, self.credit_bytes)
+        return pack_shuffle(self.shuffle) + head + U32.pack(len(self.files)) + files
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "CHUNKS_OPEN")
+        shuffle = reader.shuffle()
+        begin, end, credit = reader.unpack(_CHUNKS_OPEN)
+        files = cast("list[tuple[int, int, int]]", reader.array(_CHUNK_FILE, STREAM_FILES_MAX))
+        reader.end()
+        if begin >= end or not files:
+            raise ProtocolError(f"CHUNKS_OPEN: {len(files)} files, maps [{begin}, {end})")
+        if len({(partition, epoch) for partition, epoch, _ in files}) < len(files):
+            raise ProtocolError("CHUNKS_OPEN: an epoch is named twice; name each once, with the first chunk to send")
+        return cls(shuffle=shuffle, map_begin=begin, map_end=end, credit_bytes=credit, files=files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunksOpened:
+    """Worker -> client. `chunks` has how many chunks each file has in all, in the order asked for."""
+
+    stream: int
+    total_bytes: int
+    chunks: list[int]
+
+    def encode(self) -> bytes:
+        rows = b"".join([U32.pack(count) for count in self.chunks])
+        return _CHUNKS_OPENED.pack(self.stream, self.total_bytes) + U32.pack(len(self.chunks)) + rows
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "CHUNKS_OPEN answer")
+        stream, total = reader.unpack(_CHUNKS_OPENED)
+        chunks = [count for (count,) in reader.array(U32, STREAM_FILES_MAX)]
+        reader.end()
+        return cls(stream=stream, total_bytes=total, chunks=chunks)
+
+
+class ChunkFlag(IntEnum):
+    """Flags of a CHUNKS_DATA, a bit each."""
+
+    END = 1  #: nothing more comes on this stream
+    END_OF_CHUNK = 2  #: the chunk ends with this body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunksData:
+    """Worker -> client: the next bytes of one chunk, a response to CHUNKS_OPEN's request id.
+
+    `sequence` counts the stream's frames from 0. A chunk holds whole batches of one epoch; it is cut into frames of
+    at most 1 MiB anywhere, and none holds bytes of two chunks. Credit and closing are those of STREAM_OPEN.
+    """
+
+    stream: int
+    sequence: int
+    #: index into ChunksOpen.files
+    file: int
+    chunk: int
+    flags: int
+    #: bytes of this chunk that come after this body
+    left_bytes: int = 0
+
+    def encode(self) -> bytes:
+        return _CHUNKS_DATA.pack(self.stream, self.sequence, self.file, self.chunk, self.left_bytes, self.flags)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "CHUNKS_DATA")
+        stream, sequence, file, chunk, left, flags = reader.unpack(_CHUNKS_DATA)
+        reader.end()
+        return cls(stream=stream, sequence=sequence, file=file, chunk=chunk, flags=flags, left_bytes=left)

@@ -1,0 +1,1 @@
+"""Framed connections: both sides of the data plane, with TLS and without."""

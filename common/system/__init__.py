@@ -1,0 +1,1 @@
+"""This process and this machine: files, locks, logs, descriptors, memory, tasks."""

@@ -1,0 +1,98 @@
+"""Who may call what, once security is on: one table over all methods and pages. Pure.
+
+Rules: a method that is not in the table may be called by nobody. An application's token is good for calls that name its
+own instance, and for nothing that names another or none; of what is not its own nothing is told, not even whether it
+is there. Called by handlers.py and http.py; who owns an application is checked in shuffles.py and admin.py, where the
+state is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from holdfast.common.errors import ForbiddenError
+from holdfast.common.security.tokens import Identity, TokenKind, must_be
+
+#: Who makes the call that is being answered; None without security.
+CALLER: ContextVar[Identity | None] = ContextVar("caller", default=None)
+
+_ANYBODY = tuple(TokenKind)
+_SEES = (TokenKind.VIEWER, TokenKind.ADMIN, TokenKind.SERVER)
+_OWNS = (TokenKind.APPLICATION,)
+_OPENS = (TokenKind.USER, TokenKind.ADMIN)
+#: Kinds of tokens that a method takes; with APPLICATION alone or among others, its own instance only.
+METHOD_KINDS: dict[str, tuple[TokenKind, ...]] = {
+    "Shuffles/Discover": _ANYBODY,
+    "Shuffles/RegisterApplication": _OPENS,
+    "Shuffles/Attach": (*_OPENS, TokenKind.APPLICATION),
+    "Shuffles/RenewLease": _OWNS,
+    "Shuffles/Detach": _OWNS,
+    "Shuffles/RegisterShuffle": _OWNS,
+    "Shuffles/Revive": _OWNS,
+    "Shuffles/Commit": _OWNS,
+    "Shuffles/GetManifest": _OWNS,
+    "Shuffles/UnregisterShuffle": _OWNS,
+    "Registry/RegisterWorker": (TokenKind.SERVER,),
+    "Registry/Heartbeat": (TokenKind.SERVER,),
+    "Registry/CheckShuffles": (TokenKind.SERVER,),
+    "Registry/LookUp": (TokenKind.SERVER,),
+    "Admin/Status": _SEES,
+    # Clients find workers by it when an address has changed.
+    "Admin/ListWorkers": _ANYBODY,
+    "Admin/ListShuffles": _SEES,
+    "Admin/ListEvents": _SEES,
+    "Admin/ExplainPlacement": _SEES,
+    # A user sees and drops what is that user's.
+    "Admin/ListApplications": (*_SEES, TokenKind.USER),
+    "Admin/Forget": (TokenKind.ADMIN, TokenKind.USER),
+    "Admin/Reload": (TokenKind.ADMIN,),
+    "Admin/DrainWorkers": (TokenKind.ADMIN,),
+    "Admin/HandOver": (TokenKind.ADMIN,),
+}
+#: Of an application's calls, those that name no instance and tell nothing of any.
+_WITHOUT_INSTANCE = frozenset({"Shuffles/Discover", "Admin/ListWorkers"})
+
+
+def check_method(identity: Identity | None, method: str) -> None:
+    """Raise ForbiddenError unless the bearer may make some call of this method; nothing of it has to be read yet."""
+    must_be(identity, *METHOD_KINDS.get(method, ()))
+
+
+def check_call(identity: Identity | None, method: str, request: Any) -> None:
+    """Raise ForbiddenError unless the bearer may make this call; None stands for a cluster without security."""
+    if identity is None:
+        return
+    check_method(identity, method)
+    if identity.kind is TokenKind.APPLICATION and method not in _WITHOUT_INSTANCE:
+        named = request.key.instance if "key" in request.DESCRIPTOR.fields_by_name else request.instance
+        if named != identity.subject:
+            raise ForbiddenError("this token is of another application")
+
+
+def check_page(identity: Identity | None) -> None:
+    """Raise ForbiddenError unless the bearer may see pages such as /metrics."""
+    must_be(identity, *_SEES)
+
+
+def is_owner(identity: Identity | None, user: str) -> bool:
+    """Whether the bearer may act for an application of this user: anybody but another user."""
+    return identity is None or identity.kind is not TokenKind.USER or identity.subject == user.encode()
+
+
+def check_owner(identity: Identity | None, user: str) -> None:
+    """Raise ForbiddenError unless `is_owner`."""
+    if not is_owner(identity, user):
+        raise ForbiddenError("this application is another user's")
+
+
+def user_of(identity: Identity | None, owner: Callable[[bytes], str | None]) -> str | None:
+    """Which user calls, `owner` being that of an instance; None where nobody says, or for those who run the cluster."""
+    if identity is None or identity.kind not in (TokenKind.APPLICATION, TokenKind.USER):
+        return None
+    return (
+        owner(identity.subject)
+        if identity.kind is TokenKind.APPLICATION
+        else identity.subject.decode("utf-8", "replace")
+    )

@@ -1,0 +1,279 @@
+"""The HTTP side of a master: Connect unary calls with JSON or protobuf bodies, /healthz, /metrics and the page at /.
+
+POST /holdfast.v1.Service/Method with Content-Type application/json (proto3 JSON) or application/proto; the reply has
+the same type. Errors: the HTTP status of statuses.py, headers Holdfast-Status and Holdfast-Leader, body {"code": …,
+"message": …}. Every answer has the header Holdfast-Cluster, by which clients know that a master gave it.
+
+Rules: who calls, and whether he may, is known from the headers; then the body's room is taken (api/budgets.py), and
+only then is it read. What is cut, late or refused is let go of at once. An answer has its room until it was taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from aiohttp import web
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from holdfast.common.errors import HoldfastError, ProtocolError
+from holdfast.common.limits import KIB
+from holdfast.common.net.http_server import CONNECTIONS_MAX, HttpServer
+from holdfast.common.net.methods import CLUSTER_KEY, METHODS, Method, told_cluster
+from holdfast.common.security.http import CHALLENGE, identify
+from holdfast.common.security.server import ServerSecurity
+from holdfast.common.security.tokens import Identity
+from holdfast.common.statuses import Status
+from holdfast.common.system.descriptors import MASTER_DOORS, connections_max
+from holdfast.master.api.access import check_page
+from holdfast.master.api.budgets import SMALL_BYTES, Asker, Room
+from holdfast.master.api.handlers import Handlers
+from holdfast.master.api.json_bodies import JsonBodies
+from holdfast.master.api.proto_bodies import too_long
+from holdfast.master.api.statuses import code_of, http_status_of, metadata_of
+from holdfast.master.observe.metrics import Metrics
+from holdfast.master.web.gather import Pages
+from holdfast.master.web.page import POLICY
+
+#: For the body of a call, however long.
+_BODY_SECONDS = 60.0
+#: For a client to take an answer, however long.
+_ANSWER_SECONDS = 60.0
+#: Longer answers are written as JSON in a thread.
+_AT_ONCE_BYTES_MAX = 32 * KIB
+_CLUSTER = CLUSTER_KEY.title()
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+#: What is read, by GET or HEAD; none of it changes anything.
+_READ = ("/", "/healthz", "/metrics")
+_PAGE_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class MasterHttp:
+    """Serves calls, health, metrics and the status page."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        handlers: Handlers,
+        metrics: Metrics,
+        pages: Pages,
+        security: ServerSecurity | None = None,
+    ) -> None:
+        """With `security` every request but /healthz has to show a token."""
+        self._cluster = told_cluster(cluster_id)
+        self._handlers = handlers
+        self._metrics = metrics
+        self._pages = pages
+        self._security = security
+        self._json = JsonBodies()
+        self._methods = {method.path: method for method in METHODS.values()}
+        self._server = HttpServer(
+            self._answer,
+            connections_max=connections_max(CONNECTIONS_MAX, MASTER_DOORS),
+            tls=None if security is None else security.listening,
+        )
+
+    @property
+    def connections(self) -> int:
+        """Connections open at this port."""
+        return self._server.connections
+
+    @property
+    def connections_max(self) -> int:
+        """Bound of those."""
+        return self._server.connections_max
+
+    @property
+    def displaced(self) -> int:
+        """Connections that made room for others before anybody knew whose they were."""
+        return self._server.displaced
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; return the port. Raises OSError if the address is taken."""
+        return await self._server.start((host, port))
+
+    async def stop(self) -> None:
+        """Stop listening and close what is open."""
+        await self._server.stop()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        answer = await self._serve(request)
+        answer.headers[_CLUSTER] = self._cluster
+        return answer
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/healthz" and request.method in ("GET", "HEAD"):
+            return web.Response(text="ok\n")
+        try:
+            caller = identify(self._security, request)
+            method = self._methods.get(request.path)
+            if method is None:
+                check_page(caller)
+        except HoldfastError as error:
+            return _denied(error)
+        if method is not None:
+            return await self._call(method, request, caller)
+        if request.path not in _READ:
+            there = f"there is {', '.join(_READ)} and POST /holdfast.v1.Service/Method"
+            return _refused(HoldfastError(there), "not_found", 404)
+        if request.method not in ("GET", "HEAD"):
+            return _refused(ProtocolError("ask with GET", status=Status.BAD_REQUEST), "invalid_argument", 405)
+        if request.path == "/metrics":
+            return web.Response(body=self._metrics.text(), headers={"Content-Type": _METRICS_TYPE})
+        return await self._page(request)
+
+    async def _page(self, request: web.BaseRequest) -> web.Response:
+        try:
+            return web.Response(body=await self._pages.page(request.query), headers=_PAGE_HEADERS)
+        except HoldfastError as error:
+            code = code_of(error.status)
+            return _refused(error, code, http_status_of(code))
+
+    async def _call(self, method: Method, request: web.BaseRequest, caller: Identity | None) -> web.Response:
+        content_type = request.content_type
+        if request.method != "POST":
+            return _refused(ProtocolError("call this with POST", status=Status.BAD_REQUEST), "invalid_argument", 405)
+        try:
+            self._handlers.admit(method, caller)
+            if content_type not in ("application/proto", "application/json"):
+                raise ProtocolError("Content-Type is application/json or application/proto", status=Status.BAD_REQUEST)
+            asker = self._handlers.budgets.asker(caller, request.remote or "", method)
+            if _is_small(request):
+                message = await self._message(method, content_type, bytearray(request.content.read_nowait()), asker)
+                reply = await self._handlers.call(method, message, caller, asker)
+            else:
+                with self._handlers.budgets.body(asker) as room:
+                    async with asyncio.timeout(_BODY_SECONDS):
+                        body = await _read(request, method, content_type, room)
+                    message = await self._message(method, content_type, body, asker)
+                    reply = await self._handlers.call(method, message, caller, asker)
+            return await self._reply(reply, content_type, asker, request.transport)
+        except TimeoutError:
+            late = ProtocolError(f"the body did not come within {_BODY_SECONDS:.0f} s", status=Status.BAD_REQUEST)
+            return _refused(late, "deadline_exceeded", 408)
+        except HoldfastError as error:
+            code = code_of(error.status)
+            return _refused(error, code, http_status_of(code))
+
+    async def _message(self, method: Method, content_type: str, body: bytearray, asker: Asker) -> Message:
+        """Return the request that is in the body, of which nothing is left."""
+        if content_type == "application/json":
+            return await self._json.read(method, body, asker.who)
+        try:
+            return self._handlers.parse(method, body)
+        finally:
+            body.clear()
+
+    async def _reply(
+        self, reply: Message, content_type: str, asker: Asker, transport: asyncio.WriteTransport | None
+    ) -> web.Response:
+        """Write an answer, for which there has to be room until the client has taken it. One that fits in what the
+        system takes at once needs neither room nor a bound on the time."""
+        size = reply.ByteSize()
+        if size <= SMALL_BYTES and _is_idle(transport):
+            body = reply.SerializeToString() if content_type == "application/proto" else _json(reply)
+            return web.Response(body=body, content_type=content_type)
+        room = self._handlers.budgets.answer(asker)
+        if size > SMALL_BYTES:
+            room.take(size if content_type == "application/proto" else size * 4 // 3)
+        try:
+            if content_type == "application/proto":
+                body = reply.SerializeToString()
+            elif size <= _AT_ONCE_BYTES_MAX:
+                body = _json(reply)
+            else:
+                body = await asyncio.to_thread(_json, reply)
+            return _Held(room, body, content_type)
+        except BaseException:
+            room.close()
+            raise
+
+
+def _json(reply: Message) -> bytes:
+    return json_format.MessageToJson(reply, indent=None).encode()
+
+
+class _Held(web.Response):
+    """An answer that gives its room back when the client has taken it, or is given up."""
+
+    def __init__(self, room: Room, body: bytes, content_type: str) -> None:
+        super().__init__(body=body, content_type=content_type)
+        self._room = room
+
+    async def prepare(self, request: web.BaseRequest) -> Any:
+        """Hear from aiohttp that it begins to be sent."""
+        try:
+            return await super().prepare(request)
+        except BaseException:
+            self._room.close()
+            raise
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Hear from aiohttp that it is to be sent; return when the kernel has it, but for a little."""
+        request = self._req
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await super().write_eof(data)
+        except TimeoutError:
+            if request is not None and request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError("the client did not take its answer") from None
+        finally:
+            self._room.close()
+
+
+def _is_small(request: web.BaseRequest) -> bool:
+    """Whether the body is short and came with its headers."""
+    return (request.content_length or SMALL_BYTES + 1) <= SMALL_BYTES and request.content.is_eof()
+
+
+def _is_idle(transport: asyncio.WriteTransport | None) -> bool:
+    """Whether the client has taken all that was written to it."""
+    return transport is not None and not transport.get_write_buffer_size()
+
+
+async def _read(request: web.BaseRequest, method: Method, content_type: str, room: Room) -> bytearray:
+    """Read the body into the room that it takes; its length is checked before, and again while a chunked one comes in.
+    What has come goes at once where the rest does not: the error is kept by aiohttp, with this frame."""
+    most = method.request_bytes_max
+    if content_type == "application/json":
+        most = most * 4 // 3 + 4096  # proto3 JSON writes bytes as base64: a third more
+    length = request.content_length or 0
+    if length > most:
+        raise too_long(method, most)
+    room.take(length)
+    data = bytearray()
+    try:
+        async for chunk in request.content.iter_any():
+            size = len(data) + len(chunk)
+            if size > most:
+                raise too_long(method, most)
+            if size > room.held:
+                room.take(size - room.held)
+            data += chunk
+    except BaseException:
+        data.clear()
+        raise
+    return data
+
+
+def _denied(error: HoldfastError) -> web.Response:
+    """Refuse who has shown no token that does; browsers ask people for one then."""
+    code = code_of(error.status)
+    answer = _refused(error, code, http_status_of(code))
+    answer.headers["WWW-Authenticate"] = CHALLENGE
+    return answer
+
+
+def _refused(error: HoldfastError, code: str, status: int) -> web.Response:
+    headers = {name.title(): value for name, value in metadata_of(error).items()}
+    body = json.dumps({"code": code, "message": str(error)})
+    return web.Response(text=body, status=status, headers=headers, content_type="application/json")

@@ -1,0 +1,175 @@
+"""The service Registry: what workers call.
+
+Rules: a heartbeat stays in this master's memory; registering is a command. Whether a shuffle is unknown is only said
+after a proof of leadership, because a worker deletes upon it. Called through handlers.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.common.errors import ProtocolError
+from holdfast.common.formats.messages import Ack
+from holdfast.common.limits import APPLICATIONS_TOLD_MAX, SHUFFLES_TOLD_MAX
+from holdfast.common.net.keys import key_in
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
+from holdfast.master.control.draining import Draining
+from holdfast.master.control.quotas import Quotas
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.bounds import DIRECTORIES_MAX
+from holdfast.master.core.state.records import KIND_REDUCE, Directory, Worker
+from holdfast.master.core.state.state import State
+from holdfast.master.fleet.fleet import Fleet
+from holdfast.master.leader.leader import Leader
+
+#: Counters that a heartbeat may carry; they are shown to people as they are.
+_COUNTERS_MAX = 256
+#: Keys in one question for what may be deleted.
+_KEYS_MAX = 100_000
+
+
+class Registry:
+    """Handlers of the service Registry."""
+
+    def __init__(self, leader: Leader, fleet: Fleet) -> None:
+        self._leader = leader
+        self._fleet = fleet
+        self.quotas = Quotas(leader)
+        self.draining = Draining(leader, lambda: fleet.taking(KIND_REDUCE, Ack.WRITTEN))
+
+    async def register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
+        """Take note of a worker's start; return its number."""
+        _check_applications(request.applications)
+        state = await self._leader.state_id()
+        place = await self._fleet.resolve(request.host)
+        body = cmd.RegisterWorker(
+            uid=request.uid,
+            name=request.name,
+            incarnation=request.incarnation,
+            host=request.host,
+            rack=request.rack,
+            data_address=request.data_address,
+            http_address=request.http_address,
+            directories=tuple(
+                Directory(each.id, each.path, each.tier, each.capacity_bytes) for each in request.directories
+            ),
+            boot_id=request.boot_id,
+            version=request.version,
+            place=place,
+        )
+        answer = await self._leader.command("Registry/RegisterWorker", request, body)
+        self._leader.liveness.heard_worker(self._leader.now_ns(), answer.value, request.incarnation)
+        first = pb.HeartbeatRequest(
+            worker=answer.value,
+            incarnation=request.incarnation,
+            directories=request.directories,
+            applications=request.applications,
+            dfs=request.dfs if request.HasField("dfs") else None,
+        )
+        self._heed(request.name, first)
+        self._fleet.started(answer.value, request.incarnation)
+        self._leader.lives_changed += 1
+        self._leader.workers_changed.set()
+        return pb.RegisterWorkerReply(
+            worker=answer.value,
+            incarnation=request.incarnation,
+            cluster_id=self._leader.config.cluster.id,
+            raft_index=self._leader.index(),
+            heartbeat_ms=self._leader.config.lease.heartbeat.ms,
+            state=state,
+        )
+
+    async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
+        """Take note that a worker lives; one that the masters do not know is asked to register, and so is one whose
+        number is of another state, or belongs to another worker."""
+        if len(request.directories) > DIRECTORIES_MAX or len(request.counters) > _COUNTERS_MAX:
+            raise ProtocolError(
+                f"a heartbeat has at most {DIRECTORIES_MAX} directories and {_COUNTERS_MAX} counters",
+                status=Status.BAD_REQUEST,
+            )
+        _check_applications(request.applications)
+
+        def read(state: State) -> Worker | None:
+            worker = _who(state, request)
+            return worker if worker is not None and worker.incarnation == request.incarnation else None
+
+        await self._leader.state_id()
+        worker = await self._leader.find(read)
+        index = self._leader.index()
+        if worker is None:
+            return pb.HeartbeatReply(reregister=True, raft_index=index)
+        self._leader.liveness.heard_worker(self._leader.now_ns(), worker.id, worker.incarnation)
+        leaving = request.leaving
+        self._heed(worker.name, request)
+        if leaving:
+            worker = await self.draining.leaving(worker)
+        draining, clear = self.draining.told(worker)
+        return pb.HeartbeatReply(raft_index=index, draining=draining, clear=clear)
+
+    def _heed(self, name: str, beat: pb.HeartbeatRequest) -> None:
+        self.quotas.heard(beat.worker, beat.applications)
+        beat.ClearField("applications")
+        self._leader.heard(name, beat)
+
+    async def check_shuffles(self, request: pb.CheckShufflesRequest) -> pb.CheckShufflesReply:
+        """Return which keys the masters dropped, and which they never heard of; the worker may delete the former."""
+        if len(request.keys) > _KEYS_MAX:
+            raise ProtocolError(f"ask for at most {_KEYS_MAX} keys at once", status=Status.BAD_REQUEST)
+        keys = [key_in(key) for key in request.keys]
+
+        def read(state: State) -> tuple[list[bool], list[bool], bool, int]:
+            dropped = [state.dropped(key) for key in keys]
+            unheard = [not gone and state.shuffle(key) is None for key, gone in zip(keys, dropped, strict=True)]
+            return dropped, unheard, _who(state, request) is not None, state.index
+
+        named = await self._leader.state_id()
+        dropped, unheard, registered, index = await self._leader.confirmed(read)
+        reply = pb.CheckShufflesReply(
+            cluster_id=self._leader.config.cluster.id,
+            raft_index=max(index, self._leader.node.status().applied_index),
+            state=named,
+        )
+        # Masters that do not know the worker, or know less than it has seen, were restored or are not its masters: it
+        # may delete nothing on their word. It compares the index itself; this is the second lock on that door.
+        if registered and request.raft_index <= reply.raft_index:
+            reply.dropped.extend(key for key, gone in zip(request.keys, dropped, strict=True) if gone)
+            reply.unheard.extend(key for key, strange in zip(request.keys, unheard, strict=True) if strange)
+        return reply
+
+    async def look_up(self, request: pb.LookUpRequest) -> pb.LookUpReply:
+        """Return which of these shuffles are registered, and where these workers are. Only what is missing needs a
+        proof of leadership: a worker refuses its clients upon it."""
+        if len(request.keys) + len(request.workers) > _KEYS_MAX:
+            raise ProtocolError(f"ask for at most {_KEYS_MAX} keys and workers at once", status=Status.BAD_REQUEST)
+        keys = [key_in(key) for key in request.keys]
+
+        def read(state: State) -> tuple[list[bool], list[Worker | None]]:
+            registered = [state.shuffle(key) is not None for key in keys]
+            return registered, [state.workers.get(number) for number in request.workers]
+
+        registered, workers = self._leader.peek(read)
+        if not all(registered) or None in workers:
+            registered, workers = await self._leader.confirmed(read)
+        found = [
+            pb.WorkerAddress(worker=each.id, incarnation=each.incarnation, host=each.host, address=each.data_address)
+            for each in workers
+            if each is not None
+        ]
+        shuffles = [key for key, there in zip(request.keys, registered, strict=True) if there]
+        return pb.LookUpReply(registered=shuffles, workers=found)
+
+
+def _who(state: State, asks: pb.HeartbeatRequest | pb.CheckShufflesRequest) -> Worker | None:
+    """The worker that asks; None if this state has not given it its number, or has given that to another one."""
+    worker = state.workers.get(asks.worker)
+    mine = worker is not None and worker.uid == asks.uid and asks.state == state.state_id
+    return worker if mine else None
+
+
+def _check_applications(told: Sequence[pb.ApplicationHeld]) -> None:
+    if len(told) > APPLICATIONS_TOLD_MAX or any(len(each.largest) > SHUFFLES_TOLD_MAX for each in told):
+        raise ProtocolError(
+            f"a worker tells of at most {APPLICATIONS_TOLD_MAX} applications and {SHUFFLES_TOLD_MAX} shuffles of each",
+            status=Status.BAD_REQUEST,
+        )

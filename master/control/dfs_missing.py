@@ -1,0 +1,54 @@
+"""Warns where workers have a DFS tier and this master, which leads, has none: nobody removes what dead workers left.
+
+Rules: heartbeats say so (leader.reports). Told once when it is seen, and again only after it was well in between or
+another master led. Runs in the event loop. Made by main.py if there is no `[dfs] url`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from holdfast.common.system.tasks import background
+from holdfast.master.leader.leader import Leader
+
+log = logging.getLogger(__name__)
+
+
+class DfsMissing:
+    """Looks while this master leads."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+        self._task: asyncio.Task[None] | None = None
+        self._told = False
+        leader.listeners.append(self._led)
+
+    def close(self) -> None:
+        """End it."""
+        self._led(False)
+
+    def _led(self, leads: bool) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if leads:
+            self._told = False
+            self._task = background(self._run(), self._leader.fail)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._leader.config.lease.heartbeat.seconds)
+            self.look()
+
+    def look(self) -> None:
+        """Look at the last heartbeats once."""
+        beats = [report.heartbeat for report in self._leader.reports.values()]
+        urls = sorted({beat.dfs.url for beat in beats if beat.HasField("dfs")})
+        if urls and not self._told:
+            log.warning(
+                "workers have a DFS, and this master has no [dfs] url: what dead workers leave there is not removed;"
+                " set the same [dfs] on all masters",
+                extra={"dfs": ", ".join(urls)},
+            )
+        self._told = bool(urls)

@@ -1,0 +1,135 @@
+"""Workers that drain: who begins and ends that, what they still have, what they are told.
+
+Rules
+* Draining is in the log, so every leader knows it. It belongs to one start of a worker: a new start takes data again.
+* A worker is only drained while another one takes data, since nothing could be handed on otherwise. One that is left
+  alone later is told so by `told` and takes pushes again; what is placed there stays until there is somebody else.
+* What is placed where is found by the mover (moving.py), what is being written is what the worker last said.
+
+Runs in the event loop. Called by admin.py for people, by registry.py for workers that leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from holdfast.common.errors import ConflictError, NoRoomError, ProtocolError
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
+from holdfast.master.api.turns import turn
+from holdfast.master.core.drains import Kept, Verdict, judge, named, ref_of
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.bounds import WORKERS_MAX
+from holdfast.master.core.state.records import Worker
+from holdfast.master.leader.leader import Leader
+from holdfast.master.placement.members import Member
+
+log = logging.getLogger(__name__)
+
+
+#: How long an answer to who takes data stands.
+_TAKING_NS = 200_000_000
+
+
+class Draining:
+    """Begins, cancels and tells drains on the leader."""
+
+    def __init__(self, leader: Leader, takers: Callable[[], Iterable[Member]]) -> None:
+        """`takers` returns the workers that take new data."""
+        self._leader = leader
+        self._takers = takers
+        #: one check and what follows from it at a time, or two could drain everybody together
+        self._turn = asyncio.Lock()
+        #: who took data a moment ago: with all workers draining each of them asks for it
+        self._taking: frozenset[int] = frozenset()
+        self._taking_until_ns = 0
+        self._taking_lives = -1
+
+    async def set(self, texts: Sequence[str], cancel: bool) -> list[Worker]:
+        """Have the named workers drain, or take data again; return their records.
+
+        Raises HoldfastError (UNKNOWN_WORKER), ConflictError for a lost one, NoRoomError where no worker would be left.
+        """
+        if not 1 <= len(texts) <= WORKERS_MAX:
+            raise ProtocolError(f"name 1 to {WORKERS_MAX} workers", status=Status.BAD_REQUEST)
+        async with turn(self._turn, "a drain"):
+            meant = named(await self._leader.confirmed(lambda state: list(state.workers.values())), texts)
+            if not cancel:
+                self._check(meant)
+            await self._propose(meant, not cancel)
+        numbers = [each.id for each in meant]
+        return self._leader.peek(lambda state: [state.workers[number] for number in numbers])
+
+    async def leaving(self, worker: Worker) -> Worker:
+        """A worker was asked to end: have it drain, unless nobody else takes data; return its record."""
+        async with turn(self._turn, "a drain"):
+            now = self._leader.peek(lambda state: state.workers[worker.id])
+            if not now.draining_ms and any(each.worker != worker.id for each in self._takers()):
+                await self._propose([now], True)
+        return self._leader.peek(lambda state: state.workers[worker.id])
+
+    def others(self, worker: Worker) -> bool:
+        """Whether another worker takes new data, or did a moment ago."""
+        now, lives = self._leader.now_ns(), self._leader.lives_changed
+        if now >= self._taking_until_ns or lives != self._taking_lives:
+            self._taking = frozenset(each.worker for each in self._takers())
+            self._taking_until_ns, self._taking_lives = now + _TAKING_NS, lives
+        return len(self._taking - {worker.id}) > 0
+
+    def told(self, worker: Worker) -> tuple[bool, bool]:
+        """Return what the worker is told: to take nothing new, and that no open partition is placed there."""
+        if not worker.draining_ms or not self.others(worker):
+            return False, False
+        placed = self._leader.drains.placed(worker)
+        return True, placed is not None and not placed.epochs
+
+    def progress(self, worker: Worker) -> pb.Drain | None:
+        """Say how far the drain of a living worker is; None if it does not drain."""
+        if not worker.draining_ms or not worker.alive:
+            return None
+        placed, kept = self._leader.drains.placed(worker), self._kept(worker)
+        verdict: Verdict = judge(placed, kept, self.others(worker))
+        return pb.Drain(
+            since_ms=max(self._leader.now_ms() - worker.draining_ms, 0),
+            epochs=placed.epochs if placed is not None else None,
+            epoch_shuffles=placed.shuffles if placed is not None else None,
+            writing=kept.writing if kept is not None else None,
+            shuffles=kept.shuffles if kept is not None else None,
+            restart=verdict.restart,
+            removal=verdict.removal,
+            waits=verdict.waits,
+        )
+
+    def _kept(self, worker: Worker) -> Kept | None:
+        report = self._leader.reports.get(worker.id)
+        if report is None or report.incarnation != worker.incarnation or not report.heartbeat.HasField("emptying"):
+            return None
+        return Kept(report.heartbeat.emptying.writing, report.heartbeat.emptying.shuffles)
+
+    def _check(self, meant: Sequence[Worker]) -> None:
+        lost = [each.name for each in meant if not each.alive]
+        if lost:
+            raise ConflictError(
+                f"{', '.join(lost)}: lost, so there is nothing that could be handed on; start the worker first"
+            )
+        begin = any(not each.draining_ms for each in meant)
+        if begin and not {each.worker for each in self._takers()}.difference(each.id for each in meant):
+            raise NoRoomError(
+                "no other worker would be left that takes data: start one first, or leave one of these out. A worker "
+                "that is only restarted need not drain: what it acknowledged survives"
+            )
+
+    async def _propose(self, workers: Sequence[Worker], draining: bool) -> None:
+        self._taking_until_ns = 0
+        refs = tuple(ref_of(each) for each in workers)
+        for each in workers:
+            self._leader.drains.forget(each)
+            report = self._leader.reports.get(each.id)
+            if report is not None:
+                report.heartbeat.ClearField("emptying")
+        answer = await self._leader.proposer.submit(cmd.Command(cmd.SetWorkersDraining(draining, refs)))
+        changed = self._leader.expect(answer).value
+        log.info("drains" if draining else "drain cancelled", extra={"workers": len(refs), "changed": changed})
+        self._leader.workers_changed.set()

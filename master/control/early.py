@@ -1,0 +1,111 @@
+"""Seals before the commit: epochs that were full, and what workers had open before their latest start.
+
+Rules: everything goes through the lane of its worker, so what hangs on one delays no other. What goes wrong is only
+logged: the commit seals it, too. Runs in the event loop. Called by reviving.py and moving.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.ids import NO_WORKER, ShuffleKey
+from holdfast.common.limits import SEAL_EPOCHS_MAX
+from holdfast.master.control.locations import Locations
+from holdfast.master.core.seals import PlacedEpoch, left_behind
+from holdfast.master.core.state.records import KIND_REDUCE, Shuffle
+from holdfast.master.leader.asking import Asker
+from holdfast.master.leader.leader import Leader
+
+log = logging.getLogger(__name__)
+
+#: Epochs remembered that were asked for.
+_ASKED_MAX = 65_536
+
+
+class EarlySeals:
+    """Has epochs sealed that nobody writes to any more, while this master leads."""
+
+    def __init__(
+        self, leader: Leader, locations: Locations, asker: Asker, committing: Callable[[ShuffleKey], bool]
+    ) -> None:
+        """`committing`: whether a generation is being committed, so that this is left to the commit."""
+        self._leader = leader
+        self._locations = locations
+        self._asker = asker
+        self._committing = committing
+        #: epochs that were asked for; the oldest are forgotten, and may be asked for again
+        self._asked: dict[tuple[ShuffleKey, int, int], None] = {}
+        #: by worker the start, as a place in the log, up to which all was sealed, or is being sealed
+        self._started: dict[int, int] = {}
+        #: epochs sealed since this master started
+        self.sealed = 0
+        leader.listeners.append(self._led)
+
+    def _led(self, _: bool) -> None:
+        self._asked.clear()
+        self._started.clear()
+
+    # What was full.
+
+    def seal(self, key: ShuffleKey, epochs: Sequence[PlacedEpoch]) -> None:
+        """Have epochs sealed that nobody writes to any more. Clients may name the same ones again and again."""
+        fresh = [each for each in epochs if (key, each.partition, each.epoch) not in self._asked]
+        for worker in sorted({worker for each in fresh for worker in (each.primary, each.replica)} - {NO_WORKER}):
+            asked = tuple((each.partition, each.epoch) for each in fresh if worker in (each.primary, each.replica))
+            self._asker.lanes.add(worker, partial(self._seal_full, key, worker, asked[:SEAL_EPOCHS_MAX]))
+        for each in fresh:
+            self._asked[key, each.partition, each.epoch] = None
+        while len(self._asked) > _ASKED_MAX:
+            del self._asked[next(iter(self._asked))]
+
+    async def _seal_full(self, key: ShuffleKey, worker: int, epochs: Sequence[tuple[int, int]]) -> None:
+        if not await self._seal(key, worker, epochs):
+            for partition, epoch in epochs:
+                self._asked.pop((key, partition, epoch), None)
+
+    # What a start left.
+
+    def seal_left(self) -> None:
+        """Have everything sealed that workers held before their latest start, once for each start."""
+        alive = self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive])
+        for worker in alive:
+            if self._started.get(worker.id) == worker.started_index:
+                continue
+            if self._asker.lanes.add(worker.id, partial(self._seal_left, worker.id, worker.started_index)):
+                self._started[worker.id] = worker.started_index
+
+    async def _seal_left(self, number: int, started: int) -> None:
+        """Seal what one worker held before a start, of the shuffles that were open then."""
+        keys = self._leader.peek(lambda state: [each.key for each in state.every_shuffle() if _open(each, started)])
+        for key in keys:
+            shuffle, worker = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))  # noqa: B023
+            if worker is None or worker.started_index != started:
+                return  # it has started again, and is looked at anew
+            if shuffle is None or not _open(shuffle, started):
+                continue
+            one = {number: worker}
+            left = await self._locations.with_epochs(shuffle, lambda epochs: left_behind(epochs, one))  # noqa: B023
+            epochs = left.get(number, [])
+            for at in range(0, len(epochs), SEAL_EPOCHS_MAX):
+                await self._seal(key, number, epochs[at : at + SEAL_EPOCHS_MAX])
+
+    async def _seal(self, key: ShuffleKey, number: int, epochs: Sequence[tuple[int, int]]) -> bool:
+        """Have a worker seal at most SEAL_EPOCHS_MAX epochs, and wait for it; return whether it did."""
+        try:
+            shuffle, worker = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))
+            if shuffle is None or shuffle.committed_ms or self._committing(key) or worker is None or not worker.alive:
+                return False
+            await self._asker.ask(worker, key, epochs, 0)
+        except HoldfastError as error:
+            log.info("not sealed early", extra={"shuffle": str(key), "worker": number, "why": str(error)})
+            return False
+        self.sealed += len(epochs)
+        return True
+
+
+def _open(shuffle: Shuffle, index: int) -> bool:
+    """Whether it has REDUCE partitions, is not committed, and was there at this place in the log."""
+    return shuffle.kind == KIND_REDUCE and not shuffle.committed_ms and shuffle.created_index <= index

@@ -1,0 +1,225 @@
+"""Late copies: what a commit went without is sealed when its worker is back, and the manifest then says so.
+
+Rules
+* What is missing is read from the state: the copies of which a manifest says UNAVAILABLE. So any leader goes on where
+  the one before was, and a worker that comes back after days is asked, too.
+* A late copy is asked for and judged as at the commit: the same SEAL, the same rules of starts and levels. What the
+  manifest says of other copies stays as it is. Readers read the longer copy first, so one that lacks what is committed
+  is never the first choice.
+* One command for each shuffle and worker replaces the manifest, and names the version that it was made from: apply
+  refuses it where another copy was added meanwhile, and it is made anew. Readers that hold an older manifest know fewer
+  copies, and nothing that is wrong.
+* Every worker has a lane of its own. One that fails is tried again after a pause that grows; what failed goes behind
+  what else its worker has to seal.
+
+Runs in the event loop, while this master leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from holdfast.common.errors import HoldfastError, ProtocolError, RetryError
+from holdfast.common.formats.reduce_layouts import ReduceManifest
+from holdfast.common.formats.reduce_messages import SealFlag
+from holdfast.common.ids import ShuffleKey
+from holdfast.common.limits import SEAL_EPOCHS_MAX
+from holdfast.common.statuses import Status
+from holdfast.common.system.tasks import background
+from holdfast.master.api.uploads import submit, upload_name
+from holdfast.master.control.locations import Locations, epochs_of, off_loop
+from holdfast.master.core.seals import EpochKey, PlacedEpoch, Seals, Tally, tally, unsealed, with_late
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.records import Answer, Shuffle, Worker
+from holdfast.master.leader.asking import Asker
+from holdfast.master.leader.leader import Leader
+
+log = logging.getLogger(__name__)
+
+_PAUSE_MIN_NS, _PAUSE_MAX_NS = 10**9, 60 * 10**9
+#: How often a manifest is made anew because another copy was added meanwhile.
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """A start of a worker that failed: when it is tried again, and how long the pause was."""
+
+    incarnation: int
+    until_ns: int
+    length_ns: int
+
+
+class LateCopies:
+    """Asks workers that are back for what commits went without."""
+
+    def __init__(self, leader: Leader, locations: Locations, asker: Asker) -> None:
+        self._leader = leader
+        self._locations = locations
+        self._asker = asker
+        self._task: asyncio.Task[None] | None = None
+        #: generations whose manifest was looked through
+        self._known: set[ShuffleKey] = set()
+        #: by worker, the generations of which it has copies to seal, in the order in which they are tried
+        self._of: dict[int, dict[ShuffleKey, None]] = {}
+        #: workers that are being asked
+        self._asked: set[int] = set()
+        self._paused: dict[int, _Pause] = {}
+        #: copies that were added to manifests since this master started
+        self.added = 0
+        leader.listeners.append(self._led)
+
+    def _led(self, leads: bool) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        for each in (self._known, self._of, self._asked, self._paused):
+            each.clear()
+        if leads:
+            self._task = background(self._run(), self._leader.fail)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._leader.config.lease.tick.seconds)
+            try:
+                await self._look()
+            except HoldfastError as error:
+                log.info("late copies are left for now", extra={"status": error.status.name, "why": str(error)})
+
+    async def _look(self) -> None:
+        """Hand on what workers can seal that are here."""
+        there = self._leader.peek(lambda state: list(state.unsealed))
+        if len(there) != len(self._known) or not self._known.issuperset(there):
+            await self._learn(there)
+        if not self._of:
+            return
+        workers = self._leader.peek(lambda state: [each for one in self._of if (each := state.workers.get(one))])
+        for worker in workers:
+            if worker.id in self._asked or not worker.alive or self._rests(worker):
+                continue
+            if self._asker.lanes.add(worker.id, partial(self._seal_all, worker)):
+                self._asked.add(worker.id)
+
+    async def _learn(self, there: Sequence[ShuffleKey]) -> None:
+        """Find out which workers have copies of these generations to seal, and of no others."""
+        current = set(there)
+        for key in self._known - current:
+            self._forget(key)
+        for key in there:
+            if key in self._known:
+                continue
+            shuffle = self._leader.peek(lambda state: state.shuffle(key))  # noqa: B023
+            if shuffle is not None and shuffle.unsealed:
+                for number in await unsealed_copies(shuffle):
+                    self._of.setdefault(number, {})[key] = None
+                self._known.add(key)
+
+    def _forget(self, key: ShuffleKey) -> None:
+        self._known.discard(key)
+        for number in [number for number, keys in self._of.items() if key in keys]:
+            del self._of[number][key]
+            if not self._of[number]:
+                del self._of[number]
+
+    def _rests(self, worker: Worker) -> bool:
+        pause = self._paused.get(worker.id)
+        return pause is not None and pause.incarnation == worker.incarnation and self._leader.now_ns() < pause.until_ns
+
+    async def _seal_all(self, worker: Worker) -> None:
+        """Have one worker seal all that it can."""
+        failed = False
+        for key in list(self._of.get(worker.id, ())):
+            try:
+                await self._seal(key, worker.id)
+            except HoldfastError as error:
+                log.info("not sealed late", extra={"shuffle": str(key), "worker": worker.name, "why": str(error)})
+                failed = True
+                if (keys := self._of.get(worker.id)) is not None and key in keys:
+                    del keys[key]
+                    keys[key] = None
+                if isinstance(error, RetryError) and error.status in (Status.UNAVAILABLE, Status.BUSY):
+                    break  # it cannot be reached, or hangs: others of its lane wait
+        self._asked.discard(worker.id)
+        if failed:
+            self._pause(worker)
+        else:
+            self._paused.pop(worker.id, None)
+
+    def _pause(self, worker: Worker) -> None:
+        before = self._paused.get(worker.id)
+        length = _PAUSE_MIN_NS
+        if before is not None and before.incarnation == worker.incarnation:
+            length = min(before.length_ns * 2, _PAUSE_MAX_NS)
+        self._paused[worker.id] = _Pause(worker.incarnation, self._leader.now_ns() + length, length)
+
+    async def _seal(self, key: ShuffleKey, number: int) -> None:
+        """Have one worker seal its copies of one generation, and say so. Raises HoldfastError if it does not."""
+        shuffle = self._leader.peek(lambda state: state.shuffle(key))
+        wanted = (await unsealed_copies(shuffle)).get(number) if shuffle is not None and shuffle.unsealed else None
+        if shuffle is None or wanted is None:
+            self._forget(key)  # dropped, or replaced: looked at anew
+            return
+
+        def placed(epochs: Iterable[PlacedEpoch]) -> Seals:
+            return Seals(each for each in epochs if (each.partition, each.epoch) in wanted)
+
+        late = await self._locations.with_epochs(shuffle, placed)
+        while missing := late.missing(number, SEAL_EPOCHS_MAX):
+            worker = self._asker.worker(key, number)
+            answer = await self._asker.ask(worker, key, missing, SealFlag.FINAL)
+            late.answered(number, worker, shuffle.ack, answer.epochs)
+            if late.missing(number, len(missing)) == missing:
+                raise ProtocolError(f'worker "{worker.name}" answered a seal with other epochs')
+        await self._say(key, late)
+        self._forget(key)
+
+    async def _say(self, key: ShuffleKey, late: Seals) -> None:
+        """Have the manifest replaced. Raises ConflictError if it never stayed the same for long enough."""
+        tries = 0
+        while (shuffle := self._leader.peek(lambda state: state.shuffle(key))) is not None and shuffle.unsealed:
+            manifest, told, added = await off_loop(epochs_of(shuffle), partial(_completed, shuffle, late))
+            tries += 1
+            if told.unsealed >= shuffle.unsealed:
+                raise ProtocolError(f"{key}: a worker answered a seal with nothing")
+            answer = await self._propose(shuffle, manifest, told)
+            if answer.status == Status.CONFLICT and tries < _TRIES:
+                continue
+            self._leader.expect(answer)
+            self.added += added
+            log.info("sealed late", extra={"shuffle": str(key), "copies": added, "left": told.unsealed})
+            return
+
+    async def _propose(self, shuffle: Shuffle, manifest: bytes, told: Tally) -> Answer:
+        version = shuffle.manifest_version.to_bytes(4, "little")
+        upload = upload_name(len(manifest), repr(shuffle.key).encode(), version, manifest)
+        command = cmd.Command(
+            cmd.AddCopies(
+                key=shuffle.key,
+                manifest_version=shuffle.manifest_version,
+                manifest=b"" if upload else manifest,
+                upload=upload,
+                data_bytes=told.data_bytes,
+                lost=told.lost,
+                under_replicated=told.under_replicated,
+                awaited=told.awaited,
+                unsealed=told.unsealed,
+            )
+        )
+        return await submit(self._leader, command, upload, manifest)
+
+
+async def unsealed_copies(shuffle: Shuffle) -> dict[int, set[EpochKey]]:
+    """What each worker said nothing of, by the manifest. Raises ProtocolError."""
+    return await off_loop(epochs_of(shuffle), lambda: unsealed(ReduceManifest.decode(shuffle.manifest).epochs))
+
+
+def _completed(shuffle: Shuffle, late: Seals) -> tuple[bytes, Tally, int]:
+    """The manifest with what was said late, what it says in numbers, and how many sealed copies more it has."""
+    known = ReduceManifest.decode(shuffle.manifest).epochs
+    results = with_late(known, late)
+    added = sum(len(new.copies) - len(old.copies) for new, old in zip(results, known, strict=True))
+    return ReduceManifest(shuffle.partitions, results).encode(), tally(results, shuffle.copies_wanted), added

@@ -1,0 +1,152 @@
+"""Where REDUCE partitions are and were, read from the arrays of a shuffle's record; the latest used stay decoded.
+
+Rules: records never change, so all of this is worked out from one record, in a thread where it is large. What is kept
+is bounded by its number of partitions. Runs in the event loop. Called by shuffles.py, reviving.py, moving.py,
+sealing.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from holdfast.common.formats.reduce_layouts import Location, ReduceLocations, ReduceManifest
+from holdfast.common.ids import NO_WORKER, Epoch, ShuffleKey, WorkerId
+from holdfast.common.system.waiting import said
+from holdfast.master.core.seals import PlacedEpoch
+from holdfast.master.core.state.moves import moved_count, unpack_moved
+from holdfast.master.core.state.records import Shuffle
+
+#: Partitions of all shuffles that are kept decoded: 8 bytes each, and the array of their locations now.
+_KEPT_MAX = 4_000_000
+#: Epochs worked on in the event loop; more go to a thread.
+INLINE_MAX = 4_096
+
+T = TypeVar("T")
+
+
+class First:
+    """Primary and replica of every partition in epoch 0, in columns."""
+
+    def __init__(self, shuffle: Shuffle) -> None:
+        places = ReduceLocations.decode(shuffle.assignment).partitions
+        self.primaries = array("I", [place.primary for place in places])
+        self.replicas = array("I", [place.replica for place in places])
+
+    def __len__(self) -> int:
+        return len(self.primaries)
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The locations of a moment: the array that tells them, and the workers that it names."""
+
+    moved: int
+    array: bytes
+    workers: frozenset[int]
+
+
+@dataclass(slots=True)
+class _Kept:
+    first: First
+    now: Now | None = None
+    manifest_workers: frozenset[int] | None = None
+
+
+class Locations:
+    """Decoded locations by shuffle."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[ShuffleKey, _Kept] = OrderedDict()
+        self._size = 0
+
+    async def first(self, shuffle: Shuffle) -> First:
+        """Return the location of every partition in epoch 0."""
+        return (await self._keep(shuffle)).first
+
+    async def with_epochs(self, shuffle: Shuffle, use: Callable[[Iterator[PlacedEpoch]], T]) -> T:
+        """Return what `use`, which may run in a thread, makes of every epoch that there ever was: first those numbered
+        0, then the others as they were made."""
+        kept = await self._keep(shuffle)
+        return await off_loop(epochs_of(shuffle), lambda: use(_all_epochs(kept.first, shuffle)))
+
+    async def newest(self, shuffle: Shuffle) -> list[PlacedEpoch]:
+        """Return the newest epoch of every partition, by partition."""
+        kept = await self._keep(shuffle)
+        return await off_loop(epochs_of(shuffle), lambda: _newest(kept.first, shuffle))
+
+    async def now(self, shuffle: Shuffle) -> Now:
+        """Return the locations of this record."""
+        kept = await self._keep(shuffle)
+        if kept.now is None or kept.now.moved != moved_count(shuffle.moves):
+            kept.now = await off_loop(epochs_of(shuffle), lambda: _now(kept.first, shuffle))
+        return kept.now
+
+    async def manifest_workers(self, shuffle: Shuffle) -> frozenset[int]:
+        """Return the workers that a committed shuffle's manifest names."""
+        kept = await self._keep(shuffle)
+        if kept.manifest_workers is None:
+            kept.manifest_workers = await off_loop(epochs_of(shuffle), lambda: _manifest_workers(shuffle))
+        return kept.manifest_workers
+
+    async def _keep(self, shuffle: Shuffle) -> _Kept:
+        kept = self._kept.get(shuffle.key)
+        if kept is None:
+            first = await off_loop(shuffle.partitions, lambda: First(shuffle))
+            kept = self._kept.get(shuffle.key)
+            if kept is None:
+                kept = self._kept[shuffle.key] = _Kept(first)
+                self._size += len(first)
+        self._kept.move_to_end(shuffle.key)
+        while self._size > _KEPT_MAX and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._size -= len(oldest.first)
+        return kept
+
+
+async def off_loop(size: int, work: Callable[[], T]) -> T:
+    """Return what `work` returns; it runs in a thread if it is about more than a few thousand things."""
+    if size <= INLINE_MAX:
+        return work()
+    with said("a thread that works on many epochs"):
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+def epochs_of(shuffle: Shuffle) -> int:
+    """Return how many epochs a shuffle of REDUCE partitions ever had."""
+    return shuffle.partitions + moved_count(shuffle.moves)
+
+
+def _all_epochs(first: First, shuffle: Shuffle) -> Iterator[PlacedEpoch]:
+    for partition in range(len(first)):
+        yield PlacedEpoch(partition, 0, first.primaries[partition], first.replicas[partition], shuffle.created_index)
+    for each in unpack_moved(shuffle.moves):
+        yield PlacedEpoch(each.partition, each.epoch, each.primary, each.replica, each.made_index)
+
+
+def _newest(first: First, shuffle: Shuffle) -> list[PlacedEpoch]:
+    newest: dict[int, PlacedEpoch] = {}
+    for placed in _all_epochs(first, shuffle):
+        newest[placed.partition] = placed
+    return list(newest.values())
+
+
+def _now(first: First, shuffle: Shuffle) -> Now:
+    moved = moved_count(shuffle.moves)
+    if not moved:
+        return Now(0, shuffle.assignment, frozenset(first.primaries) | (frozenset(first.replicas) - {NO_WORKER}))
+    pairs = zip(first.primaries, first.replicas, strict=True)
+    places = [Location(Epoch(0), WorkerId(primary), WorkerId(replica)) for primary, replica in pairs]
+    for each in unpack_moved(shuffle.moves):
+        places[each.partition] = Location(Epoch(each.epoch), WorkerId(each.primary), WorkerId(each.replica), each.hint)
+    workers = {place.primary for place in places} | {place.replica for place in places}
+    return Now(moved, ReduceLocations(tuple(places)).encode(), frozenset(workers - {NO_WORKER}))
+
+
+def _manifest_workers(shuffle: Shuffle) -> frozenset[int]:
+    epochs = ReduceManifest.decode(shuffle.manifest).epochs
+    return frozenset({copy.worker for epoch in epochs for copy in (epoch.primary, epoch.replica)} - {NO_WORKER})

@@ -1,0 +1,210 @@
+"""Moves open epochs away from workers that are lost, have started again or drain: clients who find out only read.
+
+Rules
+* Looked for when this master begins to lead, when workers were lost or are back, and when one registered: what is wrong
+  is read from the state, so it does not matter who noticed it first, nor how far the leader before had come.
+* All epochs of all shuffles go together, in as few commands as their bound allows. What is being committed stays.
+* While a worker drains and open partitions are placed on it, it is looked at again and again; what is left there is
+  kept for those who ask (draining.py). The epochs that it had, it seals by itself as soon as it hears that it drains.
+* What a worker had open before its latest start is then sealed there, in the background and in slices: unsealed files
+  cannot be moved to another tier, and a small worker that is killed again and again would fill up with them. Which
+  epochs those are is read from the state, so a new leader has them sealed again, and workers repeat their answers.
+* Places are worked out in a thread where they are many.
+
+Runs in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.ids import NO_WORKER, ShuffleKey
+from holdfast.common.system.tasks import background
+from holdfast.master.control.early import EarlySeals
+from holdfast.master.control.locations import Locations, off_loop
+from holdfast.master.control.sealing import Sealing
+from holdfast.master.core.drains import held
+from holdfast.master.core.seals import PlacedEpoch
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.bounds import MOVES_PER_COMMAND_MAX
+from holdfast.master.core.state.epochs import restarted
+from holdfast.master.core.state.moves import EpochMove, pack_moves
+from holdfast.master.core.state.records import KIND_REDUCE, Shuffle, Worker
+from holdfast.master.core.state.state import State
+from holdfast.master.fleet.fleet import Fleet, Replacing
+from holdfast.master.leader.leader import Leader
+from holdfast.master.placement.members import NotEnoughError
+from holdfast.master.placement.replace import Moving
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class MoveCounts:
+    """What was moved since this master started; read by its metrics."""
+
+    made: int = 0
+    commands: int = 0
+
+
+class EpochMover:
+    """Moves what has to move while this master leads."""
+
+    def __init__(self, leader: Leader, fleet: Fleet, locations: Locations, sealing: Sealing, early: EarlySeals) -> None:
+        self._leader = leader
+        self._fleet = fleet
+        self._locations = locations
+        self._sealing = sealing
+        self._early = early
+        self._task: asyncio.Task[None] | None = None
+        #: shuffles of which nothing was placed on these draining workers, as their record was
+        self._clear: dict[ShuffleKey, tuple[Shuffle, frozenset[int]]] = {}
+        #: shuffles that cannot move without breaking what placement enforces
+        self._stuck: set[ShuffleKey] = set()
+        self.counts = MoveCounts()
+        leader.listeners.append(self._led)
+
+    def _led(self, leads: bool) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if leads:
+            self._clear = {}
+            self._leader.workers_changed.set()
+            self._task = background(self._run(), self._leader.fail)
+
+    async def _run(self) -> None:
+        while True:
+            await self._leader.workers_changed.wait()
+            self._leader.workers_changed.clear()
+            try:
+                done = await self._move()
+                self._early.seal_left()
+            except HoldfastError as error:
+                log.warning("epochs were not moved", extra={"status": error.status.name, "why": str(error)})
+                done = False
+            if not done:
+                await asyncio.sleep(self._leader.config.lease.tick.seconds)
+                self._leader.workers_changed.set()
+
+    async def _move(self) -> bool:
+        """EpochMove everything that has to; return whether nothing is left that could be moved later."""
+        workers, suspects = self._leader.peek(_suspects)
+        done = await self._move_all(workers, suspects)
+        draining = [each for each in workers.values() if each.alive and each.draining_ms]
+        if draining:
+            return not await self._look(draining) and done
+        self._clear = {}
+        return done
+
+    async def _look(self, draining: Sequence[Worker]) -> bool:
+        """Take note of what is placed on draining workers now; return whether anything is."""
+        numbers = frozenset(each.id for each in draining)
+        epochs: Counter[int] = Counter()
+        shuffles: Counter[int] = Counter()
+        clear: dict[ShuffleKey, tuple[Shuffle, frozenset[int]]] = {}
+        for shuffle in self._leader.peek(lambda state: _open_since(state, state.index)):
+            known = self._clear.get(shuffle.key, (None, frozenset[int]()))
+            if known[0] is not shuffle or not numbers <= known[1]:  # records never change: what was clear is still
+                newest = await self._locations.newest(shuffle)
+                found = await off_loop(len(newest), partial(held, newest, numbers))
+                epochs += found
+                shuffles.update(found.keys())
+                if found:
+                    continue
+            clear[shuffle.key] = shuffle, numbers
+        self._clear = clear
+        self._leader.drains.looked(draining, epochs, shuffles)
+        return bool(epochs)
+
+    async def _move_all(self, workers: Mapping[int, Worker], suspects: Sequence[Shuffle]) -> bool:
+        grace = self._fleet.in_grace()
+        alike = {(each.ack, each.avoid): each for each in suspects}
+        candidates = {found: self._fleet.candidates(each) for found, each in alike.items()}
+        done = not grace  # when it is over they move, or are back
+        waiting: list[cmd.Revive] = []
+        stuck: set[ShuffleKey] = set()
+        rows = 0
+        for shuffle in suspects:
+            if self._sealing.begun(shuffle.key):
+                done = False
+                continue
+            there = candidates[shuffle.ack, shuffle.avoid]
+            if not len(there):
+                continue  # nowhere to go; the next worker that registers is looked at, and clients ask
+            replacing = self._fleet.replacing(there, shuffle.copies_wanted)
+            newest = await self._locations.newest(shuffle)
+            try:
+                moves = await off_loop(len(newest), lambda: _moves(newest, workers, grace, replacing))  # noqa: B023
+            except NotEnoughError as error:
+                if shuffle.key not in self._stuck:  # it is tried again with every tick
+                    log.warning("epochs stay where they are", extra={"shuffle": str(shuffle.key), "why": str(error)})
+                stuck.add(shuffle.key)
+                done = False
+                continue
+            if moves:
+                self._fleet.chosen("moved", shuffle, there, len(moves), replacing.not_adhering)
+            for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
+                part = moves[at : at + MOVES_PER_COMMAND_MAX]
+                if rows + len(part) > MOVES_PER_COMMAND_MAX:
+                    await self._submit(waiting)
+                    waiting, rows = [], 0
+                waiting.append(cmd.Revive(shuffle.key, pack_moves(part)))
+                rows += len(part)
+        self._stuck = stuck
+        if waiting:
+            await self._submit(waiting)
+        return done
+
+    async def _submit(self, revives: Sequence[cmd.Revive]) -> None:
+        body = cmd.MoveEpochs(tuple(revives))
+        answer = self._leader.expect(await self._leader.proposer.submit(cmd.Command(body)))
+        self.counts.commands += 1
+        self.counts.made += answer.value
+        log.info("moved epochs", extra={"epochs": answer.value, "shuffles": len(revives)})
+
+
+def _suspects(state: State) -> tuple[dict[int, Worker], list[Shuffle]]:
+    """Return all workers, and the open shuffles some of whose epochs may have to move."""
+    alive = all(worker.alive and not worker.draining_ms for worker in state.workers.values())
+    last_start = max((worker.started_index for worker in state.workers.values()), default=0)
+    return dict(state.workers), _open_since(state, last_start if alive else state.index)
+
+
+def _open_since(state: State, index: int) -> list[Shuffle]:
+    """Return the shuffles of REDUCE partitions that are not committed and were there at this place in the log."""
+    return [
+        shuffle
+        for shuffle in state.every_shuffle()
+        if shuffle.kind == KIND_REDUCE and not shuffle.committed_ms and shuffle.created_index <= index
+    ]
+
+
+def _moves(
+    newest: Sequence[PlacedEpoch], workers: Mapping[int, Worker], grace: Collection[int], replacing: Replacing
+) -> list[EpochMove]:
+    """Return new places for the partitions of a shuffle that stand on a worker that is lost, and has been for longer
+    than its grace, that drains, or that has started since."""
+
+    def bad(number: int, index: int) -> bool:
+        worker = workers.get(number)
+        if number == NO_WORKER or (worker is not None and not worker.alive and number in grace):
+            return False
+        return worker is None or not worker.alive or worker.draining_ms > 0 or restarted(worker, index)
+
+    moving = [
+        (each, leaves)
+        for each in newest
+        if (leaves := frozenset(one for one in (each.primary, each.replica) if bad(one, each.placed_index)))
+    ]
+    places = replacing.run([Moving(each.primary, each.replica, leaves, frozenset()) for each, leaves in moving])
+    return [
+        EpochMove(each.partition, each.epoch, place.primary, place.replica)
+        for (each, _), place in zip(moving, places, strict=True)
+    ]

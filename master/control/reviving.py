@@ -1,0 +1,243 @@
+"""The call Revive: new places for REDUCE partitions whose epoch failed or is full.
+
+Rules: what has a newer epoch already is answered from the state; so clients that all lost the same worker only read.
+One command of a shuffle at a time: who comes meanwhile waits and finds most of what it needs made. During a commit
+nothing is made; afterwards the answer is COMMITTED. Epochs that were hard-split are handed on to be sealed early. Where
+no worker has room nothing is made and the answer says so; sealing then is what lets their data go to another tier.
+
+Runs in the event loop. Called by shuffles.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from holdfast.common.errors import GiveUpError, ProtocolError, RetryError
+from holdfast.common.ids import ShuffleKey
+from holdfast.common.limits import LONG_POLL_MS_MAX, REVIVE_EPOCHS_MAX
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
+from holdfast.master.api.turns import turn
+from holdfast.master.control.early import EarlySeals
+from holdfast.master.control.locations import Locations, off_loop
+from holdfast.master.control.sealing import Sealing
+from holdfast.master.core.events import EventKind
+from holdfast.master.core.seals import PlacedEpoch
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.bounds import MOVES_PER_COMMAND_MAX
+from holdfast.master.core.state.epochs import restarted
+from holdfast.master.core.state.moves import EpochMove, Moved, pack_moves
+from holdfast.master.core.state.records import KIND_REDUCE, Shuffle
+from holdfast.master.core.state.state import State
+from holdfast.master.fleet.fleet import Fleet
+from holdfast.master.leader.leader import Leader
+from holdfast.master.placement.assign import CopyPlace
+from holdfast.master.placement.members import NotEnoughError
+from holdfast.master.placement.replace import Moving
+
+#: Workers that one client may say it cannot use.
+UNUSABLE_MAX = 10_000
+#: Epochs that end while their worker lives: sealed at once, so that their data can go to another tier.
+_SPLIT = frozenset({Status.HARD_SPLIT, Status.NO_ROOM, Status.DISK_FULL})
+#: What says nothing against a worker.
+_NO_ERRORS = _SPLIT | {Status.SOFT_SPLIT}
+
+
+@dataclass(slots=True)
+class ReviveCounts:
+    """What was asked and made since this master started; read by its metrics."""
+
+    asked: int = 0
+    made: int = 0
+    commands: int = 0
+    without_room: int = 0
+
+
+class Reviver:
+    """Answers revives on the leader."""
+
+    def __init__(self, leader: Leader, fleet: Fleet, locations: Locations, sealing: Sealing, early: EarlySeals) -> None:
+        self._leader = leader
+        self._fleet = fleet
+        self._locations = locations
+        self._sealing = sealing
+        self._early = early
+        self._turns: WeakValueDictionary[ShuffleKey, asyncio.Lock] = WeakValueDictionary()
+        self.counts = ReviveCounts()
+
+    async def revive(self, shuffle: Shuffle, request: pb.ReviveRequest) -> tuple[list[pb.NewLocation], str]:
+        """Return the newest location of each failed partition, in the order asked.
+
+        Where no living worker has room for more: of those that have a newer one already, and which limits were met.
+        Raises RetryError if no worker is alive.
+        """
+        if len(request.failed) > REVIVE_EPOCHS_MAX or len(request.unusable_workers) > UNUSABLE_MAX:
+            raise _bad(f"a revive names at most {REVIVE_EPOCHS_MAX} partitions and {UNUSABLE_MAX} workers")
+        if shuffle.kind != KIND_REDUCE:
+            raise _bad("only REDUCE partitions are revived")
+        key = shuffle.key
+        self.counts.asked += len(request.failed)
+        await self._check(shuffle, request.failed)
+        newest, room = self._newest(key, request.failed), ""
+        if any(each is None for each in newest):
+            lock = self._turns.get(key)
+            if lock is None:
+                lock = self._turns[key] = asyncio.Lock()
+            await self._sealing.ended(key, LONG_POLL_MS_MAX / 1000)
+            async with turn(lock, f"a revive of {key}"):
+                newest = self._newest(key, request.failed)
+                lacking = [each for each, there in zip(request.failed, newest, strict=True) if there is None]
+                if lacking:
+                    room = await self._make(key, lacking, frozenset(request.unusable_workers))
+                    newest = self._newest(key, request.failed)
+        return [_told(each) for each in newest if each is not None], room
+
+    async def _check(self, shuffle: Shuffle, failed: Sequence[pb.FailedEpoch]) -> None:
+        """Refuse partitions and epochs that never were. Raises ProtocolError."""
+        if any(each.partition >= shuffle.partitions for each in failed):
+            raise _bad(f"{shuffle.key} has {shuffle.partitions} partitions")
+
+        partitions = [each.partition for each in failed]
+
+        def beyond(state: State) -> bool:
+            newest = state.moved(shuffle.key, partitions)
+            return any(each.epoch > _epoch(there) for each, there in zip(failed, newest, strict=True))
+
+        # A leader that was replaced and has not heard of it may be behind what the client was told.
+        if self._leader.peek(beyond) and await self._leader.confirmed(beyond):
+            raise _bad(f"an epoch of {shuffle.key} is named that was never made")
+
+    def _newest(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]) -> list[Moved | None]:
+        """Return the newest epoch of each where it is above the failed one. Raises GiveUpError (COMMITTED)."""
+
+        partitions = [each.partition for each in failed]
+
+        def read(state: State) -> list[Moved | None] | None:
+            shuffle = state.shuffle(key)
+            if shuffle is None or shuffle.committed_ms:
+                return None
+            found = state.moved(key, partitions)
+            return [
+                there if there is not None and there.epoch > each.epoch else None
+                for there, each in zip(found, failed, strict=True)
+            ]
+
+        found = self._leader.peek(read)
+        if found is None:
+            raise GiveUpError(f"{key} is committed, or was dropped; this attempt ends", status=Status.COMMITTED)
+        return found
+
+    async def _make(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch], unusable: frozenset[int]) -> str:
+        """Have the next epoch of each made; return which limits were met where no worker has room, else ""."""
+        failed, places_now = await self._where(key, failed)
+        if not failed:
+            return ""
+        blamed = [_to_blame(each, at) for each, at in zip(failed, places_now, strict=True)]
+        self._count_errors(failed, places_now, blamed)
+        rows = [
+            Moving(at.primary, at.replica, unusable | blame, unusable | blame)
+            for at, blame in zip(places_now, blamed, strict=True)
+        ]
+        try:
+            places = await self._places(key, rows)
+            room = "" if places else self._no_room()
+        except NotEnoughError as error:  # what is enforced cannot be had now: like room, it may come back
+            places, room = [], str(error)
+            self.counts.without_room += 1
+        if room:
+            self._leader.events.tell(EventKind.NO_ROOM, "partitions", f"partitions found no new place: {room}")
+        moves = [
+            EpochMove(each.partition, each.epoch, place.primary, place.replica)
+            for each, place in zip(failed, places, strict=not room)
+        ]
+        for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
+            body = cmd.Revive(key, pack_moves(moves[at : at + MOVES_PER_COMMAND_MAX]))
+            answer = self._leader.expect(await self._leader.proposer.submit(cmd.Command(body)))
+            self.counts.commands += 1
+            self.counts.made += answer.value
+        self._fleet.placed()
+        split = [at for each, at in zip(failed, places_now, strict=True) if each.status in _SPLIT]
+        if split:
+            self._early.seal(key, split)
+        return room
+
+    async def _places(self, key: ShuffleKey, rows: Sequence[Moving]) -> list[CopyPlace]:
+        """Return a place for each; none at all where nobody takes data."""
+        shuffle = self._leader.peek(lambda state: state.shuffle(key))
+        if shuffle is None:
+            raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
+        candidates = self._fleet.candidates(shuffle)
+        replacing = self._fleet.replacing(candidates, shuffle.copies_wanted)
+        places = await off_loop(len(rows), lambda: replacing.run(rows))
+        self._fleet.chosen("revived", shuffle, candidates, len(places), replacing.not_adhering)
+        return places
+
+    def _count_errors(
+        self, failed: Sequence[pb.FailedEpoch], places: Sequence[PlacedEpoch], blamed: Sequence[frozenset[int]]
+    ) -> None:
+        """Tell of workers that did not do what they were asked; a split, no room and a new start are no errors."""
+        workers = self._leader.peek(lambda state: dict(state.workers))
+        for each, at, blame in zip(failed, places, blamed, strict=True):
+            if each.status in _NO_ERRORS:
+                continue
+            self._fleet.failed(
+                one
+                for one in blame
+                if (worker := workers.get(one)) is not None and worker.alive and not restarted(worker, at.placed_index)
+            )
+
+    def _no_room(self) -> str:
+        self.counts.without_room += 1
+        room = self._fleet.no_room()
+        if not room:
+            raise RetryError("no worker is alive; waiting for one")
+        return room
+
+    async def _where(
+        self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]
+    ) -> tuple[list[pb.FailedEpoch], list[PlacedEpoch]]:
+        """Return the failed epochs that are the newest of their partition still, and where they are.
+
+        The others were moved while this waited: their newest epoch is elsewhere, and its workers did nothing wrong.
+        """
+        shuffle = self._leader.peek(lambda state: state.shuffle(key))
+        if shuffle is None:
+            raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
+        first = await self._locations.first(shuffle)
+
+        def where(each: pb.FailedEpoch, moved: Moved | None) -> PlacedEpoch:
+            primary = moved.primary if moved is not None else first.primaries[each.partition]
+            replica = moved.replica if moved is not None else first.replicas[each.partition]
+            index = moved.made_index if moved is not None else shuffle.created_index
+            return PlacedEpoch(each.partition, each.epoch, primary, replica, index)
+
+        partitions = [each.partition for each in failed]
+        moved = self._leader.peek(lambda state: state.moved(key, partitions))
+        pairs = [(each, at) for each, at in zip(failed, moved, strict=True) if each.epoch == _epoch(at)]
+        return [each for each, _ in pairs], [where(each, at) for each, at in pairs]
+
+
+def _epoch(moved: Moved | None) -> int:
+    return moved.epoch if moved is not None else 0
+
+
+def _to_blame(failed: pb.FailedEpoch, at: PlacedEpoch) -> frozenset[int]:
+    """Return whom to avoid: the replica if that is what failed, else the worker that was pushed to."""
+    return frozenset((at.replica if failed.status == Status.REPLICA_FAILED else at.primary,))
+
+
+def _told(moved: Moved) -> pb.NewLocation:
+    return pb.NewLocation(
+        partition=moved.partition,
+        epoch=moved.epoch,
+        primary=moved.primary,
+        replica=moved.replica,
+        hint=moved.hint,
+    )
+
+
+def _bad(message: str) -> ProtocolError:
+    return ProtocolError(message, status=Status.BAD_REQUEST)

@@ -1,0 +1,1 @@
+"""The replicated state, and the commands that change it."""

@@ -1,0 +1,99 @@
+"""Applies what moves REDUCE partitions to new epochs, and says what a worker's restart means for the old ones.
+
+Called by apply.py, whose rules hold here too; `vouches` and `has_kept` by seals.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.common.formats.messages import Ack
+from holdfast.common.limits import EPOCHS_MAX
+from holdfast.common.statuses import Status
+from holdfast.master.core.state import bounds
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.moves import MOVED, add_segment, count_moves, epoch_of, moved_count, unpack_moves
+from holdfast.master.core.state.records import KIND_REDUCE, Answer, Shuffle, Worker
+from holdfast.master.core.state.state import State
+
+
+def revive(state: State, shuffle: Shuffle, body: cmd.Revive) -> Answer:
+    """Make the next epoch of each partition whose failed epoch is its newest. The shuffle is there."""
+    if shuffle.kind != KIND_REDUCE:
+        return Answer(Status.BAD_REQUEST, f"{body.key} has MAP partitions, which are not revived")
+    if shuffle.committed_ms:
+        return Answer(Status.COMMITTED, f"{body.key} is committed; nothing more is pushed into it")
+    try:
+        asked = count_moves(body.rows)
+    except ValueError as error:
+        return Answer(Status.BAD_REQUEST, str(error))
+    if asked > bounds.MOVES_PER_COMMAND_MAX:
+        return Answer(Status.TOO_LARGE, f"one command makes at most {bounds.MOVES_PER_COMMAND_MAX} epochs, not {asked}")
+    made = _made(state, shuffle, body)
+    if made and (refusal := _no_room(state, shuffle, len(made))) is not None:
+        return refusal
+    if made:
+        state.put_shuffle(replace(shuffle, moves=add_segment(shuffle.moves, made.values())))
+        state.newest.setdefault(shuffle.key, {}).update(made)
+    return Answer(value=len(made))
+
+
+def move_epochs(state: State, body: cmd.MoveEpochs) -> Answer:
+    """Revive in several shuffles; those that refuse are left as they are."""
+    made = 0
+    for each in body.revives:
+        shuffle = state.shuffle(each.key)
+        if shuffle is not None:
+            made += revive(state, shuffle, each).value
+    return Answer(value=made)
+
+
+def _made(state: State, shuffle: Shuffle, body: cmd.Revive) -> dict[int, bytes]:
+    """Return the packed epochs to be made by partition."""
+    newest = state.newest.get(shuffle.key, {})
+    made: dict[int, bytes] = {}
+    for partition, failed, primary, replica, hint in unpack_moves(body.rows):
+        last = newest.get(partition)
+        epoch = epoch_of(last) if last is not None else 0
+        if failed == epoch and partition < shuffle.partitions and partition not in made:
+            made[partition] = MOVED.pack(partition, failed + 1, primary, replica, hint, state.index)
+    return made
+
+
+def _no_room(state: State, shuffle: Shuffle, more: int) -> Answer | None:
+    epochs = shuffle.partitions + moved_count(shuffle.moves)
+    if epochs + more > EPOCHS_MAX:
+        return Answer(Status.NO_ROOM, f"{shuffle.key} had {epochs} epochs, and at most {EPOCHS_MAX} are allowed")
+    if state.array_bytes + more * MOVED.size > bounds.ARRAY_BYTES_MAX:
+        return Answer(
+            Status.NO_ROOM,
+            f"the masters hold {state.array_bytes} bytes of places and winners of {bounds.ARRAY_BYTES_MAX}; unregister "
+            "or forget some shuffles first",
+        )
+    return None
+
+
+def restarted(worker: Worker, placed_index: int) -> bool:
+    """Whether this worker has started since that place in the log."""
+    return worker.started_index >= placed_index
+
+
+def vouches(worker: Worker, placed_index: int, ack: int) -> bool:
+    """Whether an epoch that was placed on this worker then, and that it does not know, was never acknowledged there.
+
+    A worker that has started since only knows what survived: what was in the kernel if the machine did not boot, what
+    was synced if no directory went. At level MEMORY, too, the first batch of an epoch is written before it is
+    acknowledged: whatever was lost of it later, the worker knows the epoch, and calls it lost itself.
+    """
+    if not restarted(worker, placed_index):
+        return True
+    if ack == Ack.SYNCED:
+        return worker.kept_index < placed_index
+    return worker.boot_index < placed_index
+
+
+def has_kept(worker: Worker, placed_index: int, ack: int) -> bool:
+    """Whether this worker still has all that it acknowledged of an epoch that was placed on it then."""
+    if ack == Ack.MEMORY:
+        return not restarted(worker, placed_index)
+    return vouches(worker, placed_index, ack)

@@ -1,0 +1,175 @@
+"""Applies what happens to workers: a start that registers, and being found lost or back.
+
+Called by apply.py; its rules hold here too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.common.ids import INSTANCE_BYTES
+from holdfast.common.limits import NAME_BYTES_MAX, U32_MAX
+from holdfast.common.statuses import Status
+from holdfast.master.core.state import bounds
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.records import Answer, Worker
+from holdfast.master.core.state.state import State
+
+
+def register_worker(state: State, body: cmd.RegisterWorker) -> Answer:
+    """Give a worker its number, or take note of a new start of it."""
+    refusal = _shape_problem(body) or _conflict(state, body)
+    if refusal is not None:
+        return refusal
+    number = state.worker_by_uid.get(body.uid)
+    if number is None:
+        if len(state.workers) >= bounds.WORKERS_MAX:
+            return Answer(Status.NO_ROOM, f"{bounds.WORKERS_MAX} workers are registered, and no more fit")
+        state.workers_made += 1
+        number = state.workers_made
+    else:
+        known = state.workers[number]
+        if body.incarnation < known.incarnation or (
+            body.incarnation == known.incarnation and not _same_start(known, body)
+        ):
+            lowest = known.incarnation + 1
+            return Answer(
+                Status.INCARNATION_TOO_LOW,
+                f'worker "{known.name}" has started with incarnation {known.incarnation}; '
+                f"the lowest accepted is {lowest}",
+                value=lowest,
+            )
+        if body.incarnation == known.incarnation and known.alive:
+            return Answer(value=number)
+    state.put_worker(_record(state, number, body))
+    return Answer(value=number)
+
+
+def set_workers_alive(state: State, body: cmd.SetWorkersAlive) -> Answer:
+    """Take note that workers are lost or back. Answer: value = how many changed."""
+    changed = 0
+    for ref in body.workers:
+        worker = state.workers.get(ref.worker)
+        if worker is not None and worker.incarnation == ref.incarnation and worker.alive != body.alive:
+            state.put_worker(replace(worker, alive=body.alive, changed_ms=state.time_ms))
+            changed += 1
+    return Answer(value=changed)
+
+
+def place_workers(state: State, body: cmd.PlaceWorkers) -> Answer:
+    """Take note of where workers are. Answer: value = how many changed."""
+    if any(len(each.place.encode("utf-8", "replace")) > NAME_BYTES_MAX for each in body.workers):
+        return Answer(Status.BAD_REQUEST, f"a place has at most {NAME_BYTES_MAX} bytes")
+    changed = 0
+    for each in body.workers:
+        worker = state.workers.get(each.worker)
+        if worker is not None and worker.place != each.place:
+            state.put_worker(replace(worker, place=each.place))
+            changed += 1
+    return Answer(value=changed)
+
+
+def set_workers_draining(state: State, body: cmd.SetWorkersDraining) -> Answer:
+    """Take note that starts of workers drain, or do not any more. Answer: value = how many changed."""
+    changed = 0
+    for ref in body.workers:
+        worker = state.workers.get(ref.worker)
+        if worker is not None and worker.incarnation == ref.incarnation and bool(worker.draining_ms) != body.draining:
+            state.put_worker(replace(worker, draining_ms=max(state.time_ms, 1) if body.draining else 0))
+            changed += 1
+    return Answer(value=changed)
+
+
+def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
+    known = state.workers.get(number)
+    started = boot = kept = state.index
+    draining_ms, place = 0, body.place
+    if known is not None:
+        if body.incarnation == known.incarnation:
+            started = known.started_index
+            draining_ms = known.draining_ms  # a new start drains no more
+        if not place and body.host == known.host:
+            place = known.place  # a leader that could not resolve it in time says nothing of where it is
+        here = {each.id for each in body.directories}
+        gone = [each for each in known.directories if each.id not in here]
+        if all(each.in_memory for each in gone):
+            kept = known.kept_index
+            if not gone and body.boot_id and body.boot_id == known.boot_id:
+                boot = known.boot_index
+    return Worker(
+        id=number,
+        uid=body.uid,
+        name=body.name,
+        incarnation=body.incarnation,
+        host=body.host,
+        rack=body.rack,
+        data_address=body.data_address,
+        http_address=body.http_address,
+        directories=body.directories,
+        boot_id=body.boot_id,
+        version=body.version,
+        alive=True,
+        changed_ms=state.time_ms,
+        started_index=started,
+        boot_index=boot,
+        kept_index=kept,
+        place=place,
+        draining_ms=draining_ms,
+    )
+
+
+def _same_start(known: Worker, body: cmd.RegisterWorker) -> bool:
+    """Whether this is the process that registered before: another one cannot listen at the same addresses."""
+    return (known.name, known.data_address, known.http_address, known.boot_id, known.directories) == (
+        body.name,
+        body.data_address,
+        body.http_address,
+        body.boot_id,
+        body.directories,
+    )
+
+
+def _conflict(state: State, body: cmd.RegisterWorker) -> Answer | None:
+    own = state.worker_by_uid.get(body.uid)
+    named = state.worker_by_name.get(body.name)
+    if named is not None and named != own:
+        return Answer(
+            Status.WORKER_CONFLICT,
+            f'the name "{body.name}" belongs to worker {named} with another uid; give this worker another worker.name, '
+            "or start it on the directories of that one",
+        )
+    for directory in body.directories:
+        owner = state.worker_by_directory.get(directory.id)
+        if owner is not None and owner != own:
+            return Answer(
+                Status.WORKER_CONFLICT,
+                f"directory {directory.path} belongs to worker {owner}; "
+                "a directory stays with the worker that made it: take it out of worker.directories",
+            )
+    return None
+
+
+def _shape_problem(body: cmd.RegisterWorker) -> Answer | None:
+    ids = [directory.id for directory in body.directories]
+    texts = [
+        body.name,
+        body.host,
+        body.rack,
+        body.place,
+        body.data_address,
+        body.http_address,
+        body.boot_id,
+        body.version,
+    ]
+    problem = ""
+    if len(body.uid) != INSTANCE_BYTES or any(len(each) != INSTANCE_BYTES for each in ids):
+        problem = f"a worker's uid and the ids of its directories have {INSTANCE_BYTES} bytes"
+    elif not body.name or not body.host or not body.data_address or not 1 <= body.incarnation <= U32_MAX:
+        problem = "a worker has a name, a host, a data address and an incarnation from 1"
+    elif not 1 <= len(ids) <= bounds.DIRECTORIES_MAX or len(set(ids)) != len(ids):
+        problem = f"a worker has 1 to {bounds.DIRECTORIES_MAX} directories, each with an id of its own"
+    elif any(len(text.encode("utf-8", "replace")) > NAME_BYTES_MAX for text in texts):
+        problem = f"names and addresses have at most {NAME_BYTES_MAX} bytes"
+    elif any(len(each.path.encode("utf-8", "replace")) > 4096 or len(each.tier) > 16 for each in body.directories):
+        problem = "a directory's path has at most 4096 bytes and its tier 16"
+    return Answer(Status.BAD_REQUEST, problem) if problem else None

@@ -1,0 +1,81 @@
+"""Which workers take data, as their heartbeats say, and what stands against it where none does.
+
+Rules: pure; a directory is what the last heartbeat of its worker said of it. Called by fleet.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from holdfast.common.formats.messages import Ack
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.sizes import counted, in_bytes
+from holdfast.master.core.state.records import KIND_REDUCE
+
+#: Workers and directories of each that are named; there may be thousands.
+WORKERS_NAMED_MAX = 4
+DIRECTORIES_NAMED_MAX = 4
+#: Of one directory; paths may be long.
+_CHARS_MAX = 300
+#: Of what keeps workers from using the DFS; there is one in a text.
+_DFS_CHARS_MAX = 500
+
+
+def takes(directory: pb.Directory, kind: int, ack: int) -> bool:
+    """Whether new data of such a shuffle can go there. What is synced cannot be in memory."""
+    if not directory.healthy or directory.free_bytes == 0 or (ack == Ack.SYNCED and directory.tier == "MEMORY"):
+        return False
+    return kind != KIND_REDUCE or not directory.full
+
+
+def why_not(directories: Sequence[pb.Directory]) -> str:
+    """Say why none of a worker's directories takes data."""
+    return ", ".join(_of_directory(each) for each in directories[:DIRECTORIES_NAMED_MAX]) or "has no directory"
+
+
+class CapacityReport(NamedTuple):
+    """What a heartbeat tells of room."""
+
+    directories: Sequence[pb.Directory] = ()
+    dfs: pb.Dfs | None = None
+
+
+def no_room(workers: Iterable[tuple[str, CapacityReport]]) -> str:
+    """Say which limits were met on workers, by name, that all have no room; some of them are named. Where files cannot
+    go to the DFS, that is why there is none: it is said too."""
+    found = list(workers)
+    told = [_of_worker(name, each.directories) for name, each in found[:WORKERS_NAMED_MAX]]
+    if len(found) > len(told):
+        told.append(f"and {counted(len(found) - len(told), 'more worker')}")
+    return "no worker has room: " + "; ".join(told) + _of_dfs(found)
+
+
+def _of_dfs(workers: Sequence[tuple[str, CapacityReport]]) -> str:
+    """The DFS where it cannot be used, as the worker tells who met that first."""
+    failing = [(name, each.dfs) for name, each in workers if each.dfs is not None and each.dfs.problem]
+    if not failing:
+        return ""
+    name, dfs = max(failing, key=lambda each: each[1].problem_ms)
+    others = f" and {counted(len(failing) - 1, 'other')}" if len(failing) > 1 else ""
+    return (
+        f", and worker {name}{others} cannot use the DFS {dfs.url[:_CHARS_MAX]} since {dfs.problem_ms // 1000} s: "
+        f"{dfs.problem[:_DFS_CHARS_MAX]}"
+    )
+
+
+def _of_worker(name: str, directories: Sequence[pb.Directory]) -> str:
+    told = [_of_directory(each) for each in directories[:DIRECTORIES_NAMED_MAX]]
+    if len(directories) > len(told):
+        more = len(directories) - len(told)
+        told.append(f"and {more} more director{'y' if more == 1 else 'ies'}")
+    return f"worker {name}: {', '.join(told)}"
+
+
+def _of_directory(directory: pb.Directory) -> str:
+    why = directory.problem or directory.full
+    if not why:
+        why = f"{in_bytes(directory.used_bytes)} used of {in_bytes(directory.capacity_bytes)}"
+        if directory.free_bytes:
+            why += ", and memory keeps nothing that is to be synced"
+    return f"{directory.path} ({directory.tier}) {why}"[:_CHARS_MAX]

@@ -1,0 +1,494 @@
+"""The workers as placement sees them: who may be given data, where everybody is, and who is better spared.
+
+Rules
+* Candidates are alive, do not drain, and have a directory that takes such data. Those that flap, that are in
+  quarantine, that were lost a moment ago, or that the generation avoids are spared: used where the rest is not enough.
+* Places are resolved in a thread, cached per host, and recorded for all masters; workers of one host are at one place.
+* What the policy could not keep to is counted. Everything else here is for this leadership only.
+
+Runs in the event loop, on the leader. Called by registry, shuffles, reviving and moving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+from holdfast.common.config.config import Config
+from holdfast.common.config.placement import PlacementSection
+from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.system.tasks import background
+from holdfast.common.system.waiting import said
+from holdfast.master.api.turns import turn
+from holdfast.master.core.events import EventKind
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.records import Shuffle, Worker
+from holdfast.master.fleet.capacity import CapacityReport, no_room, takes, why_not
+from holdfast.master.fleet.decisions import LEFT_OUT_MAX, Decisions
+from holdfast.master.fleet.resolvers import RESOLVER_KEYS, Places, make_places
+from holdfast.master.leader.daemon import DaemonThread
+from holdfast.master.leader.leader import Leader
+from holdfast.master.placement.assign import Assigned, CopyPlace, assign
+from holdfast.master.placement.members import Draw, Member
+from holdfast.master.placement.policy import Candidates, Disk, Policy
+from holdfast.master.placement.racks import Racks
+from holdfast.master.placement.regions import Regions
+from holdfast.master.placement.replace import Moving, replace_all
+from holdfast.master.placement.ring import Ring, map_ring
+from holdfast.master.placement.stabiliser import Flapping, Quarantine, Stabiliser
+
+log = logging.getLogger(__name__)
+
+#: Several workers of one rack that were lost within this time: the rack cannot be reached.
+_RACK_LOST_MS = 60_000
+_RACK_LOST_WORKERS = 2
+#: A registration waits so long for its place.
+_RESOLVE_SECONDS = 2.0
+#: A reload waits so long for the resolver.
+_RELOAD_SECONDS = 30.0
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class FleetCounts:
+    """What was placed since this master started; read by its metrics."""
+
+    #: partitions whose copies do not stand as wished
+    not_adhering: int = 0
+    #: hosts that could not be resolved and say nothing of themselves, each time they were asked for
+    unresolved: int = 0
+
+
+def policy_of(section: PlacementSection) -> Policy:
+    """Return what a configuration wishes."""
+    return Policy(
+        constraint=section.policy,
+        order=section.order,
+        racks=Racks(2, section.enforce_racks, section.default_place),
+        regions=Regions(
+            write_to=section.write_regions,
+            durable=section.durable_regions,
+            refused=frozenset(section.refused_regions),
+            local=section.local_region,
+            enforced_in_replace=section.durable_in_replace,
+        ),
+        multiple=section.max_multiple,
+        groups=section.disk_groups,
+        gradient=section.gradient,
+        flush_weight=section.flush_weight,
+        fetch_weight=section.fetch_weight,
+    )
+
+
+def fresh_draw() -> Draw:
+    """A source of chance of one's own, for use in a thread."""
+    return random.Random(secrets.token_bytes(16))
+
+
+class Fleet:
+    """Chooses workers while this master leads."""
+
+    def __init__(self, leader: Leader) -> None:
+        """Raises ConfigError for a resolver that cannot be made."""
+        self._leader = leader
+        self._section = leader.config.placement
+        self.policy = policy_of(self._section)
+        self.places: Places = make_places(self._section)
+        self.counts = FleetCounts()
+        self.decisions = Decisions()
+        self._task: asyncio.Task[None] | None = None
+        self._reloading = asyncio.Lock()
+        #: resolvers may hang: they have a thread of their own, and ask for all that waits at once
+        self._executor = DaemonThread("holdfast-resolver")
+        self._pending: set[str] = set()
+        self._asking: asyncio.Task[None] | None = None
+        #: set when places are to be looked at before `refresh` is over
+        self._hurry = asyncio.Event()
+        #: by worker its start that was counted last
+        self._starts: dict[int, int] = {}
+        self._stabiliser, self._flapping, self._quarantine = Stabiliser(), Flapping(), Quarantine()
+        self._adopt()
+        leader.listeners.append(self._led)
+
+    @property
+    def section(self) -> PlacementSection:
+        """The settings of now."""
+        return self._section
+
+    def _adopt(self) -> None:
+        """Go on with the settings of now."""
+        section = self._section
+        self._stabiliser.period_ns = section.stabilise.ns
+        self._flapping.starts_max, self._flapping.window_ns = section.flap_starts, section.flap_window.ns
+        self._quarantine.errors_max = section.quarantine_errors
+        self._quarantine.interval_ns = section.quarantine_interval.ns
+        self._quarantine.duration_ns = section.quarantine_duration.ns
+        self._quarantine.ratio = float(section.quarantine_ratio)
+
+    def _led(self, leads: bool) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self.decisions.clear()
+        self._starts.clear()
+        self._stabiliser, self._flapping, self._quarantine = Stabiliser(), Flapping(), Quarantine()
+        self._adopt()
+        if leads:
+            self._task = background(self._run(), self._leader.fail)
+
+    # Settings.
+
+    async def reload(self, load: Callable[[], Config]) -> list[str]:
+        """Go on with the settings that `load` reads, resolving every host anew; return which keys changed. Raises
+        ConfigError; nothing has changed then."""
+
+        def read() -> tuple[PlacementSection, Policy, Places]:
+            section = load().placement
+            if any(getattr(section, key) != getattr(self._section, key) for key in RESOLVER_KEYS):
+                return section, policy_of(section), make_places(section)
+            self.places.reload()
+            return section, policy_of(section), self.places
+
+        async with turn(self._reloading, "a reload"):  # the file that was read last is the one that counts
+            section, policy, places = await self._read(read)
+            keys = [each.name for each in fields(section)]
+            changed = [name for name in keys if getattr(section, name) != getattr(self._section, name)]
+            self._section, self.policy, self.places = section, policy, places
+            self._adopt()
+        told = ", ".join(changed) or "nothing"
+        log.info("read [placement] again", extra={"changed": told})
+        self._leader.events.tell(EventKind.RELOADED, "placement", f"[placement] was read again; changed: {told}")
+        self._hurry.set()
+        return changed
+
+    async def _read(self, read: Callable[[], T]) -> T:
+        """Return read(), in the thread of the resolver. Raises RetryError where that is not free in time."""
+        try:
+            with said("the resolver of places to be free, for a reload"):
+                async with asyncio.timeout(_RELOAD_SECONDS):
+                    return await asyncio.get_running_loop().run_in_executor(self._executor, read)
+        except TimeoutError:
+            raise RetryError(
+                f"the resolver of places has been looking up hosts for {_RELOAD_SECONDS:g} s; nothing has changed"
+            ) from None
+
+    # Places.
+
+    async def resolve(self, host: str) -> str:
+        """Return where a host is; "" if it cannot be resolved within a moment: then it is recorded as soon as it is."""
+        known = self.places.known(host)
+        if known is None:
+            await asyncio.wait({self._ask([host])}, timeout=_RESOLVE_SECONDS)
+            known = self.places.known(host)
+            if known is None:
+                self._hurry.set()
+        return known or ""
+
+    def _ask(self, hosts: Iterable[str]) -> asyncio.Task[None]:
+        """Have these resolved; the task ends when all that wait have been."""
+        self._pending.update(hosts)
+        if self._asking is None or self._asking.done():
+            self._asking = background(self._ask_pending(), self._leader.fail)
+        return self._asking
+
+    async def _ask_pending(self) -> None:
+        while self._pending:
+            batch = sorted(self._pending)
+            self._pending.clear()
+            await asyncio.get_running_loop().run_in_executor(self._executor, self.places.resolve, batch)
+
+    async def _run(self) -> None:
+        """Ask again for hosts that are not resolved, and tell the masters where workers are that are elsewhere."""
+        while True:
+            try:
+                await self._place_all()
+            except HoldfastError as error:
+                log.warning("places were not recorded", extra={"status": error.status.name, "why": str(error)})
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), self._section.refresh.seconds)
+            self._hurry.clear()
+
+    async def _place_all(self) -> None:
+        workers = self._leader.peek(lambda state: list(state.workers.values()))
+        hosts = {each.host for each in workers}
+        new = [host for host in hosts if self.places.known(host) is None]
+        if new:
+            await asyncio.shield(self._ask(new))
+        found = {host: known for host in hosts if (known := self.places.known(host)) is not None}
+        told = {each.host for each in workers if each.rack or each.place}
+        self.counts.unresolved += sum(host not in found and host not in told for host in new)
+        # What is recorded of a host that cannot be resolved now stands: a script that fails moves nobody.
+        moved = [
+            cmd.WorkerPlace(each.id, found[each.host])
+            for each in workers
+            if each.host in found and each.place != found[each.host]
+        ]
+        if moved:
+            self._leader.expect(await self._leader.proposer.submit(cmd.Command(cmd.PlaceWorkers(tuple(moved)))))
+            log.info("workers are elsewhere", extra={"workers": len(moved)})
+
+    def places_now(self) -> dict[int, str]:
+        """Where every worker is, those that are lost included."""
+        workers = self._leader.peek(lambda state: list(state.workers.values()))
+        return places_of(workers, self.policy.racks.default)
+
+    # Candidates.
+
+    def started(self, worker: int, incarnation: int) -> None:
+        """A worker registered a start, or the same one again."""
+        if self._starts.get(worker) != incarnation:
+            self._starts[worker] = incarnation
+            self._flapping.started(worker, self._leader.now_ns())
+
+    def failed(self, workers: Iterable[int]) -> None:
+        """Clients could not write there, and it was no lack of room and no restart."""
+        self._quarantine.failed(workers)
+
+    def placed(self) -> None:
+        """Partitions were placed: if a worker has begun to drain meanwhile, they may have to move at once."""
+        if self._leader.peek(lambda state: any(each.alive and each.draining_ms for each in state.workers.values())):
+            self._leader.workers_changed.set()
+
+    def in_grace(self) -> frozenset[int]:
+        """Workers that are lost, but may be back in a moment; their epochs stay for now."""
+        self._look()
+        return self._stabiliser.reserve
+
+    def _look(self) -> None:
+        """Take in who is there now."""
+        workers = self._leader.peek(lambda state: list(state.workers.values()))
+        writable = [each.id for each in workers if each.alive and not each.draining_ms]
+        read_only = [each.id for each in workers if each.alive and each.draining_ms]
+        changed = self._stabiliser.update(writable, read_only, self._leader.now_ns())
+        for each in workers:
+            if each.id in changed.left and not each.alive:
+                self.places.forget(each.host)  # it may be elsewhere when it is back
+        if self._section.stabilise.ns and changed.dead:
+            self._leader.workers_changed.set()
+
+    def candidates(self, shuffle: Shuffle | cmd.RegisterShuffle) -> Candidates:
+        """Return the workers that may be given data of a shuffle, now and whenever some of it has to move: those that
+        its generation avoids are spared."""
+        kind, ack = shuffle.kind, shuffle.ack
+        self._look()
+        now = self._leader.now_ns()
+        spared = self._flapping.look(now) | self._quarantine.tick(now, fresh_draw())
+        places, taking = self.places_now(), self.taking(kind, ack)
+        first = [one for one in taking if one.worker not in spared]
+        second = [one for one in taking if one.worker in spared]
+        lost = self._stabiliser.reserve
+        if lost:
+            workers = self._leader.peek(lambda state: [each for one in lost if (each := state.workers.get(one))])
+            second += [Member(each.id, each.host, places[each.id]) for each in workers if not each.alive]
+        disks = {one.worker: found for one, found in taking.items()}
+        return Candidates(first, second, disks, frozenset(places.values())).sparing(shuffle.avoid)
+
+    def taking(self, kind: int, ack: int) -> dict[Member, Sequence[Disk]]:
+        """Return the living workers that take data of such a shuffle and do not drain, with the disks that do."""
+        places = self.places_now()
+        found: dict[Member, Sequence[Disk]] = {}
+        for worker, beat in self._beats():
+            if worker.draining_ms:
+                continue
+            here = None if beat is None else [each for each in beat.directories if takes(each, kind, ack)]
+            # A new leader has not heard everybody yet; a worker refuses what it cannot take.
+            if here is None or here:
+                member = Member(worker.id, worker.host, places[worker.id])
+                found[member] = [Disk(each.free_bytes, each.flush_us, each.fetch_us) for each in here or ()]
+        return found
+
+    def _left_out(self, shuffle: Shuffle | cmd.RegisterShuffle) -> Iterator[tuple[Worker, str]]:
+        """Yield the workers that are no candidates, or spared, with the reason."""
+        now = self._leader.now_ns()
+        flapping, held = self._flapping.look(now), self._quarantine.tick(now, fresh_draw())
+        for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if not each.alive]):
+            yield worker, "lost"
+        for worker, beat in self._beats():
+            if worker.draining_ms:
+                yield worker, "drains"
+            elif beat is not None and not any(takes(each, shuffle.kind, shuffle.ack) for each in beat.directories):
+                yield worker, why_not(beat.directories)
+            elif worker.id in flapping:
+                yield worker, "spared: started again and again"
+            elif worker.id in held:
+                yield worker, "spared: in quarantine after many errors"
+            elif worker.id in shuffle.avoid:
+                yield worker, "spared: readers of the generation before could not use it"
+
+    def chosen(
+        self, what: str, shuffle: Shuffle | cmd.RegisterShuffle, candidates: Candidates, partitions: int, missing: int
+    ) -> None:
+        """Count and remember a choice; `missing` of the partitions are not as wished."""
+        self.counts.not_adhering += missing
+        left_out = list(self._left_out(shuffle))
+        decision = pb.PlacementDecision(
+            time_ms=self._leader.now_ms(),
+            what=what,
+            partitions=partitions,
+            policy=self.policy.constraint,
+            order=self.policy.order,
+            candidates=len(candidates),
+            spared=len(candidates.spared),
+            not_adhering=missing,
+            left_out=[pb.LeftOut(worker=each.id, name=each.name, why=why) for each, why in left_out[:LEFT_OUT_MAX]],
+            left_out_total=len(left_out),
+        )
+        self.decisions.remember(shuffle.key, decision)
+
+    def unreachable(self) -> frozenset[str]:
+        """Racks of which several workers were lost lately."""
+        default = self.policy.racks.default
+        workers, time_ms = self._leader.peek(lambda state: (list(state.workers.values()), state.time_ms))
+        return unreachable_racks(workers, default, time_ms)
+
+    # What is chosen.
+
+    def new_ring(self, candidates: Candidates, copies: int) -> Ring:
+        """Return the ring of a shuffle of MAP partitions. Raises NoRoomError."""
+        ring = map_ring(self.policy, candidates, copies, secrets.token_bytes(8))
+        if not ring.workers:
+            raise self.nowhere()
+        return ring
+
+    def placing(self, candidates: Candidates, count: int, copies: int) -> Placing:
+        """Return what places a new shuffle of REDUCE partitions, to be run in a thread. Raises NoRoomError."""
+        if not len(candidates):
+            raise self.nowhere()
+        return Placing(self.policy, candidates, count, copies, fresh_draw())
+
+    def replacing(self, candidates: Candidates, copies: int) -> Replacing:
+        """Return what finds new places for partitions, to be run in a thread."""
+        return Replacing(self.policy, candidates, copies, self.places_now(), self.unreachable(), fresh_draw())
+
+    def nowhere(self) -> NoRoomError:
+        """The error of a shuffle that nobody takes."""
+        why = self.no_room() or "no worker is alive; start one, see `holdfast workers`"
+        self._leader.events.tell(EventKind.NO_ROOM, "shuffles", f"a shuffle was refused: {why}")
+        return NoRoomError(why)
+
+    def no_room(self) -> str:
+        """Say which limits living workers met, where none is a candidate; "" if none is alive."""
+        living = list(self._beats())
+        heard = [(worker.name, _told(beat)) for worker, beat in living if not worker.draining_ms]
+        if living and not heard:
+            return "no worker takes data: all that are alive drain; start one, or cancel with `holdfast drain --cancel`"
+        return no_room(heard) if heard else ""
+
+    def _beats(self) -> Iterator[tuple[Worker, pb.HeartbeatRequest | None]]:
+        """Yield the living workers, each with its last heartbeat."""
+        for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive]):
+            report = self._leader.reports.get(worker.id)
+            heard = report is not None and report.incarnation == worker.incarnation
+            yield worker, report.heartbeat if report is not None and heard else None
+
+    # What is shown.
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Name, help and value of each."""
+        yield (
+            "placement_not_adhering",
+            "Partitions placed whose copies do not stand as wished",
+            self.counts.not_adhering,
+        )
+        yield "rack_unresolved", "Hosts nobody knows the place of, counted each time", self.counts.unresolved
+        workers = self._leader.node.local(
+            lambda machine: [each for each in machine.state.workers.values() if each.alive]
+        )
+        default = self.policy.racks.default
+        places = places_of(workers, default)
+        on_default = sum(place == default for place in places.values())
+        yield "workers_on_default_rack", "Living workers of which nobody knows where they are", on_default
+        if self._leader.serving:
+            now = self._leader.now_ns()
+            yield "workers_flapping", "Workers that start again and again", len(self._flapping.look(now))
+            held = self._quarantine.tick(now, fresh_draw())
+            yield "workers_in_quarantine", "Workers with many errors", len(held)
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """One assignment, with all that it needs."""
+
+    policy: Policy
+    candidates: Candidates
+    count: int
+    copies: int
+    draw: Draw
+
+    def run(self) -> Assigned:
+        """Any thread. Raises NotEnoughError."""
+        return assign(self.policy, self.candidates, self.count, self.copies, self.draw)
+
+
+@dataclass(slots=True)
+class Replacing:
+    """New places for partitions of one shuffle after the other, with all that it needs."""
+
+    policy: Policy
+    candidates: Candidates
+    copies: int
+    places: Mapping[int, str]
+    unreachable: Collection[str]
+    draw: Draw
+    not_adhering: int = 0
+
+    def run(self, rows: Sequence[Moving]) -> list[CopyPlace]:
+        """Any thread. Raises NotEnoughError; returns nothing if nobody takes data."""
+        found = replace_all(
+            self.policy,
+            self.candidates,
+            rows,
+            self.copies,
+            self.draw,
+            places=self.places,
+            unreachable=self.unreachable,
+        )
+        self.not_adhering += found.not_adhering
+        return found.places
+
+
+def places_of(workers: Iterable[Worker], default: str) -> dict[int, str]:
+    """Return where workers are: as resolved, else as they say of themselves, else the default place. All of one host
+    are where the first of them is: a host has one place."""
+    hosts: dict[str, str] = {}
+    for worker in workers:
+        hosts.setdefault(worker.host, place_of(worker, default))
+    return {worker.id: hosts[worker.host] for worker in workers}
+
+
+def place_of(worker: Worker, default: str) -> str:
+    """Return where a worker is: worker.rack may be a whole place, or a rack of the default region."""
+    if worker.place:
+        return worker.place
+    if not worker.rack:
+        return default
+    head, *parts = worker.rack.removesuffix("/").split("/")
+    if not parts:
+        return f"{default.rpartition('/')[0]}/{head}"
+    return f"/{'/'.join(parts)}" if not head and len(parts) == default.count("/") and all(parts) else default
+
+
+def unreachable_racks(workers: Sequence[Worker], default: str, time_ms: int) -> frozenset[str]:
+    """Return the racks of which several workers were lost lately."""
+    lost: dict[str, int] = {}
+    places = places_of(workers, default)
+    for worker in workers:
+        if not worker.alive and time_ms - worker.changed_ms < _RACK_LOST_MS:
+            lost[places[worker.id]] = lost.get(places[worker.id], 0) + 1
+    return frozenset(rack for rack, count in lost.items() if count >= _RACK_LOST_WORKERS and rack != default)
+
+
+def _told(beat: pb.HeartbeatRequest | None) -> CapacityReport:
+    """What a heartbeat tells of room."""
+    return (
+        CapacityReport()
+        if beat is None
+        else CapacityReport(beat.directories, beat.dfs if beat.HasField("dfs") else None)
+    )

@@ -1,0 +1,319 @@
+"""Where a host is: resolvers, and the cache before them.
+
+Rules: a resolver answers for each host by itself, None where it does not know; it never raises for a host (B8: one
+host that cannot be resolved says nothing of the others). `Places` keeps what was found, gives the default place to the
+rest, and counts them. Nothing that failed is kept. Resolvers may take long: they are called in a thread.
+
+Source: the DNS-to-switch mappings of Hadoop and Apache BookKeeper; the host name pattern of DistributedLog.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import entry_points
+from pathlib import Path
+from threading import Lock
+from typing import Protocol
+
+from holdfast.common.config.placement import PlacementSection
+from holdfast.common.errors import ConfigError
+from holdfast.master.placement.topology import DEFAULT_PLACE, check_place
+
+_log = logging.getLogger(__name__)
+
+#: Hosts in one call of a script, and its time.
+SCRIPT_HOSTS_MAX = 100
+SCRIPT_SECONDS_MAX = 10.0
+#: Of its answer.
+SCRIPT_BYTES_MAX = 1 << 20
+#: Where classes of users register themselves.
+ENTRY_POINT_GROUP = "holdfast.resolvers"
+
+
+class Resolver(Protocol):
+    """Says where hosts are."""
+
+    def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
+        """Return a place for each host, None where it is not known."""
+
+    def reload(self) -> None:
+        """Read again whatever this was made of. Raises ConfigError, and goes on with what was known."""
+
+
+class StaticResolver:
+    """Knows nothing: what workers say of themselves stands, or the default place."""
+
+    def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
+        """None for all."""
+        return [None] * len(hosts)
+
+    def reload(self) -> None:
+        """There is nothing to read."""
+
+
+class TableResolver:
+    """A file with a host and a place in each line; `#` begins a comment."""
+
+    def __init__(self, path: Path, default: str = DEFAULT_PLACE) -> None:
+        """Places have as many parts as `default`. Raises ConfigError."""
+        self._path = path
+        self._depth = default.count("/")
+        self._places: Mapping[str, str] = {}
+        self.reload()
+
+    def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
+        """What the file says."""
+        return [self._places.get(host) for host in hosts]
+
+    def reload(self) -> None:
+        """Read the file again. Raises ConfigError, which names the line, and goes on with what was known."""
+        try:
+            text = self._path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the table of places {self._path} cannot be read: {error}") from None
+        places: dict[str, str] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.partition("#")[0].split()
+            if not words:
+                continue
+            if len(words) != 2:
+                raise ConfigError(f"{self._path} line {number} wants a host and a place, such as `h1 {DEFAULT_PLACE}`")
+            try:
+                place = check_place(words[1])
+            except ConfigError as error:
+                raise ConfigError(f"{self._path} line {number}: {error}") from None
+            if place.count("/") != self._depth:
+                raise ConfigError(f"{self._path} line {number}: {place} has another depth than {DEFAULT_PLACE}")
+            if places.setdefault(words[0], place) != place:
+                raise ConfigError(f"{self._path} line {number}: {words[0]} has another place above")
+        self._places = places
+
+
+class ScriptResolver:
+    """A program that is called with hosts and prints a place for each, separated by white space."""
+
+    def __init__(self, path: str, hosts_max: int = SCRIPT_HOSTS_MAX, seconds_max: float = SCRIPT_SECONDS_MAX) -> None:
+        """The script is called once, without hosts, and must end with 0. Raises ConfigError."""
+        found = shutil.which(path) if path else None
+        if found is None:
+            raise ConfigError(
+                f"the script of places {path!r} is no program that can be run: name one by its whole path"
+            )
+        if hosts_max < 1:
+            raise ConfigError(f"a script of places is called with at least 1 host, not {hosts_max}")
+        self._path, self._hosts_max, self._seconds_max = os.path.realpath(found), hosts_max, seconds_max
+        if isinstance(answer := self._call([]), str):
+            raise ConfigError(f"the script of places {self._path} {answer}: called without hosts it must end with 0")
+
+    def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
+        """Call the script as often as it takes; a call that fails says nothing of its hosts."""
+        # A host is data: one that begins with a dash would be an option, and no argument has a NUL.
+        sane = [host for host in hosts if host and not host.startswith("-") and "\0" not in host]
+        answers = dict(zip(sane, self._ask(sane), strict=True))
+        return [answers.get(host) for host in hosts]
+
+    def _ask(self, hosts: Sequence[str]) -> list[str | None]:
+        found: list[str | None] = []
+        for at in range(0, len(hosts), self._hosts_max):
+            some = hosts[at : at + self._hosts_max]
+            answer = self._call(some)
+            if not isinstance(answer, str) and len(answer) != len(some):
+                answer = f"printed {len(answer)} places for {len(some)} hosts"
+            if isinstance(answer, str):
+                _log.warning("the script of places failed", extra={"script": self._path, "why": answer})
+                found += [None] * len(some)
+            else:
+                found += answer
+        return found
+
+    def _call(self, hosts: Sequence[str]) -> list[str] | str:
+        """What it printed, or why that is not to be used."""
+        try:
+            process = subprocess.Popen(
+                [self._path, *hosts],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if not hosts else subprocess.DEVNULL,
+                start_new_session=True,  # so that what it started ends with it
+            )
+        except OSError as error:
+            return f"cannot be run: {error.strerror}"
+        with process:
+            try:
+                said = _read(process, time.monotonic() + self._seconds_max)
+                if isinstance(said, str):
+                    return said
+                process.wait(self._seconds_max)
+            except subprocess.TimeoutExpired:
+                return f"did not end within {self._seconds_max:g} s"
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        text = said.decode(errors="replace")
+        if process.returncode:
+            last = text.strip().splitlines()
+            return f"ended with {process.returncode}" + (f" ({last[-1][:200]})" if last else "")
+        return text.split()
+
+    def reload(self) -> None:
+        """The script is asked anew for every host that is not kept."""
+
+
+def _read(process: subprocess.Popen[bytes], end: float) -> bytes | str:
+    """Return all that a process prints, or why there is none: it prints too much, or for too long."""
+    assert process.stdout is not None
+    said = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            if not selector.select(max(0.0, end - time.monotonic())):
+                return "did not end in time"
+            part = os.read(process.stdout.fileno(), 1 << 16)
+            if not part:
+                return said
+            said += part
+            if len(said) > SCRIPT_BYTES_MAX:
+                return f"printed more than {SCRIPT_BYTES_MAX} bytes"
+
+
+class HostnameResolver:
+    """Reads the place out of the name: `(region)-(rack)-x-y.domain` is /region/rack."""
+
+    _LABEL = re.compile(r"([^-]+)-([^-]+)-[^-]+-[^-]+")
+
+    def __init__(self, overrides: str = "") -> None:
+        """`overrides` is `host:region;host:region`, which replaces the region. Raises ConfigError."""
+        self._regions: dict[str, str] = {}
+        for each in filter(None, overrides.split(";")):
+            host, _, region = each.partition(":")
+            if not host or not region or "/" in region:
+                raise ConfigError(f"overrides of regions are written host:region;host:region, not {overrides!r}")
+            if self._regions.setdefault(host, region) != region:
+                raise ConfigError(f"overrides of regions name {host} twice")
+
+    def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
+        """None for names of another form."""
+        return list(map(self._one, hosts))
+
+    def _one(self, host: str) -> str | None:
+        found = self._LABEL.fullmatch(host.split(".", 1)[0])
+        region = self._regions.get(host, found[1] if found else "")
+        if not region:
+            return None
+        return f"/{region}/{found[2] if found else DEFAULT_PLACE.rsplit('/', 1)[1]}"
+
+    def reload(self) -> None:
+        """There is nothing to read."""
+
+
+def load_resolver(name: str, argument: str) -> Resolver:
+    """Make a resolver that a user has installed under this name; it is called with `argument` if that is not empty.
+
+    Raises ConfigError.
+    """
+    found = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    if not found:
+        known = sorted(each.name for each in entry_points(group=ENTRY_POINT_GROUP))
+        raise ConfigError(f"no resolver {name!r} is installed (entry points {ENTRY_POINT_GROUP}: {known or 'none'})")
+    try:
+        made = next(iter(found)).load()
+        resolver: Resolver = made(argument) if argument else made()
+    except Exception as error:
+        raise ConfigError(f"the resolver {name!r} cannot be made: {type(error).__name__}: {error}") from error
+    return resolver
+
+
+#: What a resolver is made of; where none of it has changed the one that is there is asked to read again.
+RESOLVER_KEYS = (
+    "resolver",
+    "resolver_path",
+    "resolver_argument",
+    "script_hosts",
+    "script_timeout",
+    "default_place",
+)
+
+
+def make_places(section: PlacementSection) -> Places:
+    """Return the resolver that the configuration names, with a cache before it. Raises ConfigError."""
+    resolver: Resolver
+    if section.resolver == "static":
+        resolver = StaticResolver()
+    elif section.resolver == "table":
+        resolver = TableResolver(Path(section.resolver_path), section.default_place)
+    elif section.resolver == "script":
+        resolver = ScriptResolver(section.resolver_path, section.script_hosts, section.script_timeout.seconds)
+    elif section.resolver == "hostname":
+        resolver = HostnameResolver(section.resolver_argument)
+    else:
+        resolver = load_resolver(section.resolver, section.resolver_argument)
+    return Places(resolver, section.default_place)
+
+
+class Places:
+    """What was found, host by host. Any thread."""
+
+    def __init__(self, resolver: Resolver, default: str = DEFAULT_PLACE) -> None:
+        self._resolver, self.default = resolver, check_place(default)
+        self._found: dict[str, str] = {}
+        self._guard = Lock()
+
+    def resolve(self, hosts: Sequence[str]) -> list[str]:
+        """Return a place for each host; the default one where none is found. Blocks."""
+        with self._guard:
+            new = [host for host in dict.fromkeys(hosts) if host not in self._found]
+            if new:
+                self._found.update(self._ask(new))
+            return [self._found.get(host, self.default) for host in hosts]
+
+    def known(self, host: str) -> str | None:
+        """What was found, None if it has to be asked for; "" where there is nobody to ask. Never blocks."""
+        return "" if isinstance(self._resolver, StaticResolver) else self._found.get(host)
+
+    def _ask(self, hosts: Sequence[str]) -> Iterator[tuple[str, str]]:
+        answers = self._answers(hosts)
+        if answers is None:  # one of them may be to blame for all (B8)
+            answers = [(self._answers([host]) or [None])[0] if len(hosts) > 1 else None for host in hosts]
+        depth = self.default.count("/")
+        for host, answer in zip(hosts, answers, strict=True):
+            try:
+                place = check_place(answer) if answer else ""
+            except ConfigError as error:
+                _log.warning("a resolver says what is no place", extra={"host": host, "why": str(error)})
+                place = ""
+            if place and place.count("/") != depth:
+                _log.warning(
+                    "a place has another depth than the default one",
+                    extra={"host": host, "place": place, "default": self.default},
+                )
+                place = ""
+            if place:
+                yield host, place
+
+    def _answers(self, hosts: Sequence[str]) -> list[str | None] | None:
+        """What the resolver says, None if that is of no use."""
+        try:
+            answers = list(self._resolver.resolve(hosts))
+        except Exception:  # noqa: BLE001 - it is a user's
+            _log.exception("a resolver failed")
+            return None
+        return answers if len(answers) == len(hosts) else None
+
+    def forget(self, host: str) -> None:
+        """A worker of this host left: a wrong answer is not remembered for ever. Never blocks."""
+        self._found.pop(host, None)
+
+    def reload(self) -> None:
+        """Forget everything and have the resolver read again. Raises ConfigError; what was known stands then."""
+        with self._guard:
+            self._resolver.reload()
+            self._found.clear()

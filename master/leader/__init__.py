@@ -1,0 +1,1 @@
+"""What every service of a master stands on: commands, confirmed reads, leases, and links to workers."""

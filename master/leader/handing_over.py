@@ -1,0 +1,60 @@
+"""Has another master lead, at somebody's wish: before an upgrade or a restart of the one that does.
+
+Rules: only the time of the election is chosen here, whom a majority follows is decided by Raft as ever; so a wish that
+does not come true leaves everything as it was. Called by the service Admin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.common.errors import ProtocolError, RetryError
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
+from holdfast.master.leader.leader import Leader
+from holdfast.master.raft import RaftError
+
+#: An election among masters that hear each other takes milliseconds; longer than this something else is wrong.
+_ELECTED_SECONDS = 3.0
+_LOOK_SECONDS = 0.01
+
+
+async def hand_over(leader: Leader, request: pb.HandOverRequest) -> pb.HandOverReply:
+    """Have `request.to`, or the master furthest on, lead instead of this one. Raises RetryError if nobody could."""
+    own, names = leader.config.master.name, [peer.name for peer in leader.config.master.peers]
+    for wanted in filter(None, (request.to, request.away_from)):
+        if wanted not in names:
+            raise ProtocolError(
+                f"there is no master {wanted}; the masters are {', '.join(names)}", status=Status.BAD_REQUEST
+            )
+    if request.to and request.to == request.away_from:
+        raise ProtocolError(f"{request.to} cannot lead and not lead: name two masters", status=Status.BAD_REQUEST)
+    if request.to == own or (request.away_from and request.away_from != own):
+        return pb.HandOverReply(leader=own, before=own)
+    if len(names) == 1:
+        raise ProtocolError("this cluster has one master, which leads or nobody does", status=Status.BAD_REQUEST)
+    try:
+        over = await asyncio.wrap_future(leader.node.transfer_leadership(request.to or None))
+    except RaftError as error:
+        raise RetryError(f"{own} is ending: {error}") from error
+    if not over:
+        raise RetryError(
+            f"{request.to or 'no other master'} has not the whole log yet, or is not connected: {own} leads on; look at"
+            " `holdfast status` and ask again"
+        )
+    return pb.HandOverReply(leader=await _elected(leader), before=own)
+
+
+async def _elected(leader: Leader) -> str:
+    """Return who leads after this master. Raises RetryError if that is not known in time."""
+    own = leader.config.master.name
+    try:
+        async with asyncio.timeout(_ELECTED_SECONDS):
+            # Raft's thread knows before anybody else, and says nothing while no new leader was heard of.
+            while (now := leader.node.status().leader) in (None, own) and not leader.serving:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_SECONDS)
+    except TimeoutError:
+        raise RetryError("this master leads no more, and knows of no other that does; ask again") from None
+    if now in (None, own):
+        raise RetryError(f"{own} was elected again; ask again")
+    return str(now)

@@ -1,0 +1,319 @@
+"""What every service of a master stands on: commands, confirmed reads, leases, and the rhythm of the leader.
+
+Rules
+* "Unknown", "not committed" and the like are only said after `confirmed`; what `peek` finds on a serving leader was
+  committed and is true, but it may not be all.
+* Liveness is only kept while this master leads; its decisions are proposed like any command.
+* Everything here runs in the event loop; Raft's thread is only met through futures and call_soon_threadsafe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from holdfast.common.config.config import Config
+from holdfast.common.errors import (
+    ApplicationGoneError,
+    HoldfastError,
+    IncarnationTooLowError,
+    NotLeaderError,
+    ProtocolError,
+    error_for,
+)
+from holdfast.common.ids import INSTANCE_BYTES, NO_STATE, StateId
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.server import ServerSecurity
+from holdfast.common.statuses import Status
+from holdfast.common.system.tasks import background
+from holdfast.master.api.access import CALLER, user_of
+from holdfast.master.api.callers import Callers
+from holdfast.master.core.conditions import Conditions, Spot
+from holdfast.master.core.drains import Drains
+from holdfast.master.core.events import EventKind
+from holdfast.master.core.liveness import Liveness, Timing
+from holdfast.master.core.rates import Rates, rates_between
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.records import Answer, Application
+from holdfast.master.core.state.state import State
+from holdfast.master.core.usage import Usage
+from holdfast.master.leader.proposer import Proposer, of_the_log, translate
+from holdfast.master.leader.waiters import Waiters
+from holdfast.master.observe.events import Events
+from holdfast.master.raft import RaftNode
+from holdfast.master.state_machine.state_machine import StateMachine
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The last heartbeat of a worker, when it came, and what the one before says of its pace."""
+
+    incarnation: int
+    heartbeat: pb.HeartbeatRequest
+    at_ns: int = 0
+    rates: Rates = Rates()
+
+
+class Leader:
+    """The leading side of this master, and the refusal to lead while it does not."""
+
+    def __init__(
+        self,
+        config: Config,
+        node: RaftNode[StateMachine],
+        fail: Callable[[BaseException], None],
+        security: ServerSecurity | None = None,
+        restored: int = 0,
+    ) -> None:
+        """`fail` ends the process: what was not foreseen is not lived with. `restored`: up to which place of the log
+        all comes from a backup, see master/backup.py."""
+        self._restored = restored
+        #: what names a state; the simulator draws from its seed
+        self.draw: Callable[[], int] = lambda: secrets.randbits(64) or 1
+        self._fail = fail
+        #: None where everybody may call everything
+        self.security = security
+        self.config = config
+        self.node = node
+        self.waiters = Waiters()
+        self._offset_ns = config.faults.clock_offset.ns if config.faults.enabled else 0
+        self._began_ns = time.monotonic_ns()
+        self.liveness = Liveness(
+            Timing(config.lease.tick.ns, config.lease.worker.ns, config.lease.deletion_grace.ns),
+        )
+        self._addresses = {peer.name: str(peer.http) for peer in config.master.peers}
+        #: what happened, for people
+        self.events = Events(config.master.name, self.now_ms)
+        self.proposer = Proposer(node, self.now_ms, self.http_of)
+        self._callers = Callers()
+        #: last heartbeats by worker number, heard in this leadership; only of workers that the state knows
+        self.reports: dict[int, Report] = {}
+        #: what those heartbeats say of who holds how much, and of what is not well
+        self.usage = Usage()
+        self.conditions = Conditions()
+        #: what is placed on draining workers, as this leadership last looked
+        self.drains = Drains()
+        #: told whenever this master begins to lead, or ends; in the event loop
+        self.listeners: list[Callable[[bool], None]] = []
+        #: set when a worker was lost, is back, or registered
+        self.workers_changed = asyncio.Event()
+        #: grows whenever workers were lost or are back
+        self.lives_changed = 0
+        self.serving = False
+        #: Raft's term of the latest leadership of this master
+        self.term = 0
+        #: set while this master does not lead
+        self.followed = asyncio.Event()
+        self.followed.set()
+        self._tick: asyncio.Task[None] | None = None
+
+    # Clocks: the wall clock stamps commands, the monotonic one measures silence.
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, as this master's clock says."""
+        jumped_ns = self.config.faults.jumped_ns(time.monotonic_ns() - self._began_ns)
+        return (time.time_ns() + self._offset_ns + jumped_ns) // 1_000_000
+
+    def now_ns(self) -> int:
+        """Monotonic nanoseconds."""
+        return time.monotonic_ns() + self._offset_ns
+
+    def http_of(self, name: str | None) -> str:
+        """Return the HTTP address of a master by name; "" for one that is not known."""
+        return self._addresses.get(name or "", "")
+
+    def index(self) -> int:
+        """Return the place in the log of the last command applied here: what replies tell."""
+        return self.node.local(lambda machine: machine.state.index)
+
+    # Leadership.
+
+    def leadership(self, leads: bool, term: int) -> None:
+        """Hear from Raft, through the loop, that this master serves as leader from now on or does not any more."""
+        if leads == self.serving:
+            return
+        self.serving = leads
+        log.info("leads" if leads else "does not lead", extra={"term": term})
+        name = self.config.master.name
+        if leads:
+            self.events.tell(EventKind.LEADS, name, f"master {name} leads in term {term}")
+        else:
+            self.events.tell(EventKind.FOLLOWS, name, f"master {name} does not lead any more")
+        if leads:
+            self.term = term
+            self.followed.clear()
+            self.liveness.lead(self.now_ns())
+            self.reports.clear()
+            self.usage = Usage()
+            self.conditions = Conditions()
+            self.drains = Drains()
+            self._tick = background(self._run(), self.fail)
+        else:
+            self.followed.set()
+            if self._tick is not None:
+                self._tick.cancel()
+                self._tick = None
+            self.waiters.wake((b"",))
+        for listener in self.listeners:
+            listener(leads)
+
+    def fail(self, error: BaseException) -> None:
+        """Called when a task ends that should not: what broke it ends the process."""
+        self._fail(error)
+
+    async def _run(self) -> None:
+        """The leader's rhythm: name the state, look who was silent, propose what changed."""
+        while True:
+            await asyncio.sleep(self.config.lease.tick.seconds)
+            try:
+                await self.state_id()
+                await self._judge()
+            except HoldfastError as error:
+                # Nothing is lost: what was decided is decided again at the next tick, here or by the next leader.
+                log.warning(
+                    "a tick's commands were not applied", extra={"status": error.status.name, "why": str(error)}
+                )
+
+    async def _judge(self) -> None:
+        workers, applications = self.node.local(
+            lambda machine: (list(machine.state.workers.values()), list(machine.state.applications.values()))
+        )
+        decisions = self.liveness.tick(self.now_ns(), workers, applications)
+        if decisions.late:
+            log.warning("this master stood still; everybody gets a full lease")
+            name = self.config.master.name
+            self.events.tell(
+                EventKind.STOOD_STILL, name, f"master {name} stood still: workers and leases get full time"
+            )
+        bodies: list[cmd.Body] = []
+        if decisions.lost:
+            bodies.append(cmd.SetWorkersAlive(False, decisions.lost))
+        if decisions.back:
+            bodies.append(cmd.SetWorkersAlive(True, decisions.back))
+        if decisions.revoke:
+            bodies.append(cmd.MarkLeases(False, decisions.revoke))
+        if decisions.mark:
+            bodies.append(cmd.MarkLeases(True, decisions.mark))
+        if decisions.end:
+            bodies.append(cmd.EndLeases(decisions.end))
+        for body in bodies:
+            await self.proposer.submit(cmd.Command(body))
+            log.info("told the masters", extra={"what": str(body)[:200]})
+            if isinstance(body, cmd.SetWorkersAlive):
+                self.lives_changed += 1
+                self.workers_changed.set()
+
+    def heard(self, worker: str, beat: pb.HeartbeatRequest) -> None:
+        """Keep a heartbeat of a worker of that name."""
+        now, before = self.now_ns(), self.reports.get(beat.worker)
+        rates = Rates()
+        if before is not None and before.incarnation == beat.incarnation:
+            rates = rates_between(before.heartbeat.counters, beat.counters, now - before.at_ns, before.rates)
+        self.reports[beat.worker] = Report(beat.incarnation, beat, now, rates)
+        self.events.told(self.conditions.heard(beat.worker, worker, _spots(beat)))
+
+    # Commands and reads.
+
+    async def command(self, name: str, request: Message, body: cmd.Body) -> Answer:
+        """Have `body` applied once for the call that `request` names; return its answer, or raise it if not OK."""
+        return self.expect(await self.proposer.submit(self.numbered(name, request, body)))
+
+    @staticmethod
+    def expect(answer: Answer) -> Answer:
+        """Return an answer that is OK; raise any other as the error that it stands for."""
+        if answer.ok:
+            return answer
+        error = error_for(answer.status, answer.detail)
+        if isinstance(error, IncarnationTooLowError):
+            error.lowest = answer.value
+        raise error
+
+    def numbered(self, name: str, request: Message, body: cmd.Body) -> cmd.Command:
+        """Return the command for a call: with the client's number, and a digest of what it asks for."""
+        call: pb.CallId = request.call  # type: ignore[attr-defined]
+        if not call.client:
+            return cmd.Command(body)
+        if len(call.client) != INSTANCE_BYTES or not call.number:
+            raise ProtocolError(
+                f"a call id has a client of {INSTANCE_BYTES} bytes and a number from 1", status=Status.BAD_REQUEST
+            )
+        user = user_of(CALLER.get(), self.owner)
+        if user is not None:
+            self._callers.heard(call.client, user, self.now_ns())
+        client, number, drawn = call.client, call.number, call.raft_index
+        request.ClearField("call")
+        digest = hashlib.blake2b(name.encode() + request.SerializeToString(deterministic=True), digest_size=16)
+        return cmd.Command(body, client, number, drawn, digest.digest())
+
+    def owner(self, instance: bytes) -> str | None:
+        """The user of an application, None if this master knows none."""
+        application = self.node.local(lambda machine: machine.state.applications.get(instance))
+        return application.user if application is not None else None
+
+    async def confirmed(self, read: Callable[[State], T]) -> T:
+        """Return read(state) after this master proved that it leads. Raises NotLeaderError."""
+        try:
+            return await of_the_log(asyncio.wrap_future(self.node.read(lambda machine: read(machine.state))))
+        except Exception as error:
+            raise translate(error, self.http_of) from error
+
+    def peek(self, read: Callable[[State], T]) -> T:
+        """Return read(state) as this serving leader has it, unproved. Raises NotLeaderError elsewhere."""
+        self.require()
+        return self.node.local(lambda machine: read(machine.state))
+
+    def require(self, term: int = 0) -> None:
+        """Raise NotLeaderError unless this master serves as leader, in just that term if one is given."""
+        if not self.serving or term not in (0, self.term):
+            raise NotLeaderError(leader=self.http_of(self.node.status().leader))
+
+    async def find(self, read: Callable[[State], T | None]) -> T | None:
+        """Return read(state), asking a second time with proof if the first time finds nothing."""
+        found = self.peek(read)
+        return found if found is not None else await self.confirmed(read)
+
+    async def state_id(self) -> StateId:
+        """Return which state this is, what goes with every number that it gives; it is named first where it has no name
+        since it began, or was restored. Raises NotLeaderError."""
+        while True:
+            named, at = self.peek(lambda state: (state.state_id, state.state_index))
+            if named != NO_STATE and at > self._restored:
+                return named
+            await self.proposer.submit(cmd.Command(cmd.BeginState(StateId(self.draw()), after=at)))
+
+    # Leases.
+
+    async def renew(self, instance: bytes, holder: bytes) -> Application:
+        """Renew the lease of a call that names an application; return it. Raises ApplicationGoneError."""
+        application = await self.find(lambda state: state.applications.get(instance))
+        if application is None:
+            raise gone(instance)
+        self.liveness.heard_lease(self.now_ns(), application, holder)
+        return application
+
+
+def _spots(beat: pb.HeartbeatRequest) -> Iterator[Spot]:
+    """Yield what a heartbeat says is not well."""
+    for each in beat.directories:
+        if each.problem or each.full:
+            yield Spot(each.path, each.problem, each.full)
+    if beat.HasField("dfs") and beat.dfs.problem:
+        yield Spot(beat.dfs.url, beat.dfs.problem, is_dfs=True)
+
+
+def gone(instance: bytes) -> ApplicationGoneError:
+    """The error for an instance that a confirmed leader does not know."""
+    return ApplicationGoneError(
+        f"application instance {instance.hex()[:8]} is unknown or its last lease ended; register a new instance"
+    )

@@ -1,0 +1,88 @@
+"""Who waits for what the log does to shuffles and workers: woken by applied commands, and when leadership is lost.
+
+Rules: long polls are bounded in number; a waiter is woken to look again, in the order they came, never told what
+happened. Runs in the event loop. Used by long polls (`wait`) and by scopes.py (`watch`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+
+from holdfast.common.errors import RetryError
+from holdfast.common.ids import ShuffleKey
+from holdfast.common.statuses import Status
+from holdfast.master.core.slots import Slots
+from holdfast.master.state_machine.state_machine import Subject
+
+#: Long polls that wait, in all and of one application.
+WAITERS_MAX = 8_192
+WAITERS_EACH_MAX = 4_096
+
+
+class Waiters:
+    """Callbacks by what they wait for: (instance, shuffle), since what happens to one generation may concern another,
+    or the number of a worker."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, dict[object, Callable[[], None]]] = {}
+        #: long polls, by application
+        self._polls = Slots(WAITERS_MAX, WAITERS_EACH_MAX)
+        #: all who wait
+        self.watching = 0
+
+    @property
+    def count(self) -> int:
+        """Long polls that wait."""
+        return self._polls.count
+
+    async def wait(self, key: ShuffleKey, seconds: float) -> None:
+        """Return when the shuffle may have changed or after `seconds`. Raises RetryError (BUSY) past the bounds."""
+        if self._polls.full() or self._polls.full_for(key.instance):
+            raise RetryError(f"{self.count} calls are waiting on this master; try again", status=Status.BUSY)
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._polls.take(key.instance)
+        try:
+            with self.watch((key,), lambda: None if woken.done() else woken.set_result(None)):
+                await asyncio.wait((woken,), timeout=seconds)
+        finally:
+            self._polls.give_back(key.instance)
+
+    @contextmanager
+    def watch(self, subjects: Iterable[ShuffleKey | int], changed: Callable[[], None]) -> Iterator[None]:
+        """Have `changed` called, inside, whenever one of these shuffles or workers may have changed, or this master
+        leads no more."""
+        me = object()
+        places: list[Hashable] = [_place(each) for each in subjects]
+        for place in places:
+            self._waiting.setdefault(place, {})[me] = changed
+        self.watching += 1
+        try:
+            yield
+        finally:
+            self.watching -= 1
+            for place in places:
+                waiting = self._waiting[place]
+                del waiting[me]
+                if not waiting:
+                    del self._waiting[place]
+
+    def wake(self, changed: Iterable[Subject]) -> None:
+        """Wake who waits: for a shuffle by a key of it, by its instance, or by b"" for all; for a worker by its number,
+        or by b""."""
+        for subject in changed:
+            if isinstance(subject, ShuffleKey | int):
+                self._wake(_place(subject))
+                continue
+            for place in list(self._waiting):
+                if not subject or (isinstance(place, tuple) and subject == place[0]):
+                    self._wake(place)
+
+    def _wake(self, place: Hashable) -> None:
+        for changed in list(self._waiting.get(place, {}).values()):
+            changed()
+
+
+def _place(subject: ShuffleKey | int) -> Hashable:
+    return subject if isinstance(subject, int) else (subject.instance, subject.shuffle)

@@ -1,0 +1,99 @@
+"""The events of this master: what the log tells on every master, and what only this one sees.
+
+Rules: the log's events come from Raft's thread, all others from the event loop; a lock held for microseconds keeps them
+apart. After a start the log is applied from the last snapshot on, and tells what happened then, with the times of
+then. Called by main.py and by whoever has something to tell; read by admin.py, web and metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.master.core.conditions import Peers
+from holdfast.master.core.events import Event, EventKind, Happened, Level, Ring, level_of
+from holdfast.master.raft import RaftStatus
+
+log = logging.getLogger(__name__)
+
+_LIMIT_DEFAULT, LIMIT_MAX = 100, 3_000
+_LOOK_SECONDS = 1.0
+#: Masters that start together find each other within this; before, who is not there is no news.
+_SETTLE_SECONDS = 10.0
+_LEVELS = {Level.WARNING: logging.WARNING, Level.ERROR: logging.ERROR}
+
+
+class Events:
+    """One ring for one master."""
+
+    def __init__(self, name: str, now_ms: Callable[[], int]) -> None:
+        """`name` is this master's; `now_ms` the wall clock."""
+        self._name, self._now_ms = name, now_ms
+        self._ring = Ring()
+        self._lock = threading.Lock()
+        self._peers = Peers()
+
+    def applied(self, time_ms: int, index: int, happened: Iterable[Happened]) -> None:
+        """Take in what an entry of the log did; any thread."""
+        with self._lock:
+            for each in happened:
+                self._ring.add(time_ms, each, index)
+
+    def tell(self, kind: EventKind, subject: str, text: str) -> None:
+        """Take in what this master saw or did; whoever tells it logs it."""
+        with self._lock:
+            self._ring.add(self._now_ms(), Happened(kind, subject, text))
+
+    def told(self, happened: Iterable[Happened]) -> None:
+        """Take in what was found by comparing, and log what matters of it."""
+        for each in happened:
+            self.tell(each.kind, each.subject, each.text)
+            level = _LEVELS.get(level_of(each.kind))
+            if level is not None:
+                log.log(level, "event", extra={"event": each.kind.value, "subject": each.subject, "text": each.text})
+
+    def latest(self, limit: int, after: int = 0, least: Level = Level.INFO) -> list[Event]:
+        """The latest events, newest first."""
+        with self._lock:
+            return self._ring.latest(limit, after, least)
+
+    def counts(self) -> Mapping[EventKind, int]:
+        """How often each kind of thing happened, since this master started or as far as its log tells."""
+        with self._lock:
+            return dict(self._ring.counts)
+
+    def reply(self, request: pb.ListEventsRequest) -> pb.ListEventsReply:
+        """Answer Admin/ListEvents."""
+        least = Level(request.least) if request.least in list(Level) else Level.INFO
+        with self._lock:
+            found = self._ring.latest(min(request.limit or _LIMIT_DEFAULT, LIMIT_MAX), request.after, least)
+            last = self._ring.last
+        return pb.ListEventsReply(name=self._name, last=last, events=[event_of(each, self._name) for each in found])
+
+    async def watch(self, status: Callable[[], RaftStatus]) -> None:
+        """Look every second at which other masters are connected, until cancelled."""
+        self.tell(EventKind.STARTED, self._name, f"master {self._name} started")
+        began = time.monotonic()
+        while True:
+            connected = {name: peer.connected for name, peer in status().peers.items()}
+            self.told(self._peers.look(connected, time.monotonic() - began > _SETTLE_SECONDS))
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def event_of(event: Event, master: str) -> pb.Event:
+    """An event as the wire has it; what only this master saw carries its name."""
+    return pb.Event(
+        number=event.number,
+        time_ms=event.time_ms,
+        raft_index=event.index,
+        master="" if event.index else master,
+        level=event.level.value,
+        kind=event.kind.value,
+        subject=event.subject,
+        text=event.text,
+        times=event.times,
+    )

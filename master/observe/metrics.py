@@ -1,0 +1,60 @@
+"""The masters' metrics for Prometheus; docs/metrics.md lists them.
+
+Rules: no label takes values from clients: methods and statuses are fixed sets, so the number of series is bounded.
+Gauges are read when they are scraped. Called by handlers.py (counts) and http.py (the text).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from holdfast.common.net.methods import METHODS
+from holdfast.common.statuses import Status
+
+#: Seconds; a command is a few milliseconds, a long poll up to 30 s.
+_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
+
+Gauges = Callable[[], Iterable[tuple[str, str, float]]]
+
+
+class Metrics:
+    """One registry per master process."""
+
+    def __init__(self, gauges: Gauges, readings: Collector | None = None) -> None:
+        """`gauges` yields (name, help, value) when metrics are scraped, `readings` whole families."""
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._calls = Counter("holdfast_master_calls", "Calls answered", ["method", "status"], registry=self._registry)
+        seconds = Histogram(
+            "holdfast_master_call_seconds", "Time to answer", ["method"], registry=self._registry, buckets=_BUCKETS
+        )
+        self._seconds = {name: seconds.labels(name) for name in METHODS}
+        self._counts: dict[tuple[str, Status], Counter] = {}
+        self._registry.register(_Gauges(gauges))
+        if readings is not None:
+            self._registry.register(readings)
+        ProcessCollector(registry=self._registry)
+
+    def answered(self, method: str, status: Status, seconds: float) -> None:
+        """Count one call."""
+        count = self._counts.get((method, status))
+        if count is None:
+            count = self._counts[(method, status)] = self._calls.labels(method, status.name)
+        count.inc()
+        self._seconds[method].observe(seconds)
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class _Gauges(Collector):
+    def __init__(self, gauges: Gauges) -> None:
+        self._read = gauges
+
+    def collect(self) -> Iterable[Metric]:
+        for name, text, value in self._read():
+            yield GaugeMetricFamily(name, text, value=value)

@@ -1,6 +1,0 @@
-"""The masters' services: RPCs turned into commands and confirmed reads, and answers into replies."""
-
-import os
-
-# gRPC writes a line to standard error for everybody who knocks without TLS, and reads this as it is imported.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -1,0 +1,154 @@
+"""Gives commands and records their bytes: protobuf messages of master/proto/commands.proto with the same field names.
+
+Rules: a dataclass of the core and its message have the same name and fields, so one generic mapping serves all; what
+does not map is found when this module is imported. Bytes of another version are refused with VersionError.
+Called by the machine (commands), the snapshot (records) and master/leader (entries to propose).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from holdfast.common.ids import ShuffleKey
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state import records as rec
+from holdfast.master.proto import commands_pb2 as pb
+
+#: Version of the log's entries and of the snapshot's records.
+VERSION = 2
+
+#: Field `commands` of Entry, length-delimited.
+_COMMANDS_TAG = bytes([pb.Entry.COMMANDS_FIELD_NUMBER << 3 | 2])
+
+T = TypeVar("T")
+
+
+class VersionError(Exception):
+    """The bytes are not an entry that this version of Holdfast understands."""
+
+
+def encode_entry(entry: cmd.Entry) -> bytes:
+    """Return the bytes of one place of the log."""
+    return join_entry(entry.time_ms, [encode_command(command) for command in entry.commands])
+
+
+def encode_command(command: cmd.Command) -> bytes:
+    """Return the bytes of one command, for `join_entry`."""
+    return _command_message(command).SerializeToString()
+
+
+def join_entry(time_ms: int, commands: Sequence[bytes]) -> bytes:
+    """Return the bytes of an entry made of encoded commands.
+
+    Protobuf messages may be joined: the commands, written one by one with their lengths, are the repeated field.
+    """
+    pieces = [pb.Entry(version=VERSION, time_ms=time_ms).SerializeToString()]
+    for command in commands:
+        pieces += (_COMMANDS_TAG, _varint(len(command)), command)
+    return b"".join(pieces)
+
+
+def decode_entry(data: bytes) -> cmd.Entry:
+    """Return the commands in `data`; raises VersionError if they are of another version or not commands at all."""
+    message = pb.Entry()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise VersionError(f"a log entry of {len(data)} bytes is not a Holdfast entry: {error}") from error
+    if message.version != VERSION:
+        raise VersionError(
+            f"a log entry has version {message.version}, this master understands {VERSION}; "
+            "start the version of Holdfast that wrote it"
+        )
+    return cmd.Entry(message.time_ms, tuple([_command(each) for each in message.commands]))
+
+
+def to_message(record: Any, without: Collection[str] = ()) -> Any:
+    """Return the message of a record; fields in `without` are left out."""
+    message_class, fields = _WRITERS[type(record)]
+    return message_class(**{name: write(getattr(record, name)) for name, write in fields if name not in without})
+
+
+def from_message(kind: type[T], message: Message, **given: Any) -> T:
+    """Return the record of a message; `given` are the fields that the message does not have."""
+    values = {name: read(getattr(message, name)) for name, read in _READERS[kind] if name not in given}
+    return kind(**values, **given)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _command_message(command: cmd.Command) -> pb.Command:
+    message = pb.Command(
+        client=command.client, number=command.number, drawn_index=command.drawn_index, digest=command.digest
+    )
+    getattr(message, _FIELD_OF[type(command.body)]).CopyFrom(to_message(command.body))
+    return message
+
+
+def _command(message: pb.Command) -> cmd.Command:
+    field = message.WhichOneof("body")
+    if field is None:
+        raise VersionError("a log entry holds a command that this version of Holdfast does not know")
+    body = from_message(_BODY_OF[field], getattr(message, field))
+    return cmd.Command(body, message.client, message.number, message.drawn_index, message.digest)
+
+
+# The mapping, made once from the annotations of the dataclasses.
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _writer(hint: Any) -> Callable[[Any], Any]:
+    if typing.get_origin(hint) is tuple:
+        item = typing.get_args(hint)[0]
+        return (lambda values: [to_message(each) for each in values]) if dataclasses.is_dataclass(item) else list
+    return to_message if dataclasses.is_dataclass(hint) else _same
+
+
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    if typing.get_origin(hint) is tuple:
+        item = typing.get_args(hint)[0]
+        if dataclasses.is_dataclass(item):
+            kind = typing.cast(type[Any], item)
+            return lambda messages: tuple([from_message(kind, each) for each in messages])
+        return tuple
+    if dataclasses.is_dataclass(hint):
+        kind = typing.cast(type[Any], hint)
+        return lambda message: from_message(kind, message)
+    return _same
+
+
+_COMMANDS: tuple[type[Any], ...] = typing.get_args(cmd.Body)
+_RECORDS: tuple[type[Any], ...] = (
+    rec.Answer, rec.Directory, rec.Worker, rec.Lease, rec.Application, rec.Shuffle, rec.Remembered, rec.Client,
+    rec.Upload, cmd.WorkerRef, cmd.WorkerPlace, cmd.LeaseRef, ShuffleKey,
+)  # fmt: skip
+_WRITERS: dict[type[Any], tuple[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]]] = {}
+_READERS: dict[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]] = {}
+for _kind in (*_COMMANDS, *_RECORDS):
+    _hints = typing.get_type_hints(_kind)
+    _names = [field.name for field in dataclasses.fields(_kind)]
+    _WRITERS[_kind] = (getattr(pb, _kind.__name__), tuple((name, _writer(_hints[name])) for name in _names))
+    _READERS[_kind] = tuple((name, _reader(_hints[name])) for name in _names)
+
+_BY_NAME = {kind.__name__: kind for kind in _COMMANDS}
+_BODY_OF: dict[str, type[Any]] = {
+    field.name: _BY_NAME[field.message_type.name]  # type: ignore[union-attr]
+    for field in pb.Command.DESCRIPTOR.oneofs_by_name["body"].fields
+}
+_FIELD_OF = {kind: name for name, kind in _BODY_OF.items()}
+assert set(_FIELD_OF) == set(_COMMANDS), "every command has its place in the entry"

@@ -1,0 +1,217 @@
+"""The snapshot of the replicated state: a stream of length-prefixed protobuf records (docs/control_plane.md).
+
+Layout: "HFSTATE" and a version byte; then u32 little-endian length and a `Record` each, followed by the arrays that the
+record names, as they are; an `End` record with the number of records closes it. Raft's own file around it has the
+checksum. Rules: yields small pieces, so that the thread that encodes never holds the interpreter for long; a stream
+that ends early, goes on, or holds something unknown is refused with SnapshotError and nothing of it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from holdfast.master.core.state.highest_generations import HighestGenerations, Run
+from holdfast.master.core.state.moves import MOVED
+from holdfast.master.core.state.records import Application, Client, Shuffle, Upload, Worker
+from holdfast.master.core.state.state import Below, Tables
+from holdfast.master.proto import commands_pb2 as pb
+from holdfast.master.state_machine.codec import VERSION, from_message, to_message
+
+_MAGIC = b"HFSTATE" + bytes([VERSION])
+_U32 = struct.Struct("<I")
+_RECORD_BYTES_MAX = 16 << 20
+_ARRAY_BYTES_MAX = 1 << 30
+_PIECE_BYTES = 64 << 10
+_HEADER = ("time_ms", "index", "state_id", "state_index", "workers_made", "applications_made", "forgotten_index")
+
+
+class SnapshotError(Exception):
+    """The bytes are not a whole snapshot of this version."""
+
+
+def encode(tables: Tables) -> Iterator[bytes]:
+    """Yield the snapshot in pieces of at most 64 KiB and a record."""
+    yield _MAGIC
+    count = 0
+    for record, arrays in _records(tables):
+        count += 1
+        record.arrays.extend(map(len, arrays))
+        data = record.SerializeToString(deterministic=True)
+        yield _U32.pack(len(data)) + data
+        for array in arrays:
+            for start in range(0, len(array), _PIECE_BYTES):
+                yield array[start : start + _PIECE_BYTES]
+    end = pb.Record(end=pb.End(records=count)).SerializeToString()
+    yield _U32.pack(len(end)) + end
+
+
+def state_hash(tables: Tables) -> bytes:
+    """Return 16 bytes that are equal exactly where the tables are."""
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in encode(tables):
+        digest.update(piece)
+    return digest.digest()
+
+
+def decode(chunks: Iterable[bytes]) -> Tables:
+    """Return the tables of a snapshot, wherever it was cut into chunks. Raises SnapshotError."""
+    source = _Source(chunks)
+    magic = source.take(len(_MAGIC))
+    if magic != _MAGIC and magic[:-1] == _MAGIC[:-1]:
+        raise SnapshotError(
+            f"this is a snapshot of version {magic[-1]}, and this master reads version {VERSION}: start the release "
+            "that wrote it (docs/upgrade.md)"
+        )
+    if magic != _MAGIC:
+        raise SnapshotError("this is no snapshot of Holdfast's masters")
+    tables = Tables()
+    count = 0
+    while True:
+        record = pb.Record()
+        try:
+            record.ParseFromString(source.take(source.length(_RECORD_BYTES_MAX)))
+        except DecodeError as error:
+            raise SnapshotError(f"record {count} of the snapshot is damaged: {error}") from error
+        if any(size > _ARRAY_BYTES_MAX for size in record.arrays):
+            raise SnapshotError(f"record {count} of the snapshot names an array that is too long")
+        arrays = [source.take(size) for size in record.arrays]
+        kind = record.WhichOneof("record")
+        if kind == "end":
+            if record.end.records != count or not source.finished():
+                raise SnapshotError(f"the snapshot ends at record {count}, not where it says")
+            return tables
+        if kind is None:
+            raise SnapshotError(f"record {count} of the snapshot is of a kind this version does not know")
+        try:
+            _LOADERS[kind](tables, getattr(record, kind), arrays)
+        except ValueError as error:
+            raise SnapshotError(f"record {count} of the snapshot, {kind}, is damaged: {error}") from error
+        count += 1
+
+
+def _records(tables: Tables) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
+    """Yield every record with its arrays: tables without an order of their own by key, the others in their order."""
+    yield pb.Record(header=pb.Header(**{name: getattr(tables, name) for name in _HEADER})), ()
+    for number in sorted(tables.workers):
+        yield pb.Record(worker=to_message(tables.workers[number])), ()
+    for instance in sorted(tables.applications):
+        yield pb.Record(application=to_message(tables.applications[instance])), ()
+        yield from _records_below(instance, tables.below[instance])
+    for instance, moment in tables.gone.items():
+        yield pb.Record(gone=pb.Gone(instance=instance, time_ms=moment)), ()
+    for name in sorted(tables.uploads):
+        upload = tables.uploads[name]
+        yield pb.Record(upload=pb.Upload(name=name, started_ms=upload.started_ms)), upload.parts
+    for name, client in tables.clients.items():
+        message = to_message(client)
+        message.id = name
+        yield pb.Record(client=message), ()
+
+
+def _records_below(instance: bytes, below: Below) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
+    for number in sorted(below.shuffles):
+        shuffle = below.shuffles[number]
+        message = to_message(shuffle, without=("assignment", "winners", "manifest", "moves"))
+        yield pb.Record(shuffle=message), (shuffle.assignment, shuffle.winners, shuffle.manifest, *shuffle.moves)
+    for state in sorted(below.heads):
+        for begin, end, generation in below.heads[state]:
+            head = pb.Head(instance=instance, shuffle=begin, generation=generation, shuffles=end - begin, state=state)
+            yield pb.Record(head=head), ()
+
+
+def _load_header(tables: Tables, message: Any, _: list[bytes]) -> None:
+    for name in _HEADER:
+        setattr(tables, name, getattr(message, name))
+
+
+def _load_worker(tables: Tables, message: Any, _: list[bytes]) -> None:
+    tables.workers[message.id] = from_message(Worker, message)
+
+
+def _load_application(tables: Tables, message: Any, _: list[bytes]) -> None:
+    tables.applications[message.instance] = from_message(Application, message)
+    tables.below[message.instance] = Below()
+
+
+def _load_shuffle(tables: Tables, message: Any, arrays: list[bytes]) -> None:
+    assignment, winners, manifest, *moves = arrays
+    arrays_of = {"assignment": assignment, "winners": winners, "manifest": manifest, "moves": tuple(moves)}
+    shuffle = from_message(Shuffle, message, **arrays_of)
+    if any(not each or len(each) % MOVED.size for each in moves):
+        raise ValueError("its moves are cut")
+    _below(tables, shuffle.key.instance).shuffles[shuffle.key.number] = shuffle
+
+
+def _load_head(tables: Tables, message: Any, _: list[bytes]) -> None:
+    run = Run(message.shuffle, message.shuffle + message.shuffles, message.generation)
+    _below(tables, message.instance).heads.setdefault(message.state, HighestGenerations()).append(run)
+
+
+def _load_gone(tables: Tables, message: Any, _: list[bytes]) -> None:
+    tables.gone[message.instance] = message.time_ms
+
+
+def _load_upload(tables: Tables, message: Any, arrays: list[bytes]) -> None:
+    tables.uploads[message.name] = Upload(tuple(arrays), message.started_ms)
+
+
+def _load_client(tables: Tables, message: Any, _: list[bytes]) -> None:
+    tables.clients[message.id] = from_message(Client, message)
+
+
+def _below(tables: Tables, instance: bytes) -> Below:
+    below = tables.below.get(instance)
+    if below is None:
+        raise ValueError("its application is missing")
+    return below
+
+
+_LOADERS = {
+    "header": _load_header,
+    "worker": _load_worker,
+    "application": _load_application,
+    "shuffle": _load_shuffle,
+    "head": _load_head,
+    "gone": _load_gone,
+    "upload": _load_upload,
+    "client": _load_client,
+}
+
+
+class _Source:
+    """Takes exact lengths from chunks of any size."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._buffer = bytearray()
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        """Return the next `size` bytes."""
+        while len(self._buffer) - self._at < size:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                raise SnapshotError("the snapshot ends in the middle of a record")
+            if self._at:
+                del self._buffer[: self._at]
+                self._at = 0
+            self._buffer += chunk
+        taken = bytes(memoryview(self._buffer)[self._at : self._at + size])
+        self._at += size
+        return taken
+
+    def length(self, most: int) -> int:
+        """Return the length that comes next, if it is sane."""
+        size = int(_U32.unpack(self.take(_U32.size))[0])
+        if size > most:
+            raise SnapshotError(f"the snapshot names a record of {size} bytes")
+        return size
+
+    def finished(self) -> bool:
+        """Whether nothing is left."""
+        return self._at == len(self._buffer) and not any(len(chunk) for chunk in self._chunks)

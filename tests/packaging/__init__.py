@@ -1,0 +1,1 @@
+"""What is installed: the wheel and the tree, and the client alone."""

@@ -1,0 +1,141 @@
+"""Who may fetch from the DFS: room is taken at once or not at all, and nobody keeps it from those who wait."""
+
+import random
+
+import pytest
+
+from holdfast.worker.core.read.fetch_leases import (
+    HOLD_NS,
+    IDLE_NS,
+    LOOK_NS,
+    SEATS_MAX,
+    TURN_NS,
+    FetchLease,
+    FetchLeases,
+)
+
+
+class World:
+    """FetchLeases of 100 bytes, and a clock."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.seats = FetchLeases(100, lambda: self.now)
+        self.revoked: list[str] = []
+
+    def seat(self, name: str, size: int = 40) -> FetchLease:
+        """What a stream has to begin with: nothing."""
+        return FetchLease(self.seats, lambda: self.revoked.append(name), size)
+
+
+@pytest.fixture
+def world() -> World:
+    """A new one."""
+    return World()
+
+
+def test_room_is_taken_at_once_or_not_at_all(world: World) -> None:
+    """Past the bound a stream waits and holds nothing; when a seat is given back it is let in."""
+    one, two, three = world.seat("one"), world.seat("two"), world.seat("three")
+    assert (one.take(), two.take(), three.take()) == (True, True, False)
+    assert (world.seats.held_bytes, world.seats.crowded) == (80, True)
+    one.leave()
+    assert (three.take(), world.seats.held_bytes, world.seats.crowded) == (True, 80, False)
+    world.seats.check()
+
+
+def test_who_came_first_is_let_in_first(world: World) -> None:
+    """A small one that comes later does not pass by a large one, which so is let in some day."""
+    one, large, small = world.seat("one"), world.seat("large", 90), world.seat("small", 10)
+    assert (one.take(), large.take(), small.take()) == (True, False, False)
+    one.leave()
+    assert (small.take(), large.take()) == (True, True)
+
+
+def test_what_is_larger_than_everything_sits_alone(world: World) -> None:
+    """It is let in when nobody else sits."""
+    one, huge, two = world.seat("one"), world.seat("huge", 1_000), world.seat("two")
+    assert (one.take(), huge.take(), two.take()) == (True, False, False)
+    one.leave()
+    assert (huge.take(), two.take()) == (True, False)
+    world.seats.check()
+
+
+def test_seats_are_bounded_in_number(world: World) -> None:
+    """However small they are."""
+    seats = [world.seat(str(number), 1) for number in range(SEATS_MAX + 1)]
+    assert [seat.take() for seat in seats] == [True] * SEATS_MAX + [False]
+
+
+def test_an_idle_seat_goes_to_who_waits(world: World) -> None:
+    """Its stream is told; while nobody waits it is kept."""
+    one, two, three = world.seat("one"), world.seat("two"), world.seat("three")
+    one.take()
+    two.take()
+    world.now += IDLE_NS + 1
+    assert two.take()
+    assert world.revoked == []
+    assert three.take()
+    assert world.revoked == ["one"]
+    world.seats.check()
+
+
+def test_nobody_sits_over_one_chunk_for_ever(world: World) -> None:
+    """A reader that takes a byte now and then loses its seat to who waits; time that the DFS takes does not count."""
+    slow, fetching, third = world.seat("slow"), world.seat("fetching"), world.seat("third")
+    slow.take()
+    fetching.take()
+    for _ in range(0, HOLD_NS, IDLE_NS // 2):
+        assert (slow.take(), fetching.take(), third.take()) == (True, True, False)
+        fetching.renew()
+        world.now += IDLE_NS // 2
+    world.now += LOOK_NS
+    fetching.take()
+    slow.take()
+    assert (third.take(), world.revoked) == (True, ["slow"])
+
+
+def test_who_waits_no_more_holds_nobody_up(world: World) -> None:
+    """A place in the queue that is not asked for is passed by, and can be taken again."""
+    one, gone, two = world.seat("one", 100), world.seat("gone"), world.seat("two")
+    assert (one.take(), gone.take()) == (True, False)
+    world.now += IDLE_NS + 1
+    assert (one.take(), two.take()) == (True, False)
+    one.leave()
+    assert (two.take(), gone.take()) == (True, True)
+
+
+def test_a_turn_ends_when_others_wait(world: World) -> None:
+    """Not before its time, and not while nobody waits."""
+    one, two = world.seat("one", 100), world.seat("two")
+    one.take()
+    world.now += TURN_NS + 1
+    before = one.turn_over
+    one.take()
+    two.take()
+    assert (before, one.turn_over) == (False, True)
+    one.leave()
+    assert (two.take(), two.turn_over, one.take()) == (True, False, False)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_everybody_is_let_in_some_day(seed: int) -> None:
+    """Streams that need many seats in all, of any size, some of which stop asking: all others get what they need."""
+    rng, world = random.Random(seed), World()
+    needs = {world.seat(str(number), rng.randint(1, 120)): rng.randint(1, 5) for number in range(30)}
+    stopped = set(rng.sample(list(needs), 5))
+    for _ in range(20_000):
+        seat = rng.choice(list(needs))
+        world.now += rng.randrange(LOOK_NS)
+        if seat in stopped:
+            if rng.random() < 0.01:
+                seat.take()
+        elif seat.take() and rng.random() < 0.5:
+            needs[seat] -= 1
+            seat.leave()
+            if not needs[seat]:
+                del needs[seat]
+        world.seats.check()
+        if not needs.keys() - stopped:
+            return
+    pytest.fail(f"{len(needs.keys() - stopped)} still wait")

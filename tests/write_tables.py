@@ -1,0 +1,250 @@
+"""Writes the tables that both languages have, from common/wire.toml: `python -m tests.write_tables`.
+
+Tests compare each file with what would be written, so one that was forgotten, or changed by hand, is found.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+from tests.support.tree import ROOT
+
+SOURCE = ROOT / "common" / "wire.toml"
+_JAVA = ROOT / "client" / "jvm" / "src" / "main" / "java" / "org" / "apache" / "spark" / "shuffle" / "holdfast" / "wire"
+_MADE = "Made from common/wire.toml by `python -m tests.write_tables`; change it there."
+_WIDTH = 120
+
+
+def source() -> dict[str, Any]:
+    """What the file says."""
+    return tomllib.loads(SOURCE.read_text("utf-8"))
+
+
+def python_statuses(said: dict[str, Any]) -> str:
+    """common/statuses.py."""
+    lines = [
+        '"""Numeric statuses of the wire, and what each means to whom.',
+        "",
+        _MADE,
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "from enum import Enum, IntEnum, unique",
+        "from typing import NamedTuple",
+        "",
+        "",
+        "@unique",
+        "class Status(IntEnum):",
+        '    """Answers on the data plane and the control plane; the wire carries the number."""',
+        "",
+    ]
+    for name, row in said["status"].items():
+        lines.append(f"    {name} = {row['number']}" + (f"  #: {row['says']}" if "says" in row else ""))
+    for word, meanings in said["word"].items():
+        lines += ["", "", "@unique", f"class {word}(Enum):", f'    """{meanings["says"]}"""', ""]
+        lines += [f'    {name} = "{text}"' for name, text in _meanings(meanings)]
+    lines += [
+        "",
+        "",
+        "class Meaning(NamedTuple):",
+        '    """What a status means. `error` is the name of its class in errors.py; `moves_map`: the writer of a MAP',
+        '    file starts again on the next worker."""',
+        "",
+        "    next: Next",
+        "    error: str",
+        "    push: PushDisposition",
+        "    moves_map: bool",
+        "    fetch: FetchDisposition",
+        "    ends: tuple[Loop, ...]",
+        "",
+        "",
+        "#: Every status is in it.",
+        "MEANINGS: dict[Status, Meaning] = {",
+    ]
+    for name, row in said["status"].items():
+        ends = "".join(f"Loop.{each.upper()}, " for each in row.get("ends", ()))
+        ends = f"({ends.rstrip(' ') if ends.count(',') == 1 else ends.rstrip(', ')})"
+        lines += [
+            f"    Status.{name}: Meaning(",
+            f"        Next.{row['next'].upper()},",
+            f'        "{row["error"]}",',
+            f"        PushDisposition.{row.get('push', 'stop').upper()},",
+            f"        {row.get('map') == 'move'},",
+            f"        FetchDisposition.{row.get('fetch', 'stop').upper()},",
+            f"        {ends},",
+            "    ),",
+        ]
+    return "\n".join([*lines, "}", ""])
+
+
+def python_limits(said: dict[str, Any]) -> str:
+    """common/limits.py."""
+    lines = [
+        '"""Every bound of the formats, units in the names, relations asserted at import with their reason.',
+        "",
+        "What an operator may change lives in config/config.py; what two processes must agree on lives here.",
+        _MADE,
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "KIB = 1024",
+        "MIB = 1024 * KIB",
+        "GIB = 1024 * MIB",
+        "",
+    ]
+    for name, row in said["limit"].items():
+        lines += [f"#: {line}" for line in textwrap.wrap(row.get("says", ""), _WIDTH - 3)]
+        lines.append(f"{name} = {row['value']}")
+    lines.append("")
+    lines += [f'assert {each["holds"]}, "{each["why"]}"' for each in said["relation"]]
+    return "\n".join([*lines, ""])
+
+
+def java_statuses(said: dict[str, Any]) -> str:
+    """wire/Status.java."""
+    lines = [
+        "package org.apache.spark.shuffle.holdfast.wire;",
+        "",
+        "import java.util.Map;",
+        "",
+        "/**",
+        " * Answers of workers and masters; the wire carries the number, whose meaning never changes, and decisions",
+        " * are made by it. " + _MADE.replace("`", ""),
+        " */",
+        "public final class Status {",
+    ]
+    for name, row in said["status"].items():
+        lines += _java_doc(row.get("says", ""))
+        lines.append(f"    public static final int {name} = {row['number']};")
+    for word, meanings in said["word"].items():
+        if word == "Loop":  # of all that goes on for ever the plug-in has the lease alone
+            continue
+        lines += ["", *_java_doc(meanings["says"]), f"    public enum {word} {{"]
+        for name, text in _meanings(meanings):
+            lines += [f"    {line}" for line in _java_doc(text)]
+            lines.append(f"        {name},")
+        lines[-1] = lines[-1].removesuffix(",")
+        lines.append("    }")
+    lines += [
+        "",
+        "    private record Meaning(",
+        "            String name, Next next, PushDisposition push, FetchDisposition fetch, boolean endsLease,",
+        "            boolean rerun) {}",
+        "",
+        "    private static final Map<Integer, Meaning> MEANINGS = Map.ofEntries(",
+    ]
+    for name, row in said["status"].items():
+        flags = [str(flag).lower() for flag in ("lease" in row.get("ends", ()), row.get("spark") == "rerun")]
+        push, fetch = row.get("push", "stop").upper(), row.get("fetch", "stop").upper()
+        meaning = f'"{name}", Next.{row["next"].upper()}, PushDisposition.{push}, FetchDisposition.{fetch}'
+        lines += [
+            f"            Map.entry({name}, new Meaning(",
+            f"                    {meaning}, {', '.join(flags)})),",
+        ]
+    lines[-1] = lines[-1].removesuffix(",") + ");"
+    return "\n".join([*lines, _JAVA_METHODS])
+
+
+_JAVA_METHODS = """
+    private static final Meaning UNKNOWN =
+            new Meaning(null, Next.FINAL, PushDisposition.STOP, FetchDisposition.STOP, false, false);
+
+    private Status() {}
+
+    private static Meaning of(int status) {
+        return MEANINGS.getOrDefault(status, UNKNOWN);
+    }
+
+    /** The name of a status, for messages to people. */
+    public static String name(int status) {
+        return known(status) ? of(status).name() : "unknown status " + status;
+    }
+
+    /** Whether this program knows the number. */
+    public static boolean known(int status) {
+        return MEANINGS.containsKey(status);
+    }
+
+    /** What to do next; a number from the future is FINAL, as INTERNAL is. */
+    public static Next next(int status) {
+        return of(status).next();
+    }
+
+    /** Whether the same call may succeed later, unchanged (a RetryError in Python). */
+    public static boolean again(int status) {
+        return next(status) == Next.AGAIN;
+    }
+
+    /** What a push does about it; what is not known cannot be helped by another place. */
+    public static PushDisposition push(int status) {
+        return of(status).push();
+    }
+
+    /** What a reader makes of it. */
+    public static FetchDisposition fetch(int status) {
+        return of(status).fetch();
+    }
+
+    /** Whether the renewal of a lease ends for it, where a master says it. */
+    public static boolean endsLease(int status) {
+        return of(status).endsLease();
+    }
+
+    /** Whether a task that reads reports a fetch failure for it, so that maps run again. */
+    public static boolean rerunsMaps(int status) {
+        return of(status).rerun();
+    }
+
+    /** Whether it is the token that was refused for good: no other try, worker or master changes that. */
+    public static boolean barred(int status) {
+        return status == UNAUTHENTICATED || status == FORBIDDEN;
+    }
+}
+"""
+
+
+def java_limits(said: dict[str, Any]) -> str:
+    """wire/Limits.java."""
+    lines = [
+        "package org.apache.spark.shuffle.holdfast.wire;",
+        "",
+        "/** Bounds that both sides of the wire agree on. " + _MADE.replace("`", "") + " */",
+        "public final class Limits {",
+        "    public static final int KIB = 1024;",
+        "    public static final int MIB = 1024 * KIB;",
+        "",
+    ]
+    rows = {name: row for name, row in said["limit"].items() if row.get("java")} | said["java"]
+    for name, row in rows.items():
+        lines += _java_doc(row.get("says", ""))
+        lines.append(f"    public static final {row.get('type', 'int')} {name} = {row['value']};")
+    return "\n".join([*lines, "", "    private Limits() {}", "}", ""])
+
+
+def _meanings(meanings: dict[str, str]) -> Iterator[tuple[str, str]]:
+    return ((name, text) for name, text in meanings.items() if name != "says")
+
+
+def _java_doc(text: str) -> list[str]:
+    if not text:
+        return []
+    sentence = text[0].upper() + text[1:].removesuffix(".") + "."
+    return [f"    /** {sentence} */"]
+
+
+FILES = {
+    ROOT / "common" / "statuses.py": python_statuses,
+    ROOT / "common" / "limits.py": python_limits,
+    _JAVA / "Status.java": java_statuses,
+    _JAVA / "Limits.java": java_limits,
+}
+
+
+if __name__ == "__main__":
+    for path, made in FILES.items():
+        path.write_text(made(source()), "utf-8")

@@ -1,0 +1,207 @@
+"""One worker: map files written and read back, in bytes per second and per second of the worker's core.
+
+Clients run in other processes, with batches made and checksummed beforehand, so that the clock shows the worker. The
+worker verifies every batch's CRC as it writes; reads come from the page cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import secrets
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from holdfast.client.cluster.local import LocalCluster
+from holdfast.common.formats.batch import BatchWriter
+from holdfast.common.formats.checksum import partition_seed
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import (
+    Ack,
+    FileTotals,
+    Hello,
+    MapOpen,
+    MapOpened,
+    MapPush,
+    MapSeal,
+    PushFlag,
+    StreamData,
+    StreamOpen,
+)
+from holdfast.common.ids import (
+    AttemptId,
+    Epoch,
+    Generation,
+    Incarnation,
+    Instance,
+    MapFileKey,
+    MapId,
+    PartitionId,
+    ShuffleId,
+    ShuffleKey,
+    StateId,
+)
+from holdfast.common.limits import KIB, MIB
+from holdfast.common.net.control import ControlClient
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.client import FrameClient
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.tools.benches.figures import Figure
+from holdfast.tools.benches.process_stats import cpu_seconds
+from holdfast.tools.stream_drain import drain
+
+_CLIENTS = 2
+_PARTITIONS = 64
+_BATCH_BYTES = 256 * KIB
+_BATCHES_PER_PARTITION = 4  # a region of 64 MiB
+_FRAME_BYTES = 4 * MIB
+_FILES_PER_CLIENT = 8  # in all 1 GiB
+_READS = 2
+_CREDIT_BYTES = 32 * MIB
+_SECONDS_MAX = 300.0  # a client that takes longer hangs
+_RANGE = 8  # partitions read at a time: what a reduce task of a coalesced stage asks for
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What a client process is told."""
+
+    address: str
+    cluster_id: str
+    shuffle: ShuffleKey
+    client: int
+    begin: float
+
+
+def data(cluster: LocalCluster) -> list[Figure]:
+    """Write files of 64 MiB, seal them, read them back by ranges of partitions; WRITTEN, one region a file."""
+    worker = cluster.workers[0]
+    cluster_id, shuffle = asyncio.run(_register(cluster.endpoints))
+    context = multiprocessing.get_context("spawn")
+    figures = []
+    with ProcessPoolExecutor(_CLIENTS, mp_context=context) as pool:
+        plans = [("write", _write, 0.7, 1), ("read", _read, 1.5, _READS)]
+        for name, action, limit, times in plans:
+            begin = time.time() + 3.0  # when every process has made its batches
+            loads = [_Load(worker.address, cluster_id, shuffle, number, begin) for number in range(_CLIENTS)]
+            futures = [pool.submit(action, load) for load in loads]
+            time.sleep(max(0.0, begin - time.time()))  # the measurement starts when the clients do
+            cpu, wall = cpu_seconds(worker.pid), time.perf_counter()
+            total = sum(future.result(_SECONDS_MAX) for future in futures)
+            cpu, wall = cpu_seconds(worker.pid) - cpu, time.perf_counter() - wall
+            note = f"{total / 1e9:.1f} GB, {_CLIENTS} clients" + (
+                f", {times} times, page cache" if times > 1 else ", CRC checked, sealed"
+            )
+            figures += [
+                Figure(
+                    "data",
+                    f"{name}, per second of the worker's core",
+                    total / cpu / 1e9,
+                    "GB/core-s",
+                    limit,
+                    False,
+                    note,
+                ),
+                Figure("data", f"{name}, by the clock", total / wall / 1e9, "GB/s", note="clients share the cores"),
+            ]
+    return figures
+
+
+async def _register(endpoints: str) -> tuple[str, ShuffleKey]:
+    instance = Instance(secrets.token_bytes(16))
+    async with ControlClient(endpoints) as client:
+        request = pb.RegisterApplicationRequest(instance=instance, name="bench", holder=instance)
+        await client.call("Shuffles/RegisterApplication", request)
+        key = pb.ShuffleKey(instance=instance, shuffle=1, generation=0)
+        shuffle = pb.RegisterShuffleRequest(
+            key=key, kind=pb.PARTITION_KIND_MAP, partitions=_PARTITIONS, ack=1, holder=instance
+        )
+        registered = await client.call("Shuffles/RegisterShuffle", shuffle)
+        return client.cluster_id, ShuffleKey(instance, ShuffleId(1), Generation(0), StateId(registered.state))
+
+
+async def _connect(load: _Load) -> FrameClient:
+    host, _, port = load.address.rpartition(":")
+    return await FrameClient.connect(host, int(port), Hello(cluster_id=load.cluster_id), BufferPool(128 * MIB))
+
+
+def _write(load: _Load) -> int:
+    """In a process of its own: write this client's files; returns bytes."""
+    return asyncio.run(_write_files(load))
+
+
+async def _write_files(load: _Load) -> int:
+    pushes, totals = _region(load)
+    client = await _connect(load)
+    await asyncio.sleep(max(0.0, load.begin - time.time()))
+    for epoch in range(_FILES_PER_CLIENT):
+        file = MapFileKey(load.shuffle, MapId(load.client), AttemptId(0), Epoch(epoch))
+        request = MapOpen(file=file, incarnation=Incarnation(0), partitions=_PARTITIONS, ack=Ack.WRITTEN)
+        handle = MapOpened.decode((await client.request(FrameType.MAP_OPEN, request.encode())).meta).handle
+        answers = []
+        for flags, runs, body in pushes:
+            push = MapPush(handle=handle, region=0, flags=flags, runs=runs)
+            answers.append(await client.start(FrameType.MAP_PUSH, push.encode(), body))
+        await asyncio.gather(*answers)
+        await client.request(FrameType.MAP_SEAL, MapSeal(file=file, totals=totals).encode())
+    client.close()
+    return totals.size_bytes * _FILES_PER_CLIENT
+
+
+def _region(load: _Load) -> tuple[list[tuple[int, list[tuple[int, int]], bytes]], FileTotals]:
+    """One region as pushes of (flags, runs, body), and its totals; the same for every epoch of the client's map."""
+    payload = secrets.token_bytes(_BATCH_BYTES)
+    runs: list[tuple[int, int]] = []
+    parts: list[bytes] = []
+    pushes: list[tuple[int, list[tuple[int, int]], bytes]] = []
+    crc_sum = batches = size = 0
+    for partition in range(_PARTITIONS):
+        writer = BatchWriter(MapId(load.client), AttemptId(0), partition_seed(load.shuffle, PartitionId(partition)))
+        for number in range(_BATCHES_PER_PARTITION):
+            last = number == _BATCHES_PER_PARTITION - 1
+            parts += [writer.header(payload, last=last), payload]
+        run = sum(map(len, parts)) - sum(length for _, length in runs)
+        runs.append((partition, run))
+        size += run
+        batches += writer.batches
+        crc_sum += writer.crc_sum
+        end = partition == _PARTITIONS - 1
+        if end or sum(length for _, length in runs) + run > _FRAME_BYTES:
+            pushes.append((PushFlag.END if end else 0, runs, b"".join(parts)))
+            runs, parts = [], []
+    return pushes, FileTotals(regions=1, batches=batches, size_bytes=size, crc_sum=crc_sum & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def _read(load: _Load) -> int:
+    """In a process of its own: read all of this client's files by ranges of partitions; returns bytes."""
+    return asyncio.run(_read_files(load))
+
+
+async def _read_files(load: _Load) -> int:
+    client = await _connect(load)
+    await asyncio.sleep(max(0.0, load.begin - time.time()))
+    total = 0
+    for _ in range(_READS):
+        for begin in range(0, _PARTITIONS, _RANGE):
+            total += await _read_range(client, load, begin)
+    client.close()
+    return total
+
+
+async def _read_range(client: FrameClient, load: _Load, begin: int) -> int:
+    request = StreamOpen(
+        shuffle=load.shuffle,
+        begin=PartitionId(begin),
+        end=PartitionId(begin + _RANGE),
+        credit_bytes=_CREDIT_BYTES,
+        files=[(load.client, 0, epoch) for epoch in range(_FILES_PER_CLIENT)],
+    )
+    total = 0
+
+    def take(_: StreamData, body: memoryview) -> None:
+        nonlocal total
+        total += len(body)
+
+    await drain(client, request, take)
+    return total

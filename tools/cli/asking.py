@@ -1,0 +1,43 @@
+"""How commands ask masters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.security.credentials import Credentials
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from holdfast.common.net.control import ControlClient
+
+Result = TypeVar("Result")
+
+#: A person waits; long enough for an election, short enough not to look hung.
+ANSWER_SECONDS_MAX = 10.0
+#: The same for one master of several, which may be away.
+MASTER_SECONDS_MAX = 2.0
+
+
+def with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[Result]]) -> Result:
+    """Return what `question` makes of the masters' answers. Raises HoldfastError."""
+    from holdfast.common.net.control import ControlClient
+
+    async def run() -> Result:
+        async with ControlClient(endpoints, Credentials.from_environment()) as client:
+            return await question(client)
+
+    return asyncio.run(run())
+
+
+async def one_master(
+    client: ControlClient, address: str, method: str, request: Message, seconds_max: float = MASTER_SECONDS_MAX
+) -> Any:
+    """Return what this master answers for itself, or the error."""
+    try:
+        return await client.ask(address, method, request, timeout_s=seconds_max)
+    except HoldfastError as error:
+        return error

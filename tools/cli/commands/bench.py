@@ -1,0 +1,90 @@
+"""`holdfast bench`: measures Holdfast on this machine, with what the machine itself can do beside it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.common.errors import ConfigError
+from holdfast.tools.cli.output import json_option, progress, show, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from holdfast.client.cluster.local import LocalCluster
+    from holdfast.tools.benches.figures import Figure
+
+SECTIONS = ("latency", "rate", "placement", "small", "data", "restart", "idle", "failover", "page")
+
+_COLUMNS_MAX = 120
+
+#: Workers of a section's cluster, where it is not one.
+WORKERS = {"small": 2, "placement": 0, "page": 0}
+
+
+@click.command()
+@click.argument("sections", nargs=-1, metavar=f"[{'|'.join(SECTIONS)}]…")
+@click.option("--partitions", default=100_000, show_default=True, help="Sealed partitions of the section restart.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Where the clusters put their state. Default: a temporary directory.",
+)
+@json_option
+def bench(sections: tuple[str, ...], partitions: int, directory: Path | None, as_json: bool) -> None:
+    """Measure all SECTIONS, or those named, each against a local cluster of its own.
+
+    The machine is measured in the same minute, for comparison; what a figure should reach stands beside it.
+    """
+    for name in sections:
+        if name not in SECTIONS:
+            raise ConfigError(f'there is no section "{name}": choose from {", ".join(SECTIONS)}')
+    chosen = [name for name in SECTIONS if name in sections or not sections]
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=directory) as scratch:
+        figures = _measure(chosen, Path(scratch), partitions)
+    document = {"figures": [figure.document() for figure in figures]}
+    show(document, as_json, lambda screen: draw(figures, screen))
+
+
+def draw(figures: list[Figure], screen: Console) -> None:
+    """Print the table, with notes in several lines where it would be wider than the screen or than 120 columns."""
+    columns = ("section", "measured", "#value", "wanted", "note")
+    made = table(columns, [figure.row() for figure in figures])
+    screen.print(made, width=min(screen.width, _COLUMNS_MAX))
+
+
+def _measure(chosen: list[str], scratch: Path, partitions: int) -> list[Figure]:
+    from holdfast.client.cluster.local import local_cluster
+    from holdfast.tools.benches import machine, page, placement
+
+    actions, settings = _actions(partitions), {"placement": placement.SETTINGS, "page": page.SETTINGS}
+    with progress("bench", len(chosen) + 1) as step:
+        figures = machine.calibrate(scratch)
+        step("the machine")
+        for name in chosen:
+            workers = WORKERS.get(name, 1)
+            with local_cluster(3, workers, dir=scratch / name, settings=settings.get(name)) as cluster:
+                figures += actions[name](cluster)
+            step(name)
+    return figures
+
+
+def _actions(partitions: int) -> dict[str, Callable[[LocalCluster], list[Figure]]]:
+    from holdfast.tools.benches import commands, data, page, placement, servers, small
+
+    return {
+        "latency": commands.latency,
+        "rate": commands.rate,
+        "placement": placement.placement,
+        "small": small.small,
+        "data": data.data,
+        "restart": lambda cluster: servers.restart(cluster, partitions),
+        "idle": servers.idle,
+        "failover": commands.failover,
+        "page": page.page,
+    }

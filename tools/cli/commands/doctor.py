@@ -1,0 +1,284 @@
+"""`holdfast doctor`: looks at a host, before and after installation, and says what is wrong and what to do.
+
+Rules: it changes nothing; files that it writes to measure a disk have no name and are gone at once. What is gathered is
+in tools/doctor, what is made of it in tools/doctor/core.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.common.config import config as configuration
+from holdfast.common.config.config import Config
+from holdfast.common.errors import ConfigError
+from holdfast.common.sizes import counted
+from holdfast.tools.cli.output import escape, json_option, show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from holdfast.common.security.credentials import Credentials
+    from holdfast.tools.doctor.core.facts import Cluster
+    from holdfast.tools.doctor.core.findings import Finding
+
+_LOOPBACK = ("localhost", "127.", "[::1]")
+
+
+@click.command()
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path), help="The TOML file of the master or worker on this host."
+)
+@click.option(
+    "--masters", envvar="HOLDFAST_MASTERS", metavar="HOST:PORT,…", help="Masters that run. Default: HOLDFAST_MASTERS."
+)
+@click.option("--spark-conf", type=click.Path(path_type=Path), help="Settings of Spark, such as spark-defaults.conf.")
+@click.option("--user", help="The user that servers will run as; only root may say another.")
+@json_option
+def doctor(file: Path | None, masters: str | None, spark_conf: Path | None, user: str | None, as_json: bool) -> int:
+    """Say what is wrong on this host, and what to do. Exit 1 if there is a problem; advice alone is 0.
+
+    Run it before and after installation: with --config it looks at a server's ports, names, directories and limits,
+    with --masters at the cluster as it is seen from here, with --spark-conf at Spark's settings, Java and Pythons.
+    """
+    config = _load(file)
+    if user:
+        _become(user)
+    patient = Patient(config, _endpoints(config, masters, spark_conf), bool(masters), spark_conf, file)
+    findings = list(patient.examine())
+    findings.sort(key=lambda each: each.level != "problem")
+    problems = sum(each.level == "problem" for each in findings)
+    document = {
+        "findings": [asdict(each) for each in findings],
+        "looked_at": patient.looked_at,
+        "not_looked_at": patient.not_looked_at,
+        "problems": problems,
+        "advice": len(findings) - problems,
+        "healthy": not problems,
+    }
+    show(document, as_json, lambda screen: _draw(document, screen))
+    return 1 if problems else 0
+
+
+def _load(file: Path | None) -> Config | None:
+    if file is None:
+        return None
+    from holdfast.common.system.files import read_small_text
+
+    config = configuration.parse(read_small_text(file, "the configuration"), os.environ, str(file))
+    if not (config.master.peers or config.master.directory or config.worker.directories or config.worker.masters):
+        raise ConfigError(f"{file} sets up neither a master nor a worker; docs/deployment.md has a file of each")
+    return config
+
+
+def _become(user: str) -> None:
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError:
+        raise ConfigError(f"there is no user {user} on this host: make it first, or leave --user out") from None
+    if found.pw_uid == os.geteuid():
+        return
+    if os.geteuid() != 0:
+        raise ConfigError(f"only root can look as {user}: run this with sudo, or as {user} without --user")
+    os.initgroups(user, found.pw_gid)
+    os.setgid(found.pw_gid)
+    os.setuid(found.pw_uid)
+    for path in (os.__file__, __file__):
+        if not os.access(path, os.R_OK):
+            raise ConfigError(
+                f"{user} may not read {path}: install Python and Holdfast where that user can, as in /opt"
+            )
+
+
+def _endpoints(config: Config | None, masters: str | None, spark_conf: Path | None) -> list[str]:
+    """The masters to ask: as told, else as a file names them."""
+    from holdfast.common.net.control import parse_endpoints
+
+    if masters:
+        return list(parse_endpoints(masters))
+    if config is not None:
+        return [str(each) for each in config.worker.masters] or [str(peer.http) for peer in config.master.peers]
+    if spark_conf is not None and spark_conf.is_file():
+        from holdfast.common.system.files import read_small
+        from holdfast.tools.doctor.core.spark import parse_settings
+
+        return _named(parse_settings(read_small(spark_conf, "Spark's settings").decode("utf-8", "replace")))
+    return []
+
+
+def _named(settings: Mapping[str, str]) -> list[str]:
+    """The masters that Spark's settings name."""
+    from holdfast.common.net.control import parse_endpoints
+    from holdfast.tools.doctor.core.spark import PREFIX
+
+    try:
+        return list(parse_endpoints(settings.get(f"{PREFIX}master.endpoints", "")))
+    except ConfigError:
+        return []  # check_spark says it
+
+
+class Patient:
+    """What is looked at, and what was not, with the reason."""
+
+    def __init__(
+        self,
+        config: Config | None,
+        endpoints: list[str],
+        expected: bool,
+        spark_conf: Path | None,
+        file: Path | None = None,
+    ) -> None:
+        """`file` is where `config` stands, by which a server that runs from it is known."""
+        self._config, self._endpoints, self._expected, self._spark_conf = config, endpoints, expected, spark_conf
+        self._file = file
+        self.looked_at: list[str] = []
+        self.not_looked_at: dict[str, str] = {}
+        self._job_useless = False
+
+    def examine(self) -> Iterator[Finding]:
+        """Gather and judge, one part after the other."""
+        from holdfast.tools.doctor import host as gather
+        from holdfast.tools.doctor.core import host as judge
+
+        config = self._config
+        if config is None:
+            self._skip(("ports", "names", "directories"), "give --config FILE, a server's file")
+            self._look("this host")
+            yield from judge.check_host(gather.gather_host(), None)
+        else:
+            ports, pid = gather.gather_ports(config, self._file)
+            host = gather.gather_host(pid)
+            self._look("this host", "ports", "names", "directories")
+            yield from judge.check_host(host, config)
+            yield from judge.check_ports(ports, host.outgoing)
+            yield from judge.check_names(config, host, gather.gather_names(config, host))
+            yield from self._directories(config)
+        yield from self._security(gather.gather_host().name)
+        job = None
+        if self._spark_conf is not None:
+            job = yield from self._job(self._spark_conf)
+        cluster = None
+        if self._endpoints:
+            cluster = yield from self._cluster(job)
+        else:
+            self._skip(("masters", "workers", "versions"), "give --masters, or set HOLDFAST_MASTERS")
+        if self._spark_conf is None:
+            self._skip(("Spark",), "give --spark-conf FILE, such as spark-defaults.conf")
+            return
+        from holdfast.tools.doctor.core.spark import check_spark
+        from holdfast.tools.doctor.spark import gather_spark
+
+        self._look("Spark")
+        yield from check_spark(gather_spark(self._spark_conf), cluster)
+
+    def _directories(self, config: Config) -> Iterator[Finding]:
+        from holdfast.tools.doctor import disks
+        from holdfast.tools.doctor.core import cluster as judge
+        from holdfast.tools.doctor.core.directories import check_directories, check_shared
+
+        yield from judge.check_roles(config)
+        loopback = all(str(peer.raft).startswith(_LOOPBACK) for peer in config.master.peers)
+        yield from judge.check_secret(config, disks.gather_secret(config), loopback)
+        yield from check_shared(disks.shared_paths(config))
+        yield from check_directories(config, disks.gather_directories(config))
+
+    def _security(self, this_host: str) -> Iterator[Finding]:
+        from holdfast.tools.doctor import certificates
+        from holdfast.tools.doctor.core.security import check_security, check_token, told_names
+
+        if self._config is not None:
+            names = told_names(self._config, this_host)
+            yield from check_security(self._config, certificates.gather_certificate(self._config, names), time.time())
+        yield from check_token(certificates.gather_token(), time.time())
+        self._look("security")
+
+    def _job(self, file: Path) -> Any:
+        """Yields findings; returns what a job shows, None where that is of no use."""
+        from holdfast.tools.doctor.asking import try_job
+        from holdfast.tools.doctor.core.security import check_job
+        from holdfast.tools.doctor.job import gather_job
+        from holdfast.tools.doctor.spark import read_settings
+
+        settings = read_settings(file)
+        found, job = gather_job(settings)
+        if found is None:
+            return None
+        if os.geteuid() == 0:
+            told = "root reads everything; give --user, the user of the jobs"
+            self._skip(("whether jobs may read CA and token",), told)
+        masters = _named(settings)
+        if job is not None and masters:
+            found = try_job(masters, job, found)
+        takes = [each.address for each in found.welcomes if each.let_in]
+        if takes:
+            self._look(f"CA and token of the settings, which {takes[0]} takes")
+        else:
+            self._skip(("whether masters take CA and token of the settings",), "no master was shown them and took them")
+        yield from check_job(found, file.name, time.time())
+        self._job_useless = job is None or any(
+            each.secret_refused or each.certificate_refused or each.only_file_tls for each in found.welcomes
+        )
+        return None if self._job_useless else job
+
+    def _cluster(self, job: Credentials | None) -> Any:
+        """Yields findings; returns the Cluster."""
+        from holdfast.common.system.versions import versions
+        from holdfast.tools.doctor import asking, disks
+        from holdfast.tools.doctor.core import cluster as judge
+
+        if self._job_useless and asking.shown_by(self._config) is None:
+            told = "CA and token of the settings are of no use, and HOLDFAST_CA and HOLDFAST_TOKEN_FILE name no others"
+            self._skip(("masters", "workers", "versions"), told)
+            return None
+        found: Cluster = asking.gather_cluster(self._endpoints, self._config, self._expected, job)
+        self._look("masters")
+        secret = disks.gather_secret(self._config) if self._config is not None else None
+        yield from judge.check_masters(found, self._config, secret)
+        if self._config is not None:
+            yield from judge.check_welcome(asking.gather_welcomes(self._config), self._config)
+        if found.seen_as and any(not each.error for each in found.masters):
+            told = f"a token of kind {found.seen_as} does not show them; set HOLDFAST_CA, and HOLDFAST_TOKEN_FILE to a "
+            self._skip(("clocks, settings and formats of servers", "HTTP ports of workers"), f"{told}viewer's")
+        if any(not each.error for each in found.masters):
+            self._look("workers", "versions")
+            yield from judge.check_workers(found, self._config)
+            yield from judge.check_versions(found, {**versions(), **_disk_versions()})
+        else:
+            self._skip(("workers", "versions"), "no master answers")
+        return found
+
+    def _look(self, *what: str) -> None:
+        self.looked_at += what
+
+    def _skip(self, what: tuple[str, ...], why: str) -> None:
+        self.not_looked_at.update(dict.fromkeys(what, why))
+
+
+def _disk_versions() -> dict[str, str]:
+    from holdfast.worker.storage.identity import VERSION
+
+    return {"disk": str(VERSION)}
+
+
+def _draw(document: dict[str, Any], screen: Console) -> None:
+    for each in document["findings"]:
+        colour = "bold red" if each["level"] == "problem" else "yellow"
+        told = f"[{colour}]{each['level']}[/] {each['code']}: {escape(each['where'])} {escape(each['what'])}"
+        screen.print(told, soft_wrap=True)
+        screen.print(f"        {escape(each['remedy'])}", soft_wrap=True)
+    screen.print(f"looked at {', '.join(document['looked_at'])}", soft_wrap=True)
+    for why in dict.fromkeys(document["not_looked_at"].values()):
+        left = [what for what, reason in document["not_looked_at"].items() if reason == why]
+        screen.print(f"not at {', '.join(left)}: {why}", soft_wrap=True)
+    if document["findings"]:
+        told = counted(document["problems"], "problem")
+        screen.print(f"{told}, {document['advice']} of advice")
+    else:
+        screen.print("nothing is wrong as far as was looked")

@@ -1,0 +1,149 @@
+"""`holdfast drain`: workers that take nothing new, and what is missing until they may be restarted or removed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.worker_states import AWAY
+from holdfast.tools.cli.asking import ANSWER_SECONDS_MAX, with_masters
+from holdfast.tools.cli.commands.status import drain_of
+from holdfast.tools.cli.output import Document, console, json_option, masters_option, show, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from holdfast.common.net.control import ControlClient
+
+#: Between two looks: workers tell the masters every two seconds, and at once what changes.
+_LOOK_SECONDS = 0.5
+#: Draws how far the workers are.
+Step = Callable[[Sequence[pb.WorkerInfo]], None]
+
+
+class Purpose(StrEnum):
+    """What the workers are drained for."""
+
+    RESTART = "restart"
+    REMOVAL = "removal"
+
+
+@click.command()
+@click.argument("workers", nargs=-1, required=True, metavar="WORKER…")
+@click.option("--cancel", is_flag=True, help="Have them take new data again.")
+@click.option(
+    "--for",
+    "purpose",
+    default=Purpose.RESTART.value,
+    show_default=True,
+    type=click.Choice([each.value for each in Purpose]),
+    help="restart: wait until nothing is open there. removal: and until nobody needs what they keep, "
+    "which may be as long as applications live.",
+)
+@click.option("--no-wait", is_flag=True, help="Begin, tell how it stands, and leave.")
+@masters_option
+@json_option
+def drain(workers: tuple[str, ...], cancel: bool, purpose: str, no_wait: bool, masters: str, as_json: bool) -> int:
+    """Have workers (names or numbers) take nothing new, and wait until they may be restarted, or removed.
+
+    What is open there moves to others; what they have they serve on. Ctrl-C ends the waiting, not the drain. Exit 0
+    when all may go, or with --no-wait or --cancel when that was said; 1 where a worker is lost, was started again or
+    its drain cancelled meanwhile.
+    """
+    if cancel and no_wait:
+        raise ConfigError("--cancel never waits: leave --no-wait out")
+    with _screen() as step:
+        found = with_masters(masters, lambda client: _drain(client, workers, cancel, no_wait, Purpose(purpose), step))
+    document = {
+        "workers": [_worker(each) for each in found],
+        "cancelled": cancel,
+        "for": purpose,
+        "safe": all(_is_safe(each, Purpose(purpose)) for each in found),
+    }
+    show(document, as_json, lambda screen: _draw(document, screen))
+    return 0
+
+
+async def _drain(
+    client: ControlClient, workers: Sequence[str], cancel: bool, no_wait: bool, purpose: Purpose, step: Step
+) -> list[pb.WorkerInfo]:
+    request = pb.DrainWorkersRequest(workers=workers, cancel=cancel)
+    reply: pb.DrainWorkersReply = await client.call("Admin/DrainWorkers", request, deadline_s=ANSWER_SECONDS_MAX)
+    found = list(reply.workers)
+    while not cancel and not no_wait and not all(_is_safe(each, purpose) for each in found):
+        step(found)
+        await asyncio.sleep(_LOOK_SECONDS)
+        listed: pb.ListWorkersReply = await client.call(
+            "Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=ANSWER_SECONDS_MAX
+        )
+        now = {each.worker: each for each in listed.workers}
+        found = [_still_drains(before, now.get(before.worker)) for before in found]
+    return found
+
+
+def _still_drains(before: pb.WorkerInfo, now: pb.WorkerInfo | None) -> pb.WorkerInfo:
+    """Return the worker as it is now. Raises HoldfastError if nothing that is waited for can come any more."""
+    if now is None or now.state in AWAY:
+        raise HoldfastError(f"{before.name} is lost; before that, {before.drain.waits or 'it was safe'}")
+    if now.incarnation != before.incarnation:
+        raise HoldfastError(f"{before.name} has started again, and a new start takes data; drain it again if need be")
+    if now.state != "draining":
+        raise HoldfastError(f"somebody cancelled the drain of {before.name}")
+    return now
+
+
+def _is_safe(worker: pb.WorkerInfo, purpose: Purpose) -> bool:
+    return worker.drain.removal if purpose is Purpose.REMOVAL else worker.drain.restart
+
+
+def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
+    keys = ("worker", "name", "incarnation", "state")
+    return {**{key: getattr(worker, key) for key in keys}, "drain": drain_of(worker)}
+
+
+def _draw(document: Document, screen: Console) -> None:
+    columns = ("#id", "worker", "state", "#open partitions", "#unsealed", "#shuffles kept", "may be", "waits for")
+    rows = []
+    for each in document["workers"]:
+        told = each["drain"] or dict.fromkeys(("epochs", "writing", "shuffles", "waits"), "") | {
+            "restart": False,
+            "removal": False,
+        }
+        may = "removed" if told["removal"] else "restarted" if told["restart"] else ""
+        counts = ("-" if count is None else count for count in (told["epochs"], told["writing"], told["shuffles"]))
+        rows.append((each["worker"], each["name"], each["state"], *counts, may, told["waits"]))
+    screen.print(table(columns, rows))
+    if document["safe"]:
+        screen.print(f"safe: stop {'it' if len(rows) == 1 else 'them'} with SIGTERM")
+
+
+@contextmanager
+def _screen() -> Iterator[Step]:
+    """Yield what shows progress on standard error: a line for each worker, drawn over where a person watches."""
+    screen = console(stderr=True)
+    if screen.is_terminal:
+        from rich.live import Live
+
+        with Live(console=screen, transient=True) as live:
+            yield lambda found: live.update("\n".join(_lines(found)))
+        return
+    told: dict[str, str] = {}
+
+    def step(found: Sequence[pb.WorkerInfo]) -> None:
+        for worker, line in zip(found, _lines(found), strict=True):
+            if told.get(worker.name) != line:
+                told[worker.name] = line
+                click.echo(line, err=True)
+
+    yield step
+
+
+def _lines(found: Sequence[pb.WorkerInfo]) -> list[str]:
+    return [f"{each.name}: {each.drain.waits or 'safe'}" for each in found]

@@ -1,0 +1,250 @@
+"""`holdfast placement`, `holdfast reload`: where partitions go, and the settings that decide it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.common.errors import ConfigError, HoldfastError, RetryError
+from holdfast.common.ids import NO_WORKER
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.sizes import counted, in_bytes
+from holdfast.common.statuses import Status
+from holdfast.tools.cli.asking import ANSWER_SECONDS_MAX, one_master, with_masters
+from holdfast.tools.cli.commands.applications import find_application, shuffle_of
+from holdfast.tools.cli.output import escape, json_option, masters_option, show, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from holdfast.common.net.control import ControlClient
+
+#: A script that resolves may take its time.
+_RELOAD_SECONDS_MAX = 60.0
+#: Partitions and workers that are drawn; --json has all.
+_ROWS_MAX = 20
+
+
+@click.command()
+@click.option("--explain", "named", metavar="APP/SHUFFLE[/GENERATION]", help="Where its partitions are, and why.")
+@click.option(
+    "--simulate",
+    "file",
+    type=click.Path(path_type=Path),
+    help="What a policy would do on the cluster that this TOML file describes; no server is needed.",
+)
+@click.option("--masters", envvar="HOLDFAST_MASTERS", metavar="HOST:PORT,…", help="For --explain.")
+@json_option
+def placement(named: str | None, file: Path | None, masters: str | None, as_json: bool) -> int:
+    """Tell where the partitions of a shuffle went and why, or where those of a described cluster would go.
+
+    Exit 1 if partitions are not as the policy wishes.
+    """
+    if (named is None) == (file is None):
+        raise click.UsageError("say either --explain APPLICATION/SHUFFLE or --simulate FILE")
+    if file is not None:
+        found = _simulated(file)
+        show(found, as_json, lambda screen: _draw_simulated(found, screen))
+        return 1 if found["not_adhering"] else 0
+    if not masters:
+        raise ConfigError("--explain asks the masters: tell where they are with --masters or HOLDFAST_MASTERS")
+    document = _explained(named or "", masters)
+    show(document, as_json, lambda screen: _draw_explained(document, screen))
+    return 1 if document["not_adhering"] else 0
+
+
+def _simulated(file: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "holdfast.master.simulate", str(file)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ConfigError(done.stderr.strip() or f"the simulation ended with {done.returncode}")
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def _draw_simulated(found: dict[str, Any], screen: Console) -> None:
+    screen.print(
+        f"{found['partitions']} partitions, {_copies(found['copies'])}, on"
+        f" {counted(found['workers'], 'worker')} in {counted(found['racks'], 'rack')}: policy {found['policy']},"
+        f" order {found['order']}; {found['seconds']} s, {in_bytes(found['encoded_bytes'])} encoded"
+    )
+    screen.print(
+        f"copies on a worker: {found['least']} to {found['most']}, {found['mean']} in the mean; fullest to mean"
+        f" {found['fullest_to_mean']}, farthest from its share {100 * found['farthest_from_share']:.1f} %"
+    )
+    screen.print(f"not as wished: {found['not_adhering']}; both copies on one rack: {found['on_one_rack']}")
+    racks = list(found["by_rack"].items())
+    screen.print(table(("rack", "#copies"), racks[:_ROWS_MAX]))
+    if len(racks) > _ROWS_MAX:
+        screen.print(f"and {counted(len(racks) - _ROWS_MAX, 'more rack')}; --json has all")
+
+
+def _explained(named: str, masters: str) -> dict[str, Any]:
+    application, shuffle, generation = shuffle_of(named)
+
+    async def question(client: ControlClient) -> pb.ExplainPlacementReply:
+        whole: pb.ExplainPlacementReply | None = None
+        instance = (await find_application(client, application)).instance
+        while whole is None or len(whole.locations) < whole.total:
+            request = pb.ExplainPlacementRequest(
+                instance=instance,
+                shuffle=shuffle,
+                generation=whole.key.generation if whole is not None else generation,
+                first=len(whole.locations) if whole is not None else 0,
+            )
+            reply = await client.call("Admin/ExplainPlacement", request, deadline_s=ANSWER_SECONDS_MAX)
+            if whole is None:
+                whole = reply
+            elif not reply.locations:
+                break
+            else:
+                whole.locations.extend(reply.locations)
+                whole.adheres.extend(reply.adheres)
+                known = {each.worker for each in whole.workers}
+                whole.workers.extend(each for each in reply.workers if each.worker not in known)
+        return whole
+
+    return _document(with_masters(masters, question))
+
+
+def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
+    workers = {each.worker: each for each in reply.workers}
+
+    def told(number: int) -> dict[str, Any] | None:
+        if number == NO_WORKER:
+            return None
+        known = workers.get(number)
+        return {"worker": number, "name": known.name if known else "", "place": known.place if known else ""}
+
+    return {
+        "instance": reply.key.instance.hex(),
+        "shuffle": reply.key.shuffle,
+        "generation": reply.key.generation,
+        "kind": pb.PartitionKind.Name(reply.kind).removeprefix("PARTITION_KIND_"),
+        "copies_wanted": reply.copies_wanted,
+        "copies": reply.copies,
+        "policy": reply.policy,
+        "order": reply.order,
+        "not_adhering": reply.not_adhering,
+        "partitions": [
+            {
+                "partition": each.partition,
+                "epoch": each.epoch,
+                "primary": told(each.primary),
+                "replica": told(each.replica),
+                "adheres": adheres,
+            }
+            for each, adheres in zip(reply.locations, reply.adheres, strict=True)
+        ],
+        "decisions": [
+            {
+                "time_ms": each.time_ms,
+                "what": each.what,
+                "partitions": each.partitions,
+                "policy": each.policy,
+                "order": each.order,
+                "candidates": each.candidates,
+                "spared": each.spared,
+                "not_adhering": each.not_adhering,
+                "left_out": [{"worker": one.worker, "name": one.name, "why": one.why} for one in each.left_out],
+                "left_out_total": each.left_out_total,
+            }
+            for each in reply.decisions
+        ],
+    }
+
+
+def _draw_explained(document: dict[str, Any], screen: Console) -> None:
+    rows = document["partitions"]
+    what = "partitions" if document["kind"] == "REDUCE" else "places of the ring, each copied to the next one"
+    screen.print(
+        f"{len(rows)} {what}, {document['copies']} of {_copies(document['copies_wanted'])}; policy"
+        f" {document['policy']}, order {document['order']}; not as wished now: {document['not_adhering']}"
+    )
+    held = Counter(_named(one) for each in rows for one in (each["primary"], each["replica"]) if one)
+    screen.print(table(("worker", "#copies"), [(escape(name), count) for name, count in held.most_common(_ROWS_MAX)]))
+    bad = [each for each in rows if not each["adheres"]]
+    shown = [
+        (each["partition"], each["epoch"], escape(_named(each["primary"])), escape(_named(each["replica"])))
+        for each in (bad or rows)[:_ROWS_MAX]
+    ]
+    if bad:
+        screen.print("not as wished:")
+    screen.print(table(("#partition", "#epoch", "primary", "replica"), shown))
+    if len(bad or rows) > _ROWS_MAX:
+        screen.print(f"and {len(bad or rows) - _ROWS_MAX} more; --json has all")
+    for each in document["decisions"]:
+        _draw_decision(each, screen)
+    if not document["decisions"]:
+        screen.print("the master that leads now has not placed it: it does not know from whom was chosen")
+
+
+def _draw_decision(each: dict[str, Any], screen: Console) -> None:
+    screen.print(
+        f"{each['what']}: {counted(each['partitions'], 'partition')} among {counted(each['candidates'], 'candidate')}"
+        f" ({each['spared']} of them spared), policy {each['policy']}, order {each['order']};"
+        f" {each['not_adhering']} not as wished"
+    )
+    for one in each["left_out"]:
+        screen.print(f"  {escape(one['name'])}: {escape(one['why'])}")
+    if each["left_out_total"] > len(each["left_out"]):
+        screen.print(f"  and {counted(each['left_out_total'] - len(each['left_out']), 'more worker')}")
+
+
+def _copies(count: int) -> str:
+    return "1 copy" if count == 1 else f"{count} copies"
+
+
+def _named(one: dict[str, Any] | None) -> str:
+    return f"{one['name'] or one['worker']} {one['place']}".strip() if one else "-"
+
+
+@click.command()
+@masters_option
+@json_option
+def reload(masters: str, as_json: bool) -> int:
+    """Have every master read [placement] of its configuration again: policies, regions, resolvers and their tables.
+
+    Exit 1 if one could not; it goes on as before.
+    """
+
+    async def question(client: ControlClient) -> dict[tuple[str, str], pb.ReloadReply | HoldfastError]:
+        found = [reply for reply in (await client.masters()).values() if reply is not None]
+        every = {each.name: each.http for reply in found for each in reply.masters}
+        if not every:
+            raise RetryError(f"no master answers at {', '.join(client.endpoints)}")
+        asked = [
+            one_master(client, address, "Admin/Reload", pb.ReloadRequest(), _RELOAD_SECONDS_MAX)
+            for address in every.values()
+        ]
+        return dict(zip(every.items(), await asyncio.gather(*asked), strict=True))
+
+    answers = with_masters(masters, question)
+    document = {"masters": [_reloaded(name, address, answer) for (name, address), answer in answers.items()]}
+    show(document, as_json, lambda screen: _draw_reloaded(document, screen))
+    return 1 if any(each["problem"] for each in document["masters"]) else 0
+
+
+def _reloaded(name: str, address: str, answer: pb.ReloadReply | HoldfastError) -> dict[str, Any]:
+    changed, problem = [], ""
+    if not isinstance(answer, HoldfastError):
+        changed = list(answer.changed)
+    elif answer.status == Status.BAD_REQUEST:
+        problem = f"goes on as before: {answer}"
+    else:
+        problem = f"it is not known whether it has read them: {answer}"
+    return {"name": name, "address": address, "changed": changed, "problem": problem}
+
+
+def _draw_reloaded(document: dict[str, Any], screen: Console) -> None:
+    for each in document["masters"]:
+        told = each["problem"] or ", ".join(each["changed"]) or "nothing changed, hosts are resolved anew"
+        screen.print(f"{escape(each['name'])}: {escape(told)}", soft_wrap=True)

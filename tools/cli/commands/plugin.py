@@ -1,0 +1,49 @@
+"""`holdfast spark-jar` and `holdfast spark-conf`: what spark-submit has to be told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from holdfast.tools.cli.output import json_option, masters_option, show
+
+_home_option = click.option(
+    "--spark-home",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Directory of the Spark meant. Default: SPARK_HOME, else the Spark of the installed PySpark.",
+)
+
+
+@click.command("spark-jar")
+@_home_option
+@json_option
+def spark_jar(spark_home: Path | None, as_json: bool) -> int:
+    """Print the path of the plug-in's jar, compiled for the installed Spark when it is first asked for."""
+    from holdfast.client.spark.jar import installed_spark, jar
+
+    spark = installed_spark(spark_home)
+    path = str(jar(spark))
+    document = {"jar": path, "spark": spark.version, "scala": spark.scala}
+    show(document, as_json, lambda screen: screen.print(path, markup=False, highlight=False, soft_wrap=True))
+    return 0
+
+
+@click.command("spark-conf")
+@masters_option
+@click.option("--replication", type=click.Choice(["1", "2"]), default="1", help="Copies of the data. Default: 1.")
+@click.option("--ack", type=click.Choice(["memory", "written", "synced"]), default="written", help="Default: written.")
+@click.option("--fallback", type=click.Choice(["auto", "never"]), default="auto", help="Default: auto.")
+@click.option("--jar", type=str, help="The jar as driver and executors find it. Default: spark-jar's.")
+@json_option
+def spark_conf(masters: str, replication: str, ack: str, fallback: str, jar: Path | None, as_json: bool) -> int:
+    """Print the settings that send shuffles through Holdfast, as lines of spark-defaults.conf.
+
+    For spark-submit: `holdfast spark-conf > holdfast.conf` and `--properties-file holdfast.conf`.
+    """
+    from holdfast.client.spark.settings import conf
+
+    settings = conf(masters, replication=int(replication), ack=cast(Any, ack), fallback=cast(Any, fallback), jar=jar)
+    show(settings, as_json, lambda _: click.echo("\n".join(f"{key} {value}" for key, value in settings.items())))
+    return 0

@@ -1,0 +1,103 @@
+"""`holdfast ca` and `holdfast token`: what a secured cluster and its users are given. No server is asked."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import click
+
+from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.limits import NAME_BYTES_MAX
+from holdfast.common.security.tokens import Keeper, TokenKind
+
+_DAY_S = 86_400
+_DAYS_MAX = 36_500
+
+
+@click.group()
+def ca() -> None:
+    """Make a certificate authority for trials, and certificates of servers; docs/security.md."""
+
+
+@ca.command("init")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--days", type=click.IntRange(1, 36_500), default=3_650, show_default=True, help="How long it is good.")
+def init(directory: Path, days: int) -> None:
+    """Make DIRECTORY/ca.pem and ca.key. Clients and servers get ca.pem; ca.key stays where it is safe."""
+    from holdfast.common.security.authority import make_ca
+
+    click.echo(make_ca(directory, days))
+
+
+@ca.command("issue")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("name")
+@click.option("--host", "hosts", multiple=True, help="By which others reach it; may be repeated. Default: NAME.")
+@click.option("--days", type=click.IntRange(1, 36_500), default=365, show_default=True, help="How long it is good.")
+def issue_(directory: Path, name: str, hosts: tuple[str, ...], days: int) -> None:
+    """Make NAME.pem and NAME.key in DIRECTORY, for the server NAME."""
+    from holdfast.common.security.authority import issue
+
+    for path in issue(directory, name, hosts or (name,), days):
+        click.echo(path)
+
+
+@click.command()
+@click.option(
+    "--kind",
+    type=click.Choice(["user", "viewer", "admin"]),
+    required=True,
+    help="user: makes applications; viewer: sees what people may see; admin: changes it, too.",
+)
+@click.option("--name", default="", help="Whose it is. Of a user: the user's name, needed.")
+@click.option(
+    "--days",
+    type=click.FloatRange(0, _DAYS_MAX, min_open=True),
+    default=90.0,
+    show_default=True,
+    help="Its life.",
+)
+@click.option(
+    "--secret-file", required=True, type=click.Path(path_type=Path), help="The cluster's secret, as masters have it."
+)
+@click.option("--cluster", required=True, help="The cluster's id, as in [cluster] of the masters.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write it there, mode 0600. Default: standard output.")
+def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, out: Path | None) -> None:
+    """Make a token. Whoever has it is who it says, until it ends: it cannot be taken back before.
+
+    With it in a file go the variables HOLDFAST_TOKEN_FILE and HOLDFAST_CA, or the Spark settings of docs/spark.md.
+    """
+    from holdfast.common.security.server import read_secret
+
+    if kind == "user" and not name:
+        raise ConfigError("a token of a user wants --name, the user whose applications it makes")
+    if math.isnan(days):
+        raise ConfigError("--days is a number of days, such as 90 or 0.5")
+    subject = _text("--name", name or kind)
+    _text("--cluster", cluster)
+    keeper = Keeper(read_secret(str(secret_file), private=True), cluster)
+    made = keeper.mint(TokenKind[kind.upper()], subject, int(time.time()), max(int(days * _DAY_S), 1))
+    if out is None:
+        click.echo(made)
+        return
+    from holdfast.common.system.files import write_whole
+
+    try:
+        write_whole(out, f"{made}\n".encode(), 0o600)
+    except FileExistsError:
+        raise ConfigError(f"--out {out} is there, and is no regular file: name another, or leave --out out") from None
+    except OSError as error:
+        raise HoldfastError(f"cannot write {out}: {error.strerror or error}") from error
+
+
+def _text(option: str, given: str) -> bytes:
+    """What goes into a token, as bytes. Raises ConfigError."""
+    try:
+        raw = given.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{option} has bytes that are no UTF-8: write it in UTF-8") from None
+    if len(raw) > NAME_BYTES_MAX:
+        raise ConfigError(f"{option} has {len(raw)} bytes; at most {NAME_BYTES_MAX} are allowed")
+    return raw

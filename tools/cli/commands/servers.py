@@ -1,0 +1,130 @@
+"""`holdfast local`, `holdfast master`, `holdfast worker`: the commands that start servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.common.errors import ConfigError
+from holdfast.tools.cli.output import console, json_option, table
+
+if TYPE_CHECKING:
+    from holdfast.client.cluster.server import Server
+
+_config_option = click.option(
+    "--config", "file", required=True, type=click.Path(path_type=Path), help="The TOML file; see docs/configuration.md."
+)
+
+
+@click.command()
+@click.option("--masters", default=3, show_default=True, help="How many masters: 1 or 3.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="How many workers, each on a host of its own.",
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Where state and logs go, kept at the end. Default: a temporary directory, removed at the end.",
+)
+@click.option(
+    "--secure", is_flag=True, help="With TLS and tokens, whose files are made in DIR/security; needs the extra ca."
+)
+@json_option
+def local(masters: int, workers: int, directory: Path | None, secure: bool, as_json: bool) -> None:
+    """Run a whole cluster on this machine until Ctrl-C or SIGTERM.
+
+    With --json one line is printed as soon as the cluster is ready: endpoints, directory, and where every server is.
+    """
+    from holdfast.client.cluster.local import ADMIN_TOKEN, CA_CERTIFICATE, SECURITY, local_cluster
+
+    leave = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: leave.set())
+    with local_cluster(masters, workers, directory, secure=secure) as cluster:
+        servers = [
+            {
+                "name": server.name,
+                "role": server.role,
+                "pid": server.pid,
+                "address": server.address,
+                "http": server.http,
+            }
+            for server in cluster.servers
+        ]
+        document = {"endpoints": cluster.endpoints, "directory": str(cluster.directory), "servers": servers}
+        if secure:
+            folder = cluster.directory / SECURITY
+            document |= {"ca": str(folder / CA_CERTIFICATE), "token_file": str(folder / ADMIN_TOKEN)}
+        _announce(document, as_json)
+        gone: set[str] = set()
+        while not leave.wait(1.0):
+            for server in cluster.servers:
+                if not server.running and server.name not in gone:
+                    gone.add(server.name)
+                    click.echo(_ended(server), err=True)
+
+
+def _ended(server: Server) -> str:
+    again = f"to start it again, in another shell: holdfast {server.role} --config {server.config}"
+    return f"holdfast: {server.role} {server.name} has ended; its log is {server.log}\n          {again}"
+
+
+def _announce(document: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(document))
+        sys.stdout.flush()
+        return
+    screen = console()
+    rows = [
+        (
+            server["name"],
+            server["role"],
+            server["http"],
+            server["address"] if server["role"] == "worker" else "",
+            server["pid"],
+        )
+        for server in document["servers"]
+    ]
+    screen.print(table(("name", "role", "http", "data plane", "#pid"), rows))
+    screen.print(f"state and logs   {document['directory']}")
+    screen.print(f"in another shell export HOLDFAST_MASTERS={document['endpoints']}", soft_wrap=True)
+    if "ca" in document:
+        variables = f"HOLDFAST_CA={document['ca']} HOLDFAST_TOKEN_FILE={document['token_file']}"
+        screen.print(f"and              export {variables}", soft_wrap=True)
+    scheme = "https" if "ca" in document else "http"
+    screen.print(f"in a browser     {scheme}://{document['endpoints'].partition(',')[0]}/", soft_wrap=True)
+    screen.print(f'in Python        Session("{document["endpoints"]}", app="first try")', soft_wrap=True)
+    screen.print("Ctrl-C ends the cluster.")
+
+
+@click.command()
+@_config_option
+def master(file: Path) -> None:
+    """Run one master; it logs to standard error and prints one line of JSON when it serves."""
+    _become("master", file)
+
+
+@click.command()
+@_config_option
+def worker(file: Path) -> None:
+    """Run one worker; it logs to standard error and prints one line of JSON when it serves."""
+    _become("worker", file)
+
+
+def _become(role: str, file: Path) -> None:
+    """Replace this process by the server, so that signals and exit status are the server's own."""
+    if not file.is_file():
+        raise ConfigError(f"there is no file {file}: give --config the {role}'s TOML file")
+    os.execv(sys.executable, [sys.executable, "-P", "-m", f"holdfast.{role}", "--config", str(file)])

@@ -1,0 +1,348 @@
+"""`holdfast status`, `workers`, `shuffles`: what people ask a running cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.common.errors import ForbiddenError, HoldfastError, TokenExpiredError, UnauthenticatedError
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.sizes import counted, fewer_copies, in_bytes
+from holdfast.common.worker_states import AWAY, LOST
+from holdfast.tools.cli.asking import ANSWER_SECONDS_MAX, MASTER_SECONDS_MAX, one_master, with_masters
+from holdfast.tools.cli.commands.applications import find_application
+from holdfast.tools.cli.output import Document, escape, in_seconds, json_option, masters_option, show, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from holdfast.common.net.control import ControlClient
+
+#: Directories that `status` names.
+_PROBLEMS_MAX = 10
+
+
+@click.command()
+@masters_option
+@json_option
+def status(masters: str, as_json: bool) -> int:
+    """Tell how the cluster is. Exit 1 if a master is not reachable, none leads, a worker is lost, or one has a
+    directory or a DFS that it cannot use."""
+    document = with_masters(masters, _status)
+    show(document, as_json, lambda screen: _draw_status(document, screen))
+    return 0 if document["healthy"] else 1
+
+
+#: What the leader counts.
+_SUMS = ("workers", "workers_alive", "applications", "shuffles", "under_replicated", "awaited")
+
+
+async def _status(client: ControlClient) -> dict[str, Any]:
+    answers = await asyncio.gather(*(_one_status(client, address) for address in client.endpoints))
+    masters = [_master(address, answer) for address, answer in zip(client.endpoints, answers, strict=True)]
+    leading = [answer for answer in answers if isinstance(answer, pb.StatusReply) and answer.role == "leader"]
+    problems = [
+        f"master at {address} {'refuses this token' if _refused(answer) else 'is not reachable'}: {answer}"
+        for address, answer in zip(client.endpoints, answers, strict=True)
+        if isinstance(answer, HoldfastError)
+    ]
+    document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters, "warnings": []}
+    if leading:
+        # A deposed leader that has not heard of it yet has the lower term.
+        first = max(leading, key=lambda answer: answer.term)
+        document |= {"cluster_id": first.cluster_id, "leader": first.leader_http}
+        document |= {name: getattr(first, name) for name in _SUMS}
+        if first.under_replicated:
+            document["warnings"] = [f"{fewer_copies(first.under_replicated, first.awaited)}; see `holdfast shuffles`"]
+        problems += await _worker_problems(client, masters)
+    elif not any(map(_refused, answers)):
+        problems.append("no master leads")
+    problems += _differences(masters)
+    return document | {"problems": problems, "healthy": not problems}
+
+
+def _refused(answer: object) -> bool:
+    """Whether a master answered, and would not tell this to who asks."""
+    return isinstance(answer, UnauthenticatedError | TokenExpiredError | ForbiddenError)
+
+
+async def _worker_problems(client: ControlClient, masters: list[dict[str, Any]]) -> list[str]:
+    """Sentences for lost workers, for directories and for each DFS that living workers cannot use, and for masters that
+    would clean another one, or none."""
+    try:
+        request = pb.ListWorkersRequest()
+        reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=MASTER_SECONDS_MAX)
+    except HoldfastError as error:
+        return [f"the masters do not tell of the workers: {error}"]
+    living = [worker for worker in reply.workers if worker.state not in AWAY]
+    lost = [worker.name for worker in reply.workers if worker.state == LOST]
+    found = []
+    if lost:
+        more = f" and {len(lost) - _PROBLEMS_MAX} more" if len(lost) > _PROBLEMS_MAX else ""
+        found.append(f"{counted(len(lost), 'worker')} lost: {', '.join(lost[:_PROBLEMS_MAX])}{more}")
+    failing_disks = [
+        f"{worker.name} {disk.path}: {disk.problem}" for worker in living for disk in worker.directories if disk.problem
+    ]
+    found += failing_disks[:_PROBLEMS_MAX]
+    if len(failing_disks) > _PROBLEMS_MAX:
+        found.append(
+            f"and {len(failing_disks) - _PROBLEMS_MAX} more directories that are not well: see `holdfast workers`"
+        )
+    failing: dict[str, list[pb.WorkerInfo]] = {}
+    for worker in living:
+        if worker.HasField("dfs") and worker.dfs.problem:
+            failing.setdefault(worker.dfs.url, []).append(worker)
+    found += [_dfs_problem(url, those, len(living)) for url, those in failing.items()]
+    used = {worker.dfs.url for worker in living if worker.HasField("dfs")}
+    return found + _uncleaned(used, [one for one in masters if one["reachable"]])
+
+
+def _uncleaned(used: set[str], masters: list[dict[str, Any]]) -> list[str]:
+    """A sentence if masters have another `[dfs] url` than workers, or none: whichever leads is to remove what dead
+    workers left, and cannot there."""
+    wrong = [f"{one['name']} has {one['dfs_url'] or 'none'}" for one in masters if used - {one["dfs_url"]}]
+    told = (
+        f"workers have the [dfs] url {', '.join(sorted(used))}, of the masters {', '.join(wrong)}: what dead workers"
+        " leave there is not removed; set the same [dfs] on all masters"
+    )
+    return [told] if wrong else []
+
+
+def _dfs_problem(url: str, failing: list[pb.WorkerInfo], living: int) -> str:
+    first = max(failing, key=lambda worker: worker.dfs.problem_ms)
+    seconds = in_seconds(first.dfs.problem_ms / 1000)
+    who = f"{first.name} cannot" if len(failing) == 1 else f"{len(failing)} of {living} workers cannot"
+    return f"{who} use the DFS {url} since {seconds}: {first.dfs.problem}"
+
+
+def _differences(masters: list[dict[str, Any]]) -> list[str]:
+    """A sentence if masters that have applied the same do not hold the same."""
+    hashes: dict[int, set[str]] = {}
+    for master in masters:
+        if master["reachable"]:
+            hashes.setdefault(master["applied_index"], set()).add(master["state_hash"])
+    return [f"masters differ in state at applied index {index}" for index, seen in hashes.items() if len(seen) > 1]
+
+
+async def _one_status(client: ControlClient, address: str) -> pb.StatusReply | HoldfastError:
+    reply: pb.StatusReply | HoldfastError = await one_master(client, address, "Admin/Status", pb.StatusRequest())
+    return reply
+
+
+def _master(address: str, answer: pb.StatusReply | HoldfastError) -> dict[str, Any]:
+    if isinstance(answer, HoldfastError):
+        return {"address": address, "reachable": False}
+    numbers = ("term", "commit_index", "applied_index", "snapshot_index", "log_entries")
+    return {
+        "address": address,
+        "reachable": True,
+        "name": answer.name,
+        "role": answer.role,
+        **{name: getattr(answer, name) for name in numbers},
+        "state_hash": answer.state_hash.hex(),
+        "faults": list(answer.faults),
+        "version": answer.version,
+        "dfs_url": answer.dfs_url,
+    }
+
+
+def _draw_status(document: Document, screen: Console) -> None:
+    if document["leader"]:
+        screen.print(f"cluster {document['cluster_id']}, led by {document['leader']}")
+        screen.print(
+            f"{document['workers_alive']} of {counted(document['workers'], 'worker')} alive, "
+            f"{counted(document['applications'], 'application')}, {counted(document['shuffles'], 'shuffle')}"
+        )
+    keys = ("name", "address", "role", "#term", "#applied_index", "#log_entries", "state_hash")
+    rows = [[str(master.get(key.lstrip("#"), "-"))[:24] for key in keys] for master in document["masters"]]
+    screen.print(table(keys, rows))
+    for master in document["masters"]:
+        for fault in master.get("faults", []):
+            screen.print(f"fault on {master['name']}: {fault}")
+    for problem in document["problems"]:
+        screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
+    for warning in document["warnings"]:
+        screen.print(f"[yellow]warning[/]: {escape(warning)}", soft_wrap=True)
+    if document["healthy"]:
+        screen.print("nothing is broken" if document["warnings"] else "all is well")
+
+
+@click.command()
+@masters_option
+@json_option
+def workers(masters: str, as_json: bool) -> int:
+    """List the workers. Exit 1 if one is lost, or has a directory or a DFS that is not healthy."""
+
+    async def question(client: ControlClient) -> pb.ListWorkersReply:
+        reply: pb.ListWorkersReply = await client.call(
+            "Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=ANSWER_SECONDS_MAX
+        )
+        return reply
+
+    found = [_worker(worker) for worker in with_masters(masters, question).workers]
+    show({"workers": found}, as_json, lambda screen: _draw_workers(found, screen))
+    return 0 if all(map(_is_whole, found)) else 1
+
+
+def _is_whole(worker: dict[str, Any]) -> bool:
+    disks = all(disk["healthy"] for disk in worker["directories"])
+    return worker["state"] != LOST and disks and not (worker["dfs"] and worker["dfs"]["problem"])
+
+
+_DISK_KEYS = (
+    *("path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem", "full"),
+    *("device", "state", "errors", "flush_us", "fetch_us"),
+)
+_DRAIN_KEYS = ("since_ms", "epochs", "epoch_shuffles", "writing", "shuffles", "restart", "removal", "waits")
+_DRAIN_NUMBERS = ("epochs", "epoch_shuffles", "writing", "shuffles")
+_DFS_KEYS = ("url", "state", "problem", "problem_ms", "bytes", "files", "put_us", "read_us")
+
+
+def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
+    texts = ("name", "host", "rack", "place", "data_address", "http_address", "state", "version")
+    numbers = ("worker", "incarnation", "last_seen_ms", "memory_bytes", "files")
+    return {
+        **{key: getattr(worker, key) for key in (*numbers, *texts)},
+        "directories": [{key: getattr(disk, key) for key in _DISK_KEYS} for disk in worker.directories],
+        "drain": drain_of(worker),
+        "dfs": {key: getattr(worker.dfs, key) for key in _DFS_KEYS} if worker.HasField("dfs") else None,
+        "counters": dict(worker.counters),
+    }
+
+
+def drain_of(worker: pb.WorkerInfo) -> dict[str, Any] | None:
+    """How far the drain of a worker is; None if it does not drain, or for a number that is not known yet."""
+    if not worker.HasField("drain"):
+        return None
+    told = {key: getattr(worker.drain, key) for key in _DRAIN_KEYS}
+    return told | {key: None for key in _DRAIN_NUMBERS if not worker.drain.HasField(key)}
+
+
+def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
+    columns = ("#id", "name", "host", "place", "address", "state", "#starts", "#seen", "#files", "#used", "#free")
+    screen.print(
+        table(
+            columns,
+            [
+                (
+                    *(one[key] for key in ("worker", "name", "host", "place", "data_address", "state", "incarnation")),
+                    f"{in_seconds(one['last_seen_ms'] / 1000)} ago",
+                    one["files"],
+                    in_bytes(sum(disk["used_bytes"] for disk in one["directories"])),
+                    in_bytes(sum(disk["free_bytes"] for disk in one["directories"])),
+                )
+                for one in found
+            ],
+        )
+    )
+    disks = ("worker", "directory", "tier", "state", "#used", "#capacity", "#free", "#errors")
+    screen.print(table((*disks, "#mean write", "#mean read"), [row for one in found for row in _storage_rows(one)]))
+    screen.print("mean write, mean read: of the last seconds, - if there was none; of a DFS: of whole files, of parts")
+    for one in found:
+        if one["drain"]:
+            screen.print(
+                f"draining: {one['name']}: {escape(one['drain']['waits'] or 'it may be removed')}", soft_wrap=True
+            )
+        dfs = one["dfs"]
+        if dfs and dfs["problem"]:
+            seconds = in_seconds(dfs["problem_ms"] / 1000)
+            problem = f"{one['name']} cannot use the DFS {dfs['url']} since {seconds}: {dfs['problem']}"
+            screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
+        elif dfs and dfs["files"]:
+            screen.print(f"DFS: {one['name']} has {counted(dfs['files'], 'file')} on {escape(dfs['url'])}")
+        for disk in one["directories"]:
+            if not disk["healthy"]:
+                problem = f"{one['name']} {disk['path']}: {disk['problem']}"
+                screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
+            elif disk["full"]:
+                screen.print(f"full: {one['name']} {escape(disk['path'])}: {escape(disk['full'])}", soft_wrap=True)
+
+
+def _storage_rows(worker: dict[str, Any]) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for disk in worker["directories"]:
+        sizes = [in_bytes(disk[key]) for key in ("used_bytes", "capacity_bytes", "free_bytes")]
+        times = [_mean(disk[key]) for key in ("flush_us", "fetch_us")]
+        rows.append((worker["name"], disk["path"], disk["tier"], disk["state"], *sizes, disk["errors"], *times))
+    dfs = worker["dfs"]
+    if dfs:
+        times = [_mean(dfs[key]) for key in ("put_us", "read_us")]
+        rows.append((worker["name"], dfs["url"], "DFS", dfs["state"], in_bytes(dfs["bytes"]), "", "", "", *times))
+    return rows
+
+
+def _mean(micros: int) -> str:
+    return in_seconds(micros / 1e6) if micros else "-"
+
+
+@click.command()
+@click.option("--application", default="", metavar="APP", help="Only of this one: its name, instance or id in Spark.")
+@click.option("--limit", default=1000, show_default=True, help="How many to list at most.")
+@masters_option
+@json_option
+def shuffles(application: str, limit: int, masters: str, as_json: bool) -> None:
+    """List the shuffles and what keeps them alive."""
+
+    async def question(client: ControlClient) -> pb.ListShufflesReply:
+        instance = (await find_application(client, application)).instance if application else b""
+        request = pb.ListShufflesRequest(instance=instance, limit=limit)
+        reply: pb.ListShufflesReply = await client.call("Admin/ListShuffles", request, deadline_s=ANSWER_SECONDS_MAX)
+        return reply
+
+    reply = with_masters(masters, question)
+    found = [_shuffle(shuffle) for shuffle in reply.shuffles]
+    document = {"shuffles": found, "total": reply.total}
+    show(document, as_json, lambda screen: _draw_shuffles(found, reply.total, screen))
+
+
+#: What quotas count.
+_HELD = ("bytes", "files")
+
+
+def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
+    numbers = ("partitions", "maps", "copies", "copies_wanted", "lost", "under_replicated", "awaited", "bytes")
+    keys = ("application", "user", *numbers, "created_ms", "state", "why")
+    held = [f"{of}_{what}{end}" for of in ("application", "user") for what in _HELD for end in ("", "_limit")]
+    return {
+        "instance": shuffle.key.instance.hex(),
+        "shuffle": shuffle.key.shuffle,
+        "generation": shuffle.key.generation,
+        "kind": pb.PartitionKind.Name(shuffle.kind).removeprefix("PARTITION_KIND_").lower(),
+        **{key: getattr(shuffle, key) for key in (*keys, *held)},
+    }
+
+
+def _held(shuffle: dict[str, Any], of: str) -> str:
+    """What an application or a user holds, and may hold."""
+    size, size_limit, files, files_limit = [shuffle[f"{of}_{what}{end}"] for what in _HELD for end in ("", "_limit")]
+    sizes = in_bytes(size) + (f" of {in_bytes(size_limit)}" if size_limit else "")
+    return f"{sizes} in {f'{files} of {files_limit} files' if files_limit else counted(files, 'file')}"
+
+
+def _told_state(shuffle: dict[str, Any]) -> str:
+    """Its state, with the epochs that are lost or have fewer copies than were asked for, now or for good."""
+    lost = f"{shuffle['lost']} lost" if shuffle["lost"] else ""
+    awaited, stay = shuffle["awaited"], shuffle["under_replicated"] - shuffle["awaited"]
+    later = f"{awaited} under-replicated until workers are back" if awaited else ""
+    fewer = f"{stay} under-replicated for good" if stay else ""
+    epochs = ", ".join(each for each in (lost, later, fewer) if each)
+    return f"{shuffle['state']} (epochs: {epochs})" if epochs else str(shuffle["state"])
+
+
+def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> None:
+    keys = ("application", "user", "instance", "#shuffle", "#generation", "state", "#maps", "#partitions", "#bytes")
+    users = any(one[f"user_{what}_limit"] for one in found for what in _HELD)
+    of_whom = ("application", "user") if users else ("application",)
+    rows = []
+    for one in found:
+        shown = one | {"instance": one["instance"][:8], "bytes": in_bytes(one["bytes"]), "state": _told_state(one)}
+        held = [_held(one, of) for of in of_whom]
+        rows.append([*(shown[key.lstrip("#")] for key in keys), *held, one["why"]])
+    screen.print(table((*keys, *(f"#{of} holds" for of in of_whom), "why"), rows))
+    if found:
+        allows = escape("on all workers, second copies counted, of what [quota] allows")
+        screen.print(f"{' and '.join(of_whom)} holds: {allows}")
+    if total > len(found):
+        screen.print(f"{len(found)} of {total} shown; --limit shows more")

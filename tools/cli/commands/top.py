@@ -1,0 +1,228 @@
+"""`holdfast top`: workers and shuffles with their pace, as a live screen, once, or as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.sizes import counted, in_bytes
+from holdfast.common.worker_states import AWAY, LOST
+from holdfast.tools.cli.asking import ANSWER_SECONDS_MAX, with_masters
+from holdfast.tools.cli.output import console, escape, in_seconds, json_option, masters_option, show, table
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from holdfast.common.net.control import ControlClient
+
+_BAR = 12
+_STYLES = {
+    "alive": "green",
+    "draining": "yellow",
+    "lost": "bold red",
+    "gone": "dim",
+    "committed": "green",
+    "data lost": "bold red",
+}
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Print it once; the default where the output is no terminal.")
+@click.option(
+    "--interval", default=2.0, show_default=True, type=click.FloatRange(0.2), help="Seconds between two looks."
+)
+@click.option(
+    "--rows", default=20, show_default=True, type=click.IntRange(1, 1_000), help="Workers and shuffles shown."
+)
+@masters_option
+@json_option
+def top(once: bool, interval: float, rows: int, masters: str, as_json: bool) -> int:
+    """Show workers and shuffles with what is pushed and fetched a second, the busiest first, until Ctrl-C.
+
+    The pace of a worker is that between its last two heartbeats. Exit 1 with --once or --json if a worker is lost or
+    has a directory or a DFS that it cannot use.
+    """
+    screen = console()
+    if once or as_json or not screen.is_terminal:
+        document = with_masters(masters, lambda client: _look(client, rows))
+        show(document, as_json, lambda target: target.print(*drawn(document), sep="\n"))
+        return 0 if document["healthy"] else 1
+    with suppress(KeyboardInterrupt):
+        with_masters(masters, lambda client: _watch(client, screen, interval, rows))
+    return 0
+
+
+async def _look(client: ControlClient, rows: int) -> dict[str, Any]:
+    """Ask the leader once."""
+    workers: pb.ListWorkersReply
+    shuffles: pb.ListShufflesReply
+    workers, shuffles = await asyncio.gather(
+        client.call("Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=ANSWER_SECONDS_MAX),
+        client.call("Admin/ListShuffles", pb.ListShufflesRequest(limit=10_000), deadline_s=ANSWER_SECONDS_MAX),
+    )
+    return document_of(list(workers.workers), list(shuffles.shuffles), shuffles.total, rows)
+
+
+async def _watch(client: ControlClient, screen: Console, interval: float, rows: int) -> None:
+    """Draw again and again; masters that do not answer are told of, and asked again."""
+    from rich.console import Group
+    from rich.live import Live
+
+    with Live(console=screen, screen=True, auto_refresh=False) as live:
+        while True:
+            shown: list[RenderableType]
+            try:
+                shown = drawn(await _look(client, rows))
+            except HoldfastError as error:
+                shown = [escape(f"no answer: {error}")]
+            live.update(Group(*shown), refresh=True)
+            await asyncio.sleep(interval)
+
+
+def document_of(
+    workers: Sequence[pb.WorkerInfo], shuffles: Sequence[pb.ShuffleInfo], total: int, rows: int
+) -> dict[str, Any]:
+    """Put together what is shown; `rows` at most of each, the busiest workers and the newest shuffles."""
+    found = [_worker(each) for each in workers]
+    found.sort(key=lambda each: (-each["push_rate"] - each["fetch_rate"], each["state"] != LOST, each["name"]))
+    newest = sorted(shuffles, key=lambda each: (each.state != "open", -each.created_ms))
+    states = [each["state"] for each in found]
+    return {
+        "workers_total": len(found),
+        **{state: states.count(state) for state in ("alive", "draining", "lost")},
+        **{key: sum(each[key] for each in found) for key in ("push_rate", "fetch_rate", "used_bytes", "free_bytes")},
+        "shuffles_total": total,
+        "healthy": not any(each["state"] == LOST or each["problems"] for each in found),
+        "workers": found[:rows],
+        "shuffles": [_shuffle(each) for each in newest[:rows]],
+    }
+
+
+def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
+    living = worker.state not in AWAY
+    disks = worker.directories if living else []
+    problems = [f"{disk.path}: {disk.problem}" for disk in disks if disk.problem]
+    if living and worker.HasField("dfs") and worker.dfs.problem:
+        problems.append(f"{worker.dfs.url}: {worker.dfs.problem}")
+    return {
+        **{key: getattr(worker, key) for key in ("name", "place", "state", "files", "memory_bytes", "last_seen_ms")},
+        "push_rate": worker.push_rate if living else 0,
+        "fetch_rate": worker.fetch_rate if living else 0,
+        "used_bytes": sum(disk.used_bytes for disk in disks),
+        "free_bytes": sum(disk.free_bytes for disk in disks),
+        "problems": problems,
+    }
+
+
+def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
+    keys = ("application", "user", "partitions", "maps", "epochs", "moves", "lost", "bytes", "created_ms", "why")
+    state = shuffle.state
+    if shuffle.lost:
+        state = "data lost"
+    elif shuffle.sealing:
+        state = "sealing"
+    return {
+        "instance": shuffle.key.instance.hex(),
+        "shuffle": shuffle.key.shuffle,
+        "generation": shuffle.key.generation,
+        "kind": pb.PartitionKind.Name(shuffle.kind).removeprefix("PARTITION_KIND_").lower(),
+        "state": state,
+        "sealing": shuffle.sealing,
+        "sealed": shuffle.sealed,
+        **{key: getattr(shuffle, key) for key in keys},
+    }
+
+
+def drawn(document: dict[str, Any]) -> list[RenderableType]:
+    """What the screen shows: a line of sums, the workers, the shuffles."""
+    lost = f", [bold red]{document['lost']} lost[/]" if document["lost"] else ""
+    drain = f", [yellow]{document['draining']} draining[/]" if document["draining"] else ""
+    head = (
+        f"[bold]{counted(document['workers_total'], 'worker')}[/]{lost}{drain}   "
+        f"pushed [bold]{in_bytes(document['push_rate'])}/s[/]   "
+        f"fetched [bold]{in_bytes(document['fetch_rate'])}/s[/]   "
+        f"stored [bold]{in_bytes(document['used_bytes'])}[/], {in_bytes(document['free_bytes'])} free   "
+        f"[bold]{counted(document['shuffles_total'], 'shuffle')}[/]"
+    )
+    return [head, _workers_table(document["workers"]), _shuffles_table(document["shuffles"])]
+
+
+def _workers_table(found: list[dict[str, Any]]) -> Table:
+    columns = (
+        "worker",
+        "place",
+        "state",
+        "#pushed/s",
+        "#fetched/s",
+        "used",
+        "#stored",
+        "#free",
+        "#files",
+        "#memory",
+        "#seen",
+    )
+    rows = [
+        (
+            *(one["name"], one["place"], _styled(one["state"])),
+            *(in_bytes(one["push_rate"]), in_bytes(one["fetch_rate"])),
+            _bar(one["used_bytes"], one["used_bytes"] + one["free_bytes"], bool(one["problems"])),
+            *(in_bytes(one[key]) for key in ("used_bytes", "free_bytes")),
+            one["files"],
+            in_bytes(one["memory_bytes"]),
+            f"{in_seconds(one['last_seen_ms'] / 1000)} ago",
+        )
+        for one in found
+    ]
+    return table(columns, rows)
+
+
+def _shuffles_table(found: list[dict[str, Any]]) -> Table:
+    now = time.time()
+    rows = []
+    for one in found:
+        far = f" {one['sealed']} of {one['sealing']}" if one["sealing"] else ""
+        number = str(one["shuffle"]) + (f".{one['generation']}" if one["generation"] else "")
+        epochs = f"{one['epochs']}" + (f" ({one['moves']} moved)" if one["moves"] else "") if one["epochs"] else "-"
+        size = in_bytes(one["bytes"]) if one["state"] in ("committed", "data lost") else "-"
+        age = in_seconds(max(now - one["created_ms"] / 1000, 0))
+        state = _styled(one["state"]).append(far)
+        rows.append(
+            (
+                one["application"],
+                number,
+                one["kind"],
+                state,
+                one["maps"],
+                one["partitions"],
+                epochs,
+                size,
+                age,
+                one["why"],
+            )
+        )
+    columns = ("application", "#shuffle", "kind", "state", "#maps", "#partitions", "#epochs", "#bytes", "#age", "why")
+    return table(columns, rows)
+
+
+def _styled(state: str) -> Text:
+    from rich.text import Text
+
+    return Text(state, _STYLES.get(state, ""))
+
+
+def _bar(part: int, whole: int, ill: bool) -> Text:
+    from rich.text import Text
+
+    share = part / whole if whole else 0.0
+    full = round(share * _BAR)
+    style = "bold red" if ill or share > 0.93 else "yellow" if share > 0.8 else "cyan"
+    return Text("█" * full, style).append("░" * (_BAR - full), "dim")

@@ -1,0 +1,210 @@
+"""Judges this machine, the ports of its servers, and the names by which others reach them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+
+from holdfast.common.config.config import Config, advertised
+from holdfast.common.limits import MIB
+from holdfast.common.sizes import in_bytes
+from holdfast.common.version import installing
+from holdfast.tools.doctor.core.facts import Host, NameFact, PortFact
+from holdfast.tools.doctor.core.findings import Finding, advice, problem
+
+#: Below the first a busy worker runs out; the second leaves room for thousands of connections beside files and peers.
+NOFILE_LEAST, NOFILE_GOOD = 4_096, 65_536
+#: Of the memory there is: the rest is for Python, the index's pages and the page cache.
+_MEMORY_SHARE = 0.8
+#: What a worker may hold beside the bodies of frames, at all its bounds at once: TLS of its connections, what its
+#: streams read, epochs, what it remembers of attempts (docs/failure_model.md, "What a server may use").
+_WORKER_FIXED = 768 * MIB
+_ANY = ("", "0.0.0.0", "::")
+
+
+def check_host(host: Host, config: Config | None) -> Iterator[Finding]:
+    """Python, limits, memory, libraries."""
+    if host.optimised:
+        yield problem(
+            "python-optimised",
+            "PYTHONOPTIMIZE or -O",
+            "servers do not start without their assertions",
+            "unset PYTHONOPTIMIZE and start Python without -O",
+        )
+    if config is None:
+        return
+    if host.nofile < NOFILE_GOOD:
+        level = problem if host.nofile < NOFILE_LEAST else advice
+        yield level(
+            "nofile",
+            host.nofile_of,
+            f"at most {host.nofile} files and connections may be open at once",
+            _more_files(host),
+        )
+    yield from _memory(host, config)
+    if config.dfs.url and "pyarrow" not in host.versions:
+        yield problem("library", "[dfs] url", "a DFS tier needs pyarrow, which is not installed", installing("dfs"))
+
+
+def _more_files(host: Host) -> str:
+    wanted = f"let it have {NOFILE_GOOD} or more"
+    if host.nofile_first < NOFILE_GOOD:
+        return (
+            f"{wanted} where this host is started (its container, its kernel): its first process has "
+            f"{host.nofile_first} itself, and LimitNOFILE={NOFILE_GOOD} of a systemd unit may not get beyond that"
+        )
+    return (
+        f"{wanted}: LimitNOFILE={NOFILE_GOOD} in the systemd unit, as deploy/ansible's has it, or ulimit -Hn where a "
+        "server is started by hand"
+    )
+
+
+def _memory(host: Host, config: Config) -> Iterator[Finding]:
+    if not config.worker.directories:
+        return
+    tiers = sum(each.capacity for each in config.worker.directories if each.tier == "MEMORY")
+    wanted = config.worker.memory + _WORKER_FIXED + tiers
+    if wanted <= host.memory_bytes * _MEMORY_SHARE:
+        return
+    level = problem if wanted > host.memory_bytes else advice
+    parts = f"worker.memory {in_bytes(config.worker.memory)}, {in_bytes(_WORKER_FIXED)} beside it"
+    parts += f" and {in_bytes(tiers)} of tier MEMORY" if tiers else ""
+    yield level(
+        "memory",
+        "worker.memory",
+        f"{parts} are to be held, and {host.memory_of} {in_bytes(host.memory_bytes)} in all",
+        "lower worker.memory or the capacity of the MEMORY directories: together at most four fifths of what there is",
+    )
+
+
+def check_ports(ports: Sequence[PortFact], outgoing: tuple[int, int]) -> Iterator[Finding]:
+    """Each port is free or our own server's, and no two are the same."""
+    seen: dict[int, PortFact] = {}
+    for each in ports:
+        if each.port == 0:
+            continue
+        twin = seen.setdefault(each.port, each)
+        if twin is not each:
+            yield problem(
+                "port-twice",
+                each.setting,
+                f"is port {each.port}, and so is {twin.setting}",
+                "give each a port of its own",
+            )
+            continue
+        yield from _port(each)
+        if outgoing[0] <= each.port <= outgoing[1]:
+            yield advice(
+                "port-outgoing",
+                each.setting,
+                f"port {each.port} is one that the system gives to outgoing connections ({outgoing[0]} to "
+                f"{outgoing[1]}), so it may be taken while the server is down",
+                f"choose a port below {outgoing[0]}, or add it to net.ipv4.ip_local_reserved_ports",
+            )
+
+
+def _port(each: PortFact) -> Iterator[Finding]:
+    if each.state == "held":
+        yield problem(
+            "port-held",
+            each.setting,
+            f"{each.address} is taken by {each.told or 'another process'}",
+            "end that process, or choose another port and tell it wherever this one is named",
+        )
+    elif each.state == "forbidden":
+        yield problem(
+            "port-forbidden",
+            each.setting,
+            f"this user may not listen at {each.address}: {each.told}",
+            "choose a port from 1024 on, or allow lower ones with net.ipv4.ip_unprivileged_port_start",
+        )
+    elif each.state in ("elsewhere", "unusable"):
+        yield problem(
+            "bind-elsewhere",
+            each.setting,
+            f"nothing can listen at {each.address}: {each.told}",
+            'set bind to an address of this machine, or to "0.0.0.0" for all of them, and address to what others use',
+        )
+
+
+def check_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> Iterator[Finding]:
+    """Names can be looked up, and lead others here and not to themselves."""
+    for each in names.values():
+        if each.error:
+            yield problem(
+                "name-unknown",
+                each.host,
+                f"this host does not know the name: {each.error}",
+                "enter it in the DNS or in /etc/hosts of every machine, or write an address instead",
+            )
+    if config.master.peers:
+        yield from _master_names(config, host, names)
+    if config.worker.directories:
+        masters = [_host(str(each)) for each in config.worker.masters]
+        others = any(each and not is_loopback(each, names) for each in masters)
+        yield from _told("worker", config.worker.bind, config.worker.address, others, host, names)
+
+
+def _master_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> Iterator[Finding]:
+    section = config.master
+    own = next((peer for peer in section.peers if peer.name == section.name), None)
+    others = any(not is_loopback(_host(str(peer.raft)), names) for peer in section.peers if peer is not own)
+    yield from _told("master", section.bind, section.address, others, host, names)
+    if own is None:
+        return
+    for key, address in (("raft", own.raft), ("http", own.http)):
+        name = _host(str(address))
+        if others and is_loopback(name, names):
+            yield problem(
+                "name-loopback",
+                f"master.peers {own.name} {key}",
+                f"{address} is loopback here, and other masters or clients are not on this machine",
+                "write the name or address by which they reach this machine",
+            )
+    name = _host(str(own.raft))
+    found = names.get(name, NameFact(host=name, addresses=(name,))).addresses
+    if found and host.addresses and not is_loopback(name, names) and not host.addresses & set(found):
+        yield problem(
+            "raft-elsewhere",
+            f"master.peers {own.name} raft",
+            f"{own.raft} is {', '.join(found)}, which is none of this machine's addresses",
+            "write an address of this machine there, or correct what the name stands for",
+        )
+
+
+def _told(
+    role: str, bind: str, address: str, others: bool, host: Host, names: Mapping[str, NameFact]
+) -> Iterator[Finding]:
+    """What others are told, where there are others."""
+    if not others:
+        return
+    told = advertised(bind, address, host.name)
+    remedy = f"set {role}.address to the name or address by which other machines reach this one"
+    if bind not in _ANY and is_loopback(bind, names):
+        remedy = f'set {role}.bind to "0.0.0.0" or an address of this machine, and {role}.address to what others use'
+        what = f"listens at {bind} alone, and masters are on other machines"
+        yield problem("bind-loopback", f"{role}.bind", what, remedy)
+    elif is_loopback(told, names):
+        found = ", ".join(names[told].addresses) if told in names else told
+        what = f"others are told {told}, which is loopback ({found}): it leads them to themselves"
+        yield problem("name-loopback", f"{role}.address", what, remedy)
+    elif not address and bind in _ANY:
+        what = f"is not set, so that others are told this machine's name, {told}: it has to be known to all of them"
+        yield advice("address-missing", f"{role}.address", what, remedy)
+
+
+def is_loopback(host: str, names: Mapping[str, NameFact]) -> bool:
+    """Whether a host, name or address, stands for nothing but the machine that asks."""
+    found = names[host].addresses if host in names and names[host].addresses else (host,)
+    return all(each == "localhost" or _is_loopback_address(each) for each in found)
+
+
+def _is_loopback_address(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text.strip("[]").partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")

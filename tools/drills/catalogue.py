@@ -1,0 +1,126 @@
+"""The drills by name, with a short form of each: what `holdfast drill all` runs, and the default tests in part.
+
+The short form is the least that means something; the tox environments have the long ones. The drill of Spark is not
+among them: it needs a JDK and the extra `spark`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.common.errors import ConfigError
+from holdfast.common.limits import MIB
+from holdfast.tools.cli.output import in_seconds, table
+from holdfast.tools.drills import (
+    bit_flip,
+    clock_skew,
+    disk_full,
+    disk_slow,
+    driver,
+    leader,
+    masters,
+    partition,
+    push,
+    rack,
+    rolling,
+    worker,
+)
+from holdfast.tools.drills.running import Drill, Ground, run_drill
+from holdfast.tools.drills.support.report import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SLOW_MEMORY = 64 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One drill in its short form."""
+
+    rounds: int
+    #: the drill and the ground that it wants, by its seed
+    make: Callable[[int], tuple[Drill, Ground]]
+    #: options behind its name that make the command the same as this
+    options: str = ""
+
+
+def _fixed(rounds: int, drill: Drill, ground: Ground | None = None, options: str = "") -> Entry:
+    return Entry(rounds, lambda _seed: (drill, ground or Ground()), options)
+
+
+CATALOGUE = {
+    "leader": _fixed(3, leader.drill_kill),
+    "leader --stop": _fixed(3, leader.drill_stop),
+    "masters": _fixed(4, masters.drill),
+    "worker": _fixed(7, worker.drill),
+    "push --copies 1": _fixed(3, partial(push.drill, copies=1), Ground(workers=push.WORKERS)),
+    "push --copies 2": _fixed(3, partial(push.drill, copies=2), Ground(workers=push.WORKERS)),
+    "rolling --copies 1": _fixed(1, partial(rolling.drill, copies=1), Ground(workers=rolling.workers(1))),
+    "rolling --copies 2": _fixed(1, partial(rolling.drill, copies=2), Ground(workers=rolling.workers(2))),
+    "rack": _fixed(1, rack.drill, rack.GROUND),
+    "driver": _fixed(1, partial(driver.drill, files=False), driver.GROUND),
+    "disk-full": _fixed(1, disk_full.drill, disk_full.GROUND),
+    "disk-slow": _fixed(
+        1,
+        partial(disk_slow.drill, clients=16, seconds=4.0, memory=_SLOW_MEMORY),
+        Ground(settings=disk_slow.settings(_SLOW_MEMORY)),
+        f" --clients 16 --seconds 4 --memory {_SLOW_MEMORY // MIB}",
+    ),
+    "bit-flip": _fixed(2, bit_flip.drill, bit_flip.GROUND),
+    "partition": Entry(1, lambda _: partition.ground()),
+    "clock-skew": Entry(1, lambda seed: (clock_skew.drill, clock_skew.ground(seed))),
+}
+
+
+def run_short(name: str, seed: int, directory: Path | None = None) -> Report:
+    """Run one drill of the catalogue in its short form."""
+    entry = CATALOGUE[name]
+    drill, ground = entry.make(seed)
+    report = run_drill(name, drill, entry.rounds, seed, directory, ground)
+    report.repeat = f"holdfast drill {name}{entry.options} --count {entry.rounds} --seed {seed}"
+    return report
+
+
+def run_all(
+    times: int,
+    seed: int,
+    directory: Path | None,
+    only: Sequence[str],
+    told: Callable[[list[Report]], None] = lambda _: None,
+) -> list[Report]:
+    """Run every drill, or those named, `times` times in turn, each with another seed; `told` hears of all so far after
+    each of them. Raises ConfigError."""
+    names = [name for name in CATALOGUE if not only or name in only or name.partition(" ")[0] in only]
+    if strange := [each for each in only if not any(each in (name, name.partition(" ")[0]) for name in CATALOGUE)]:
+        raise ConfigError(f"there is no drill {strange[0]!r} here: the names are {', '.join(CATALOGUE)}")
+    seeds = random.Random(seed)
+    reports: list[Report] = []
+    for turn in range(times):
+        for name in names:
+            place = directory / f"{turn + 1}-{name.replace(' ', '')}" if directory is not None else None
+            reports.append(run_short(name, seeds.getrandbits(32), place))
+            told(reports)
+    return reports
+
+
+def draw_all(screen: Console, reports: Sequence[Report]) -> None:
+    """What came of many drills, for people: a line for each, and all of what is bad."""
+    names = list(dict.fromkeys(report.drill for report in reports))
+    rows = []
+    for name in names:
+        of_it = [report for report in reports if report.drill == name]
+        seconds = sum(report.seconds for report in of_it)
+        good = sum(report.good for report in of_it)
+        rows.append((name, len(of_it), good, sum(report.kills for report in of_it), in_seconds(seconds)))
+    screen.print(table(("drill", "#times", "#good", "#kills", "#took"), rows))
+    for report in reports:
+        if not report.good:
+            report.draw(screen)
+    good_all = all(report.good for report in reports)
+    screen.print("[bold green]good[/]: nothing was forgotten" if good_all else "[bold red]bad[/]")

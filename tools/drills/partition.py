@@ -1,0 +1,202 @@
+"""The network cut between masters and workers: a minority says nothing, who was cut off comes back, nothing is lost.
+
+Each round lets maps push, with one copy or two, and cuts the network in one of these ways, in turn:
+
+* the leader from the other masters, from all workers and from clients: the others elect a new one and accept a command
+  that the old one cannot know; then it is asked, and may say that it does not lead, but not answer from memory;
+* one worker from all masters, until these call it lost: clients reach it all the time;
+* one worker from the other workers, from the masters and from clients, for some seconds;
+* the leader and one worker from everybody else.
+
+Then the network is joined: in half of the rounds what was on its way arrives late, in the others connections break. The
+maps end, the masters commit, and everything is read: every record once, nothing lost, no client told of an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from enum import Enum
+
+from holdfast.client.cluster.local import LocalCluster, Server
+from holdfast.client.cluster.server import wait_until
+from holdfast.client.connection.direct import DirectConnection, worker_status
+from holdfast.client.session import Session
+from holdfast.common.errors import HoldfastError
+from holdfast.common.system.tasks import awaited
+from holdfast.tools.drills import leader
+from holdfast.tools.drills.running import Drill, Ground
+from holdfast.tools.drills.support import servers
+from holdfast.tools.drills.support.jobs import Job, told_nothing
+from holdfast.tools.drills.support.network import CLIENT, Network
+from holdfast.tools.drills.support.report import Report
+
+WORKERS = 3
+_PUSH_SECONDS = 2.0
+#: How long a worker is out of everybody's reach: shorter than a push waits for its answer, so that it need not go
+#: elsewhere, and longer than forwards and leases.
+_CUT_SECONDS = (1.0, 6.0)
+_LOST_SECONDS_MAX = 60.0
+_BACK_SECONDS_MAX = 60.0
+
+
+class Cut(Enum):
+    """What is cut off from what."""
+
+    LEADER = "the leader"
+    FROM_MASTERS = "a worker from the masters"
+    FROM_ALL = "a worker from all"
+    LEADER_AND_WORKER = "the leader and a worker"
+
+
+def ground() -> tuple[Drill, Ground]:
+    """The drill and its cluster: three workers, and a network that can be cut."""
+    names = [f"m{number}" for number in range(1, 4)] + [f"w{number}" for number in range(1, WORKERS + 1)]
+    network = Network(names)
+    settings = {"lease": {"worker": "2s", "heartbeat": "300ms", "tick": "200ms"}}
+
+    async def run(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+        await drill(cluster, report, rng, step, network=network)
+
+    return run, Ground(workers=WORKERS, settings=settings, own=network.own, around=network.around)
+
+
+async def drill(
+    cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None], *, network: Network
+) -> None:
+    """Run the rounds. Raises DrillError when something does not happen in time."""
+    commands = leader.Commands(cluster, rng)
+    await commands.start()
+    cuts = list(Cut)
+    try:
+        with Session(cluster.endpoints, app="drill partition") as session:
+            for number in range(report.rounds):
+                one = _Round(cluster, network, commands, report, rng)
+                async with told_nothing(report):
+                    await one.run(session, cuts[number % len(cuts)])
+                await one.end()
+                report.done += 1
+                step(f"{report.failed} broken promises")
+    finally:
+        await commands.stop()
+    await leader.agree_all(cluster, report)
+
+
+class _Round:
+    """One cut."""
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        network: Network,
+        commands: leader.Commands,
+        report: Report,
+        rng: random.Random,
+    ) -> None:
+        self._cluster = cluster
+        self._network = network
+        self._commands = commands
+        self._report = report
+        self._rng = rng
+
+    async def run(self, session: Session, cut: Cut) -> None:
+        """Push, cut, join, commit, read. Raises what a client is told."""
+        rng, report = self._rng, self._report
+        job = await asyncio.to_thread(Job, session, report, rng.getrandbits(32), copies=rng.choice((1, 2)))
+        pushing = awaited(job.push(_PUSH_SECONDS))
+        await asyncio.sleep(rng.uniform(0.0, _PUSH_SECONDS / 2))
+        report.counts[f"cut off: {cut.value}"] += 1
+        old = await servers.leader(self._cluster)
+        worker = rng.choice(self._cluster.workers)
+        try:
+            match cut:
+                case Cut.LEADER:
+                    await self._cut_leader(old, [])
+                case Cut.LEADER_AND_WORKER:
+                    await self._cut_leader(old, [worker])
+                case Cut.FROM_MASTERS:
+                    await self._cut_from_masters(worker)
+                case Cut.FROM_ALL:
+                    self._cut([worker])
+                    await asyncio.sleep(rng.uniform(*_CUT_SECONDS))
+        finally:
+            self._join()
+        await pushing
+        with report.until("who was cut off is not accepted again"):
+            await self._all_back()
+        await asyncio.to_thread(job.commit)
+        attempts = job.shuffle.manifest().winners.attempts
+        again = sum(attempt != map_id for map_id, attempt in enumerate(attempts))
+        report.check("no map runs again", again == 0, f"{again} maps were won by a later attempt")
+        await asyncio.to_thread(job.check_read)
+        await asyncio.to_thread(job.shuffle.unregister)
+
+    async def end(self) -> None:
+        """Whatever a round came to, the next one begins whole."""
+        self._network.join(broken=True)
+        with self._report.until("who was cut off is not accepted again"):
+            await self._all_back()
+
+    def _cut(self, some: list[Server]) -> None:
+        """Cut these off from everybody else."""
+        names = [server.name for server in some]
+        others = [server.name for server in self._cluster.servers if server not in some]
+        self._network.cut(names, [*others, CLIENT])
+        self._report.event(f"cut {', '.join(names)} off from all others")
+
+    def _join(self) -> None:
+        broken = self._rng.random() < 0.5
+        self._network.join(broken=broken)
+        self._report.event("joined; connections " + ("break" if broken else "go on"))
+
+    async def _cut_leader(self, old: Server, with_it: list[Server]) -> None:
+        """Cut the leader off, have the others accept a command, and ask it for what it cannot know."""
+        report, commands = self._report, self._commands
+        connections = [DirectConnection(old.address, seconds=10.0) for _ in range(2)]
+        self._cut([old, *with_it])
+        moment = time.monotonic()
+        try:
+            with report.until("no command was accepted after the leader was cut off"):
+                accepted = await commands.accepted_after(moment)
+                report.time("from the cut to the next accepted command", accepted - moment)
+                new = await commands.register()
+            with report.until("the leader that is cut off does not even refuse"):
+                async with asyncio.timeout(30.0):
+                    for connection in connections:
+                        await leader.ask_for_new(connection, new, commands, report)
+        finally:
+            for connection in connections:
+                connection.close()
+
+    async def _cut_from_masters(self, worker: Server) -> None:
+        self._network.cut([worker.name], [master.name for master in self._cluster.masters])
+        self._report.event(f"cut {worker.name} off from all masters")
+
+        def lost() -> bool:
+            alive = self._cluster.alive_workers()
+            return alive is not None and worker.name not in alive
+
+        with self._report.until("a worker without masters is not called lost"):
+            if not await asyncio.to_thread(wait_until, lost, _LOST_SECONDS_MAX):
+                raise TimeoutError
+        self._report.check("a worker that is cut off goes on", worker.running, f"{worker.name} has ended")
+
+    async def _all_back(self) -> None:
+        """Wait until all workers are alive for the masters, and take data. Raises TimeoutError."""
+        for worker in self._cluster.workers:
+            await servers.registered(worker, _BACK_SECONDS_MAX)
+        names = {worker.name for worker in self._cluster.workers}
+        if not await asyncio.to_thread(wait_until, lambda: self._cluster.alive_workers() == names, _BACK_SECONDS_MAX):
+            raise TimeoutError
+        for worker in self._cluster.workers:
+            with_problems = await asyncio.to_thread(_problems, worker)
+            self._report.check("workers see nothing wrong", not with_problems, f"{worker.name}: {with_problems}")
+
+
+def _problems(worker: Server) -> str:
+    try:
+        return "; ".join(worker_status(worker.http, 5.0)["problems"])
+    except HoldfastError as error:
+        return str(error)

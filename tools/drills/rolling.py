@@ -1,0 +1,213 @@
+"""Every worker restarted in turn, in order, while maps push, the masters commit and readers read: nothing runs again.
+
+A round restarts all workers, one after the other: SIGTERM, by which a worker hands on what is open there; half the
+time its drain was asked for and waited for before, as `holdfast drain` does. It is started again, and the next one
+follows when the masters have it back and something was read that was written meanwhile. All the time drivers register
+shuffles of both kinds, push, commit and read them. Every worker must end by itself with exit status 0 and because
+nothing was open there; no partition may be lost, no attempt fail, each map's first attempt must win, and what is read
+must be exactly what was pushed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Self
+
+from holdfast.client.cluster.local import LocalCluster, Server
+from holdfast.client.session import Session
+from holdfast.client.write.status import MapStatus, PushStatus
+from holdfast.common.errors import HoldfastError
+from holdfast.common.limits import MIB
+from holdfast.common.net.control import ControlClient
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.system.tasks import awaited
+from holdfast.tools.drills.push import MAPS, PARTITIONS, Contents, Records, records_of
+from holdfast.tools.drills.support import servers
+from holdfast.tools.drills.support.report import DrillError, Report
+
+#: Drivers of REDUCE partitions, and of MAP ones.
+PUSHING, MAPPING = 2, 1
+#: How long a map takes, in all, so that restarts fall into it, and in how many parts it writes.
+_MAP_SECONDS = 1.0
+_STEPS = 8
+#: A worker that has not ended after so long is stuck: `worker.drain_timeout` is shorter.
+_END_SECONDS_MAX = 90.0
+_BACK_SECONDS_MAX = 60.0
+#: Until something that was begun after a restart has been read.
+_READ_SECONDS_MAX = 240.0
+_LOOK_SECONDS = 0.1
+#: What a worker writes that ended as it should.
+_SAFE = "nothing is open here any more"
+
+
+def workers(copies: int) -> int:
+    """How many workers the drill wants: those that are left must hold the copies on different hosts."""
+    return copies + 1
+
+
+class _Load:
+    """The drivers: each goes through shuffles, one after the other, until it is stopped."""
+
+    def __init__(self, session: Session, report: Report, seed: int, copies: int) -> None:
+        self._session = session
+        self._report = report
+        self._seed = seed
+        self._copies = copies
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._read = asyncio.Condition()
+        #: moments at which shuffles began that were read to their end
+        self._began: list[float] = []
+
+    async def __aenter__(self) -> Self:
+        for number in range(PUSHING + MAPPING):
+            one = self._push_one if number < PUSHING else self._map_one
+            self._tasks.append(awaited(self._drive(number, one)))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stopping = True
+        done, late = await asyncio.wait(self._tasks, timeout=_READ_SECONDS_MAX)
+        self._report.check("nothing hangs", not late, f"{len(late)} of {len(done | late)} drivers do not end")
+
+    async def read_since(self, moment: float) -> None:
+        """Wait until a shuffle was read that began after `moment`. Raises DrillError."""
+        with self._report.until(f"nothing that was begun was read within {_READ_SECONDS_MAX:.0f} s"):
+            async with asyncio.timeout(_READ_SECONDS_MAX), self._read:
+                await self._read.wait_for(lambda: any(began >= moment for began in self._began))
+
+    async def _drive(self, number: int, one: Callable[[int], None]) -> None:
+        shuffle = 0
+        while not self._stopping:
+            began = time.monotonic()
+            try:
+                await asyncio.to_thread(one, hash((self._seed, number, shuffle)))
+            except HoldfastError as error:
+                self._report.check("no client is told of an error", False, f"{type(error).__name__}: {error}")
+            else:
+                self._report.check("no client is told of an error", True, "")
+                async with self._read:
+                    self._began.append(began)
+                    self._read.notify_all()
+            shuffle += 1
+
+    # Both kinds, in threads.
+
+    def _push_one(self, seed: int) -> None:
+        shuffle = self._session.register_reduce_shuffle(PARTITIONS, MAPS, copies=self._copies)
+        data = {map_id: records_of(seed, map_id) for map_id in range(MAPS)}
+        writers = {map_id: shuffle.writer(map_id, attempt=map_id, buffer_bytes=1 * MIB) for map_id in data}
+        for step in range(_STEPS):
+            for map_id, writer in writers.items():
+                for record in data[map_id][step::_STEPS]:
+                    writer.write(*record)
+                writer.flush()
+            time.sleep(_MAP_SECONDS / _STEPS)
+        statuses: list[PushStatus] = [writer.close() for writer in writers.values()]
+        shuffle.commit(statuses)
+        epochs = shuffle.manifest().epochs.epochs
+        lost = [each for each in epochs if each.lost]
+        self._report.check("no partition is lost", not lost, f"shuffle {shuffle.key}: {len(lost)} epochs are lost")
+        self._won_first(shuffle.manifest().winners.attempts)
+        self._report.counts["moves"] += sum(epoch.epoch > 0 for epoch in epochs)
+        read = shuffle.reader(range(PARTITIONS))
+        found: Contents = Counter((each.map, each.partition, bytes(each.payload)) for each in read)
+        self._judge(str(shuffle.key), data, found)
+        shuffle.unregister()
+
+    def _map_one(self, seed: int) -> None:
+        shuffle = self._session.register_map_shuffle(PARTITIONS, MAPS, copies=self._copies)
+        data = {map_id: records_of(seed, map_id) for map_id in range(MAPS)}
+        statuses: list[MapStatus] = []
+        for map_id, records in data.items():
+            with shuffle.writer(map_id, map_id) as writer:
+                for step in range(_STEPS):
+                    writer.write_region(sorted(records[step::_STEPS]))
+                    time.sleep(_MAP_SECONDS / _STEPS / MAPS)
+                statuses.append(writer.close())
+        shuffle.commit(statuses)
+        winners = shuffle.manifest().winners.maps
+        self._won_first([each.attempt for each in winners])
+        self._report.counts["map files begun again elsewhere"] += sum(each.epoch > 0 for each in winners)
+        read = shuffle.reader(range(PARTITIONS))
+        found: Contents = Counter((each.map, each.partition, bytes(each.payload)) for each in read)
+        self._judge(str(shuffle.key), data, found)
+        shuffle.unregister()
+
+    def _won_first(self, attempts: Iterable[int]) -> None:
+        again = [attempt for map_id, attempt in enumerate(attempts) if attempt != map_id]
+        self._report.check("no map runs again", not again, f"{len(again)} maps were won by a later attempt")
+
+    def _judge(self, which: str, data: dict[int, Records], found: Contents) -> None:
+        wanted = Counter((map_id, *record) for map_id, records in data.items() for record in records)
+        missing, extra = (wanted - found).total(), (found - wanted).total()
+        wrong = f"shuffle {which}: {missing} records are missing, {extra} too many"
+        self._report.check("every record read once", found == wanted, wrong)
+        self._report.counts["records"] += wanted.total()
+        self._report.counts["shuffles"] += 1
+
+
+async def drill(
+    cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None], *, copies: int
+) -> None:
+    """Run the rounds. Raises DrillError when something does not happen in time."""
+    async with ControlClient(cluster.endpoints, cluster.credentials) as control:
+        with Session(cluster.endpoints, app="drill rolling", credentials=cluster.credentials) as session:
+            async with _Load(session, report, rng.getrandbits(32), copies) as load:
+                await load.read_since(0.0)
+                for _ in range(report.rounds):
+                    for worker in rng.sample(cluster.workers, len(cluster.workers)):
+                        began = time.monotonic()
+                        if rng.random() < 0.5:
+                            await drain(control, worker, report)
+                        await restart(worker, report)
+                        await load.read_since(began)
+                    report.done += 1
+                    step(f"{report.counts['shuffles']} shuffles, {report.failed} broken promises")
+
+
+async def drain(control: ControlClient, worker: Server, report: Report) -> None:
+    """Ask the masters to drain a worker and wait until it may be restarted. Raises DrillError."""
+    began = time.monotonic()
+    await control.call("Admin/DrainWorkers", pb.DrainWorkersRequest(workers=[worker.name]))
+    waits = ""
+    while time.monotonic() - began < _END_SECONDS_MAX:
+        listed: pb.ListWorkersReply = await control.call("Admin/ListWorkers", pb.ListWorkersRequest())
+        told = next(each.drain for each in listed.workers if each.name == worker.name)
+        if told.restart:
+            report.time("drain, until a restart is safe", time.monotonic() - began)
+            return
+        waits = told.waits
+        await asyncio.sleep(_LOOK_SECONDS)
+    raise DrillError(f"{worker.name} is not drained after {_END_SECONDS_MAX:.0f} s: {waits}")
+
+
+async def restart(worker: Server, report: Report) -> None:
+    """End a worker in order and start it again; return when the masters have it back. Raises DrillError."""
+    began = time.monotonic()
+    status = await asyncio.to_thread(worker.stop, _END_SECONDS_MAX)
+    report.time("SIGTERM, until the process has ended", time.monotonic() - began)
+    report.event(f"ended {worker.name} in order")
+    if status is not None:  # of one elsewhere nobody knows
+        report.check("workers end by themselves", status == 0, f"{worker.name} ended with {status}")
+    if told := worker.log_tail():
+        why = _why(told)
+        report.check("workers end when that is safe", _SAFE in why, f"{worker.name} ended otherwise: {why}")
+    began = time.monotonic()
+    await servers.start([worker])
+    with report.until("the masters do not accept the worker"):
+        await servers.registered(worker, _BACK_SECONDS_MAX)
+    report.time("start, until the masters have it back", time.monotonic() - began)
+    report.counts["restarts"] += 1
+
+
+def _why(log: str) -> str:
+    """The last line in which a worker says why it ends."""
+    with suppress(StopIteration):
+        return next(line for line in reversed(log.splitlines()) if "ends why=" in line)
+    return "it does not say why"

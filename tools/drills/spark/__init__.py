@@ -1,0 +1,1 @@
+"""The drill of a Spark job: the session, what it asks, and what Spark logged."""

@@ -1,0 +1,1 @@
+"""What drills share: clusters and networks to hurt, traffic, ledgers, and the report."""

@@ -1,0 +1,141 @@
+"""A shuffle whose content follows from a seed: pushed, committed and read again, and every record counted.
+
+What the drills of racks, disks, networks, clocks and drivers have in common. Blocking work runs in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from holdfast.client.read.push_reader import PartitionReader
+from holdfast.client.reduce_shuffle import ReduceShuffle
+from holdfast.client.session import Session
+from holdfast.client.shuffle import RETURN_GRACE_SECONDS
+from holdfast.client.write.status import PushStatus
+from holdfast.common.errors import HoldfastError
+from holdfast.common.ids import PartitionId
+from holdfast.common.limits import MIB
+from holdfast.tools.drills.push import MAPS, PARTITIONS, Contents, records_of
+from holdfast.tools.drills.support.report import DrillError, Report
+
+RECORDS = 200
+#: What a round may take where nothing else is said: leases, graces and budgets are all shorter.
+ROUND_SECONDS_MAX = 240.0
+_FLUSHES = 8
+
+
+class Job:
+    """One shuffle of REDUCE partitions, of MAPS maps whose records are those of `records_of`."""
+
+    def __init__(
+        self,
+        session: Session,
+        report: Report,
+        seed: int,
+        *,
+        copies: int = 1,
+        records: int = RECORDS,
+        sizes: tuple[int, ...] = (10, 1_000, 20_000),
+        shuffle_id: int | None = None,
+    ) -> None:
+        self.seed = seed
+        self.copies = copies
+        self.statuses: list[PushStatus] = []
+        self._records = records
+        self._sizes = sizes
+        self._report = report
+        self.shuffle: ReduceShuffle = session.register_reduce_shuffle(
+            PARTITIONS, MAPS, copies=copies, shuffle_id=shuffle_id
+        )
+
+    async def push(self, seconds: float, attempts_from: int = 0) -> None:
+        """Let all maps push at once, for about so long. Raises what one of them was told."""
+        pushes = [asyncio.to_thread(self.push_map, each, seconds, attempts_from + each) for each in range(MAPS)]
+        self.statuses = await asyncio.gather(*pushes)
+
+    def push_map(self, map_id: int, seconds: float, attempt: int) -> PushStatus:
+        """One attempt of one map. Blocks."""
+        records = records_of(self.seed, map_id, self._records, self._sizes)
+        every = max(1, len(records) // _FLUSHES)
+        with self.shuffle.writer(map_id, attempt=attempt, buffer_bytes=1 * MIB) as writer:
+            for index, record in enumerate(records):
+                writer.write(*record)
+                if index % every == every - 1:
+                    writer.flush()
+                    time.sleep(seconds / _FLUSHES)
+            return writer.close()
+
+    def commit(self) -> None:
+        """Commit, and check that nothing ran again and nothing is lost. Blocks."""
+        began = time.monotonic()
+        self.shuffle.commit(self.statuses)
+        self._report.time("commit", time.monotonic() - began)
+        manifest = self.shuffle.manifest()
+        lost = [each for each in manifest.epochs.epochs if each.lost]
+        told = f"shuffle {self.shuffle.key}: {len(lost)} epochs are lost"
+        self._report.check("no partition is lost", not lost, told)
+        self._report.counts["moves"] += sum(epoch.epoch > 0 for epoch in manifest.epochs.epochs)
+
+    def check_read(self) -> None:
+        """Read everything, and count. Blocks."""
+        began = time.monotonic()
+        self.judge(range(PARTITIONS), self.read(range(PARTITIONS)))
+        self._report.time("read", time.monotonic() - began)
+
+    def read(self, partitions: Iterable[int]) -> Contents:
+        """What a reader gets. Raises what it is told."""
+        return read_of(self.shuffle, partitions)
+
+    def judge(self, partitions: Iterable[int], found: Contents) -> None:
+        """Check that these partitions hold what was pushed, each record once."""
+        check_contents(self._report, self.shuffle, self.wanted(partitions), found)
+
+    def wanted(self, partitions: Iterable[int]) -> Contents:
+        """What was pushed into these partitions."""
+        return wanted_of(self.seed, partitions, self._records, self._sizes)
+
+
+def wanted_of(
+    seed: int, partitions: Iterable[int], records: int = RECORDS, sizes: tuple[int, ...] = (10, 1_000, 20_000)
+) -> Contents:
+    """What the maps of a seed push into these partitions."""
+    chosen = set(partitions)
+    return Counter(
+        (map_id, partition, payload)
+        for map_id in range(MAPS)
+        for partition, payload in records_of(seed, map_id, records, sizes)
+        if partition in chosen
+    )
+
+
+def read_of(shuffle: ReduceShuffle, partitions: Iterable[int]) -> Contents:
+    """Everything in these partitions. Raises what a reader is told."""
+    wanted = [PartitionId(each) for each in partitions]
+    reader = PartitionReader(shuffle, shuffle.manifest(), wanted, None, RETURN_GRACE_SECONDS)
+    return Counter((each.map, each.partition, bytes(each.payload)) for each in reader)
+
+
+def check_contents(report: Report, shuffle: ReduceShuffle, wanted: Contents, found: Contents) -> None:
+    """Check that what was found is what was pushed, each record once."""
+    missing, extra = (wanted - found).total(), (found - wanted).total()
+    wrong = f"shuffle {shuffle.key}: {missing} records are missing, {extra} too many"
+    report.check("every record read once", found == wanted, wrong)
+    report.counts["records"] += wanted.total()
+
+
+@asynccontextmanager
+async def told_nothing(report: Report, seconds: float = ROUND_SECONDS_MAX) -> AsyncIterator[None]:
+    """A round: what a client is told inside is a broken promise; one that does not end in time raises DrillError."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise DrillError(f"round {report.done + 1} did not end within {seconds:.0f} s") from None
+    except HoldfastError as error:
+        report.check("no client is told of an error", False, f"{type(error).__name__}: {error}")
+    else:
+        report.check("no client is told of an error", True, "")

@@ -1,0 +1,1 @@
+"""Decisions about what is read: streams, their turns, and who may fetch from the DFS."""

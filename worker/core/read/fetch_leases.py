@@ -1,0 +1,131 @@
+"""Who may fetch from the DFS now: streams share a bounded memory, and one that is let in has room for all it needs.
+
+Rules: a seat is room for the chunk that is sent and the one after it, taken at once or not at all, so that nobody holds
+room while it waits for more. Those that wait are let in as they came. While somebody waits a seat is lent: it is taken
+from whoever does not use it (its reader gives no credit, or takes nothing), from whoever has sat over the same
+chunk for long, and it is given up between chunks when its turn is over. What was fetched is then fetched again. Time
+that the DFS takes counts for nobody. Pure; loop thread only. Called by services/stream_sources.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+#: FetchLeases beside the bound in bytes: more would only wait for each other's fetches.
+SEATS_MAX = 64
+#: A seat that is not used for so long is free, and so is a place in the queue.
+IDLE_NS = 500_000_000
+#: After so long others go first, between two chunks.
+TURN_NS = 2_000_000_000
+#: A chunk that was fetched is sent within this, or goes.
+HOLD_NS = 10_000_000_000
+#: How often seats are looked through while somebody waits.
+LOOK_NS = 20_000_000
+
+
+@dataclass(slots=True, eq=False)
+class FetchLease:
+    """What one stream has of the room: a seat, a place in the queue, or nothing. It is the stream's to `leave` it."""
+
+    seats: FetchLeases
+    #: has its stream let go of all that it fetched
+    revoke: Callable[[], None]
+    #: what it needs
+    size_bytes: int = 0
+    asked_ns: int = 0
+    began_ns: int = 0
+    since_ns: int = 0
+
+    def take(self) -> bool:
+        """Whether the stream may fetch; ask again before the next step."""
+        return self.seats.take(self)
+
+    def renew(self) -> None:
+        """The DFS is being waited for, or the next chunk begins."""
+        self.since_ns = self.seats.clock()
+
+    @property
+    def turn_over(self) -> bool:
+        """Somebody waits, and this one had its turn."""
+        return self.seats.crowded and self.seats.clock() - self.began_ns > TURN_NS
+
+    def leave(self) -> None:
+        """Give it back; nothing that was fetched may be held any more."""
+        self.seats.leave(self)
+
+
+@dataclass(slots=True)
+class FetchLeases:
+    """All seats of a worker, `bytes_max` together; one that needs more sits alone."""
+
+    bytes_max: int
+    #: nanoseconds that never go back
+    clock: Callable[[], int]
+    _sitting: dict[FetchLease, None] = field(default_factory=dict)
+    #: as they came
+    _waiting: dict[FetchLease, None] = field(default_factory=dict)
+    _bytes: int = 0
+    _look_ns: int = 0
+
+    @property
+    def crowded(self) -> bool:
+        """Somebody waits."""
+        return bool(self._waiting)
+
+    @property
+    def held_bytes(self) -> int:
+        """What those who sit may fetch."""
+        return self._bytes
+
+    def take(self, seat: FetchLease) -> bool:
+        """Let a stream in, or have it wait."""
+        seat.asked_ns = self.clock()
+        if seat not in self._sitting:
+            self._waiting[seat] = None
+            self._admit(seat.asked_ns)
+        return seat in self._sitting
+
+    def leave(self, seat: FetchLease) -> None:
+        """A stream needs nothing any more, or for now."""
+        self._waiting.pop(seat, None)
+        if seat in self._sitting:
+            del self._sitting[seat]
+            self._bytes -= seat.size_bytes
+            self._admit(self.clock())
+
+    def _admit(self, now: int) -> None:
+        while self._waiting:
+            seat = next(iter(self._waiting))
+            if now - seat.asked_ns > IDLE_NS:
+                del self._waiting[seat]  # it comes again when it goes on
+                continue
+            if not self._fits(seat):
+                self._free_some(now)
+            if not self._fits(seat):
+                return
+            del self._waiting[seat]
+            self._sitting[seat] = None
+            self._bytes += seat.size_bytes
+            seat.began_ns = seat.since_ns = now
+
+    def _fits(self, seat: FetchLease) -> bool:
+        return not self._sitting or (len(self._sitting) < SEATS_MAX and self._bytes + seat.size_bytes <= self.bytes_max)
+
+    def _free_some(self, now: int) -> None:
+        """Take the seats of those who do not use them."""
+        if now < self._look_ns:
+            return
+        self._look_ns = now + LOOK_NS
+        for seat in list(self._sitting):
+            if now - seat.asked_ns > IDLE_NS or now - seat.since_ns > HOLD_NS:
+                del self._sitting[seat]
+                self._bytes -= seat.size_bytes
+                seat.revoke()
+
+    def check(self) -> None:
+        """Re-derive everything redundant; an AssertionError is a bug."""
+        assert self._bytes == sum(seat.size_bytes for seat in self._sitting)
+        assert self._bytes <= self.bytes_max or len(self._sitting) == 1
+        assert len(self._sitting) <= SEATS_MAX
+        assert not self._sitting.keys() & self._waiting.keys()

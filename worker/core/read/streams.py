@@ -1,0 +1,264 @@
+"""Decides which stream sends next and how much: credit, fair turns, bounds, expiry.
+
+Rules: a stream sends at most the credit that its reader gave; the streams of a connection take turns, a frame each;
+memory is bounded for each connection, each application and all (shares.py); a stream that neither sent nor was given
+credit for a long time is forgotten. A stream id holds the incarnation in its upper half, so that a restarted worker
+knows that it is none of its own. What a stream reads is the edge's to know (services/stream_service.py, which calls
+this).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from holdfast.common.errors import GiveUpError, RetryError, UnknownStreamError
+from holdfast.common.ids import Incarnation
+from holdfast.common.limits import READ_FRAME_BYTES, STREAM_CREDIT_BYTES_MAX
+from holdfast.common.shares import Shares
+from holdfast.common.statuses import Status
+
+#: Streams of one connection, and of the whole worker.
+STREAMS_PER_CONNECTION_MAX = 4_096
+STREAMS_MAX = 65_536
+#: Rows of the streams of one connection: epochs and chunks that they read, or parts of their plans. A row takes some
+#: 240 bytes. What all hold of epochs and chunks, which streams share, is bounded in storage/sealed_locations.py.
+ROWS_PER_CONNECTION_MAX = 262_144
+#: Rows of all plans over MAP files, which each stream has for itself.
+PLAN_ROWS_MAX = 524_288
+#: A reader that does nothing for so long opens its stream again if it still lives.
+IDLE_NS_MAX = 10 * 60 * 10**9
+
+ConnectionId = int
+StreamId = int
+
+
+class Turn(NamedTuple):
+    """Stream `stream` may send one frame of at most `allowance` body bytes."""
+
+    stream: StreamId
+    allowance: int
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One open stream."""
+
+    connection: ConnectionId
+    #: body bytes that may be sent
+    credit: int
+    #: credit given or bytes sent since the last tick that looked
+    active: bool = True
+    idle_since_ns: int | None = None
+    #: what it takes in memory
+    rows: int = 0
+    #: whose it is, and what of the rows nobody shares
+    owner: bytes = b""
+    own_rows: int = 0
+
+
+@dataclass(slots=True)
+class Streams:
+    """All streams of this incarnation."""
+
+    incarnation: Incarnation
+    _streams: dict[StreamId, _Stream] = field(default_factory=dict)
+    _of: dict[ConnectionId, set[StreamId]] = field(default_factory=dict)
+    #: per connection that has streams, what they read
+    _rows: dict[ConnectionId, int] = field(default_factory=dict)
+    #: per connection, the streams that have credit, in the order of their turns
+    _turns: dict[ConnectionId, deque[StreamId]] = field(default_factory=dict)
+    _counter: int = 0
+    #: streams, and rows of plans, of each application
+    shares: Shares = field(default_factory=lambda: Shares(STREAMS_MAX))
+    plans: Shares = field(default_factory=lambda: Shares(PLAN_ROWS_MAX))
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def begin(self, incarnation: Incarnation) -> list[StreamId]:
+        """This worker has a new incarnation: forget every stream, return them."""
+        forgotten = sorted(self._streams)
+        self.incarnation = incarnation
+        self._streams.clear()
+        self._of.clear()
+        self._rows.clear()
+        self._turns.clear()
+        self.shares.clear()
+        self.plans.clear()
+        self._counter = 0
+        return forgotten
+
+    def open(
+        self, connection: ConnectionId, credit: int, rows: int = 0, *, owner: bytes = b"", own: bool = False
+    ) -> StreamId:
+        """Return the id of a new stream of an application that takes `rows`, of its `own` where no other stream shares
+        them. Raises RetryError BUSY at a bound, GiveUpError for too much credit."""
+        if credit > STREAM_CREDIT_BYTES_MAX:
+            raise GiveUpError(_too_much(credit), status=Status.BAD_REQUEST)
+        if len(self._of.get(connection, ())) >= STREAMS_PER_CONNECTION_MAX or len(self._streams) >= STREAMS_MAX:
+            why = f"{STREAMS_PER_CONNECTION_MAX} streams on a connection and {STREAMS_MAX} in all are allowed"
+            raise RetryError(why, status=Status.BUSY)
+        if not self.shares.fits(owner, 1):
+            raise RetryError("this application has most of the streams of this worker", status=Status.BUSY)
+        self._check_rows(connection, rows)
+        if own and not self.plans.take(owner, rows):
+            raise RetryError(_NO_PLANS, status=Status.BUSY)
+        self.shares.take(owner, 1)
+        self._rows[connection] = self._rows.get(connection, 0) + rows
+        self._counter += 1
+        stream = self.incarnation << 32 | self._counter
+        own_rows = rows if own else 0
+        self._streams[stream] = _Stream(connection, credit, rows=rows, owner=owner, own_rows=own_rows)
+        self._of.setdefault(connection, set()).add(stream)
+        if credit:
+            self._turns.setdefault(connection, deque()).append(stream)
+        return stream
+
+    def grow(self, connection: ConnectionId, stream: StreamId, rows: int) -> None:
+        """The plan of a stream takes `rows` more. Raises RetryError BUSY at a bound, UnknownStreamError."""
+        found = self._streams.get(stream)
+        if found is None:
+            raise UnknownStreamError(f"stream {stream:#x} is open no more; open it again")
+        self._check_rows(connection, rows)
+        if not self.plans.take(found.owner, rows):
+            raise RetryError(_NO_PLANS, status=Status.BUSY)
+        self._rows[connection] += rows
+        found.rows += rows
+        found.own_rows += rows
+
+    def _check_rows(self, connection: ConnectionId, rows: int) -> None:
+        held = self._rows.get(connection, 0)
+        if held + rows > ROWS_PER_CONNECTION_MAX:
+            why = f"the streams of this connection read {held} epochs, chunks or parts of files, and {rows} more"
+            raise RetryError(f"{why} are too many: read or close some of them first", status=Status.BUSY)
+
+    def credit(self, connection: ConnectionId, stream: StreamId, size: int) -> bool:
+        """Add credit; tell whether the stream had none, so that sending has to be started again.
+
+        Raises UnknownStreamError for a stream that is not of this connection and incarnation, GiveUpError for too much.
+        """
+        found = self._streams.get(stream)
+        if found is None or found.connection != connection:
+            why = "of another incarnation" if stream >> 32 != self.incarnation else "not open on this connection"
+            raise UnknownStreamError(f"stream {stream:#x} is {why}; open it again")
+        if found.credit + size > STREAM_CREDIT_BYTES_MAX:
+            raise GiveUpError(_too_much(found.credit + size), status=Status.BAD_REQUEST)
+        had_none = found.credit == 0 and size > 0
+        found.credit += size
+        found.active = True
+        if had_none:
+            self._turns.setdefault(connection, deque()).append(stream)
+        return had_none
+
+    def turn(self, connection: ConnectionId) -> Turn | None:
+        """Return whose turn it is on this connection and what it may send; `sent` or `close` must follow."""
+        turns = self._turns.get(connection)
+        if not turns:
+            return None
+        stream = turns[0]
+        return Turn(stream, min(self._streams[stream].credit, READ_FRAME_BYTES))
+
+    def sent(self, stream: StreamId, size: int) -> None:
+        """The stream whose turn it was has sent `size` body bytes, none where a chunk has nothing that is wanted; it
+        queues up again while it has credit."""
+        found = self._streams[stream]
+        turns = self._turns[found.connection]
+        assert turns[0] == stream, (turns[0], stream)
+        assert 0 <= size <= found.credit, (size, found.credit)
+        turns.popleft()
+        found.credit -= size
+        found.active = True
+        if found.credit:
+            turns.append(stream)
+        elif not turns:
+            del self._turns[found.connection]
+
+    def passed(self, stream: StreamId) -> None:
+        """The stream whose turn it was has nothing to send yet: the others of its connection go first."""
+        found = self._streams.get(stream)
+        if found is not None:
+            found.active = True
+            self._turns[found.connection].rotate(-1)
+
+    def close(self, connection: ConnectionId, stream: StreamId) -> bool:
+        """Forget a stream (it ended, or its reader is done); tell whether there was one."""
+        found = self._streams.get(stream)
+        if found is None or found.connection != connection:
+            return False
+        self._leave(stream)
+        self._of[connection].discard(stream)
+        self._rows[connection] -= found.rows
+        if not self._of[connection]:
+            del self._of[connection], self._rows[connection]
+        turns = self._turns.get(connection)
+        if found.credit and turns:
+            turns.remove(stream)
+            if not turns:
+                del self._turns[connection]
+        return True
+
+    def lost(self, connection: ConnectionId) -> list[StreamId]:
+        """A connection is gone: forget its streams, return them."""
+        forgotten = sorted(self._of.pop(connection, ()))
+        for stream in forgotten:
+            self._leave(stream)
+        self._turns.pop(connection, None)
+        self._rows.pop(connection, None)
+        return forgotten
+
+    def _leave(self, stream: StreamId) -> None:
+        found = self._streams.pop(stream)
+        self.shares.give(found.owner, 1)
+        self.plans.give(found.owner, found.own_rows)
+
+    def ready(self, connection: ConnectionId) -> int:
+        """How many streams of a connection have credit."""
+        return len(self._turns.get(connection, ()))
+
+    def tick(self, now_ns: int) -> list[tuple[ConnectionId, StreamId]]:
+        """Return the streams that did nothing for IDLE_NS_MAX; the caller closes them."""
+        late = []
+        for stream, found in self._streams.items():
+            if found.active or found.idle_since_ns is None:
+                found.active, found.idle_since_ns = False, now_ns
+            elif now_ns - found.idle_since_ns >= IDLE_NS_MAX:
+                late.append((found.connection, stream))
+        return late
+
+    def check(self) -> None:
+        """Re-derive everything redundant; an AssertionError is a bug."""
+        assert len(self._streams) <= STREAMS_MAX
+        assert sum(map(len, self._of.values())) == len(self._streams)
+        for connection, mine in self._of.items():
+            assert 0 < len(mine) <= STREAMS_PER_CONNECTION_MAX
+            assert self._rows[connection] == sum(self._streams[stream].rows for stream in mine)
+            assert self._rows[connection] <= ROWS_PER_CONNECTION_MAX
+            assert all(self._streams[stream].connection == connection for stream in mine)
+        assert self._rows.keys() == self._of.keys()
+        self.shares.check()
+        self.plans.check()
+        assert self.shares.total == len(self._streams)
+        assert self.plans.total == sum(stream.own_rows for stream in self._streams.values())
+        for stream, found in self._streams.items():
+            assert stream >> 32 == self.incarnation, stream
+            assert 0 <= found.credit <= STREAM_CREDIT_BYTES_MAX, found
+            queued = self._turns.get(found.connection, deque()).count(stream)
+            assert queued == (1 if found.credit else 0), (stream, queued, found.credit)
+        assert all(turns for turns in self._turns.values())
+        assert sum(map(len, self._turns.values())) == sum(found.credit > 0 for found in self._streams.values())
+
+
+def check_rows(rows: int, files: int) -> None:
+    """Raise GiveUpError TOO_LARGE for a request that alone reads more than a connection may."""
+    if rows > ROWS_PER_CONNECTION_MAX:
+        why = f"{files} files or epochs are more than one connection may read at a time: ask for half as many"
+        raise GiveUpError(why, status=Status.TOO_LARGE)
+
+
+_NO_PLANS = "the open streams of this application read most of the files that this worker has memory for; try later"
+
+
+def _too_much(credit: int) -> str:
+    return f"{credit} bytes of credit on a stream, at most {STREAM_CREDIT_BYTES_MAX} are allowed"

@@ -1,0 +1,1 @@
+"""Decisions about what is written: files, epochs, credits and room."""

@@ -1,0 +1,207 @@
+"""Decides who may push how much: windows of unanswered body bytes, byte-exact, first come first served.
+
+Rules: the windows of all connections together, and what is unanswered beyond them, never exceed the budget. A window
+lapses when it is given back, or not used for CREDIT_LIFE_NS (a tenth of it if others wait). Who wants more gives up
+what is unused and goes to the end of the line. A push beyond its window is refused. What is left of a window while it
+is used depends on whose it is:
+
+* clients: all of it, until others wait; then it shrinks by whatever is answered. So nobody starves, and nobody who is
+  alone asks twice. Clients come and go, and give back what they no longer need.
+* with `standing_bytes` (other workers, whose connections stay): it shrinks by whatever is answered, down to a fair
+  share of `standing_bytes`, which with the largest window is at most the budget. What is beyond the shares was
+  asked for because it is used at once, so it comes back by itself, and the largest window fits beside all shares:
+  nobody ever waits for somebody who is idle, however many there are.
+
+Pure. Called by services/push_service.py, once for clients and once for the reserve of replica traffic.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX
+
+#: A window that is not used for so long lapses.
+CREDIT_LIFE_NS = 10 * 10**9
+
+ConnectionId = int
+
+
+@dataclass(slots=True)
+class _Window:
+    """What one connection may have unanswered, and what it has."""
+
+    size: int = 0
+    unanswered: int = 0
+    used_at_ns: int = 0
+    #: what was asked for and is not answered yet
+    due: int = 0
+    #: what of `size` is not due, or stays even so when that is answered; 0 without shares
+    standing: int = 0
+    #: its connection is gone
+    lost: bool = False
+
+    @property
+    def held(self) -> int:
+        return max(self.size, self.unanswered)
+
+
+@dataclass(slots=True)
+class Credits:
+    """All windows of one budget."""
+
+    budget_bytes: int
+    #: the largest window of one connection
+    window_bytes_max: int
+    #: what windows may keep together while they are not used, in fair shares; None: everything, until others wait
+    standing_bytes: int | None = None
+    #: sum over all windows of what they hold
+    held_bytes: int = 0
+    #: sum over all windows of what stays of them
+    _stands_bytes: int = 0
+    _windows: dict[ConnectionId, _Window] = field(default_factory=dict)
+    #: who waits for a larger window, and how large
+    _line: OrderedDict[ConnectionId, int] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        if self.window_bytes_max < FRAME_BODY_BYTES_MAX or self.budget_bytes < FRAME_BODY_BYTES_MAX:
+            raise ValueError(f"credits of {self.budget_bytes} bytes cannot hold one body of {FRAME_BODY_BYTES_MAX}")
+        if self.standing_bytes is not None:
+            assert 0 <= self.standing_bytes <= self.budget_bytes - self.window_bytes_max, "the largest fits beside all"
+
+    @property
+    def waiting(self) -> int:
+        """How many stand in line."""
+        return len(self._line)
+
+    def window(self, connection: ConnectionId) -> int:
+        """What this connection may have unanswered."""
+        found = self._windows.get(connection)
+        return found.size if found is not None else 0
+
+    def ask(self, connection: ConnectionId, size: int, now_ns: int) -> list[tuple[ConnectionId, int]]:
+        """Want a window of `size`; 0 gives it back. Returns (connection, window) of all that are granted now.
+
+        With shares a window may be larger than asked for.
+        """
+        window = self._windows.setdefault(connection, _Window())
+        window.used_at_ns = now_ns
+        wanted = min(size, self.window_bytes_max, self.budget_bytes)
+        self._line.pop(connection, None)
+        if wanted <= window.size:
+            self._resize(window, wanted)
+            window.due = wanted
+            if wanted:
+                self._stand(window)
+            granted = [(connection, window.size)]
+            if not wanted and not window.unanswered:
+                del self._windows[connection]
+            return granted + self._serve(now_ns)
+        self._line[connection] = wanted
+        # What it has is too little for it, and kept in line it could keep those before it waiting for ever.
+        self._resize(window, min(window.size, window.unanswered))
+        window.due = window.size
+        return self._serve(now_ns)
+
+    def take(self, connection: ConnectionId, size: int, now_ns: int) -> bool:
+        """A push of `size` body bytes came: whether it is within the window."""
+        window = self._windows.get(connection)
+        if window is None or window.unanswered + size > window.size:
+            return False
+        window.unanswered += size
+        window.used_at_ns = now_ns
+        return True
+
+    def answered(self, connection: ConnectionId, size: int, now_ns: int) -> list[tuple[ConnectionId, int]]:
+        """A taken push is answered; returns what is granted to others. Ask `window` for what to tell its sender."""
+        window = self._windows.get(connection)
+        if window is None:
+            return []
+        before = window.held
+        window.unanswered -= size
+        assert window.unanswered >= 0, (connection, window)
+        window.used_at_ns = now_ns
+        window.due = max(0, window.due - size)
+        self.held_bytes += window.held - before
+        granted = []
+        if self.standing_bytes is not None or self._line:
+            # Never by more than was answered: what its sender has on the way meanwhile is within what it was told.
+            kept = 0 if window.lost else min(self._share(window), window.size)
+            left = max(kept, window.size - size)
+            # What shrinks towards a smaller share counts as standing: nobody else may keep it yet.
+            self._resize(window, left, max(kept, left - window.due) if self.standing_bytes is not None else 0)
+            granted = self._serve(now_ns)
+            if not window.lost and connection not in self._line:
+                self._stand(window)
+        # With shares those that have nothing at the moment count too.
+        if not window.held and connection not in self._line and (window.lost or self.standing_bytes is None):
+            del self._windows[connection]
+        return granted
+
+    def lost(self, connection: ConnectionId, now_ns: int) -> list[tuple[ConnectionId, int]]:
+        """A connection is gone; what it has unanswered is still `answered` once."""
+        self._line.pop(connection, None)
+        window = self._windows.get(connection)
+        if window is not None:
+            window.lost = True
+            self._resize(window, 0)
+            if not window.unanswered:
+                del self._windows[connection]
+        return self._serve(now_ns)
+
+    def tick(self, now_ns: int) -> list[tuple[ConnectionId, int]]:
+        """Take back windows that were not used; returns what is granted to others."""
+        life = CREDIT_LIFE_NS // 10 if self._line else CREDIT_LIFE_NS
+        for connection, window in list(self._windows.items()):
+            if not window.unanswered and now_ns - window.used_at_ns >= life and connection not in self._line:
+                self._resize(window, 0)
+                del self._windows[connection]
+        return self._serve(now_ns)
+
+    def _resize(self, window: _Window, size: int, standing: int = 0) -> None:
+        """Make a window so large, of which `standing` stays when it is not used."""
+        before = window.held
+        window.size = size
+        self.held_bytes += window.held - before
+        self._stands_bytes += standing - window.standing
+        window.standing = standing
+
+    def _share(self, window: _Window) -> int:
+        """What may stay of a window: an equal part, as far as those who are idle left so much."""
+        if self.standing_bytes is None:
+            return 0
+        left = self.standing_bytes - self._stands_bytes + window.standing
+        return min(self.window_bytes_max, self.standing_bytes // len(self._windows), left)
+
+    def _stand(self, window: _Window) -> None:
+        """Let a window have its share, as far as nobody waits and there is room."""
+        share = self._share(window)
+        room = 0 if self._line else self.budget_bytes - self.held_bytes
+        size = max(window.size, min(share, window.size + room))
+        self._resize(window, size, max(window.standing, min(share, size)))
+
+    def _serve(self, now_ns: int) -> list[tuple[ConnectionId, int]]:
+        granted = []
+        while self._line:
+            connection, wanted = next(iter(self._line.items()))
+            window = self._windows[connection]
+            if self.held_bytes - window.held + max(wanted, window.unanswered) > self.budget_bytes:
+                break
+            del self._line[connection]
+            self._resize(window, wanted)
+            window.due = wanted
+            self._stand(window)
+            window.used_at_ns = now_ns
+            granted.append((connection, window.size))
+        return granted
+
+    def check(self) -> None:
+        """Re-derive everything redundant; an AssertionError is a bug."""
+        assert self.held_bytes == sum(window.held for window in self._windows.values()) <= self.budget_bytes
+        assert self._stands_bytes == sum(window.standing for window in self._windows.values())
+        assert self._stands_bytes <= (self.standing_bytes or 0)
+        for window in self._windows.values():
+            assert 0 <= window.standing <= window.size, window
+            assert self.standing_bytes is None or window.size <= window.standing + window.due, window
+        assert self._line.keys() <= self._windows.keys()

@@ -1,0 +1,1 @@
+"""How a worker joins the masters, stays known to them, and leaves."""

@@ -1,0 +1,95 @@
+"""Acts on core/drain_rules.py: signals come in, pushes and files are refused while it drains, the process is told to
+end.
+
+Rules: loop thread only. SIGTERM asks for an end as soon as that is safe, a second one and SIGINT for one at once. While
+this worker leaves, the masters hear a heartbeat as often as LEAVING_BEAT_SECONDS, each of which brings their view; what
+is written here is looked at between. Made by process.py, told by registration.py what the masters say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from holdfast.common.system.tasks import background
+from holdfast.worker.core.drain_rules import DrainRules, Stay
+from holdfast.worker.server.membership.worker_identity import WorkerIdentity
+from holdfast.worker.server.services.data_server import DataServer
+
+_log = logging.getLogger(__name__)
+
+#: Heartbeats while this worker leaves: they cost little, and somebody waits.
+LEAVING_BEAT_SECONDS = 0.1
+#: Masters elect a leader within a second or so; longer than this they are not waited for.
+SILENCE_NS = 3 * 10**9
+_LOOK_SECONDS = 0.05
+
+
+class Departure:
+    """How one worker drains, and comes to its end."""
+
+    def __init__(self, server: DataServer, standing: WorkerIdentity, patience_ns: int, stop: asyncio.Event) -> None:
+        """`stop` is set when this worker ends."""
+        self._server = server
+        self._standing = standing
+        self._stop = stop
+        self._core = DrainRules(patience_ns, SILENCE_NS)
+        self._looking: asyncio.Task[None] | None = None
+        #: set when masters should hear from this worker before its next heartbeat is due
+        self.hurry = asyncio.Event()
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this worker waits for its end."""
+        return self._core.stay is Stay.LEAVING
+
+    @property
+    def draining(self) -> bool:
+        """Whether this worker takes nothing new."""
+        return self._core.drains
+
+    def asked(self) -> None:
+        """SIGTERM."""
+        self._core.asked(time.monotonic_ns(), self._standing.registered)
+        if self.leaving:
+            _log.info("leaves as soon as that is safe")
+            self.hurry.set()
+            self._look_on()
+        self._act()
+
+    def hurried(self) -> None:
+        """SIGINT, or a reason to end at once."""
+        self._core.hurried()
+        self._act()
+
+    def told(self, *, draining: bool, clear: bool, as_leaving: bool) -> None:
+        """The masters answered a heartbeat; `as_leaving` is what that heartbeat said."""
+        before = self._core.drains
+        self._core.told(time.monotonic_ns(), draining=draining, clear=clear, as_leaving=as_leaving)
+        if self._core.drains != before:
+            _log.info("drains" if self._core.drains else "drains no more")
+            self._server.drain(self._core.drains)
+            self.hurry.set()  # what that came to is told at once
+            self._look_on()
+        self._act()
+
+    def _act(self) -> None:
+        if self._core.stay is Stay.ENDING:
+            if not self._stop.is_set():
+                _log.info("ends", extra={"why": self._core.because})
+            self._stop.set()
+
+    def _look_on(self) -> None:
+        if self._looking is None or self._looking.done():
+            self._looking = background(self._look())
+
+    async def _look(self) -> None:
+        writing = self._server.writing
+        while (self.leaving or self.draining) and not self._stop.is_set():
+            await asyncio.sleep(_LOOK_SECONDS)
+            before, writing = writing, self._server.writing
+            if before and not writing:
+                self.hurry.set()  # somebody may wait for just that
+            self._core.looked(time.monotonic_ns(), writing)
+            self._act()

@@ -1,0 +1,203 @@
+"""What a worker knows about its place in the cluster, and the small file in its directories that keeps it.
+
+Rules: the highest Raft index ever heard of is what protects data from masters that were restored from a backup (see
+core/forgetting.py), so it is kept on disk, at most a second late. Only what the masters answer to this worker's own
+questions is believed: anybody who may connect can name an index in a frame, and one that is too high would end all
+deletion. A lost or damaged file costs only that: it is read as "nothing is known". Each directory is written in its own
+lane, so that one that hangs holds up no other, and what follows in that lane comes behind it. So directories may differ
+after a kill: what was written last counts, by the incarnation that wrote it and the number of the change in that. Raft
+indexes of two states of the masters cannot be compared. Loop thread only, except KeptIdentity.write.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.common.formats.checksum import crc32c
+from holdfast.common.ids import NO_STATE, NO_WORKER, UID_BYTES, Incarnation, RaftIndex, StateId, WorkerId
+from holdfast.common.security.server import ServerSecurity
+from holdfast.worker.core.health import DirectoryHealth
+from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.store import Store
+
+_log = logging.getLogger(__name__)
+
+#: Name of the file; the other names in a storage directory are in storage/layout.py.
+STANDING = "standing"
+#: magic, version u16, zero u16, worker id u32, Raft index u64, state u64, incarnation u64, change u64; CRC-32C of the
+#: bytes before it
+_FORMAT = struct.Struct("<4sHHIQQQQ")
+_MAGIC = b"HFSD"
+_VERSION = 3
+_CRC = struct.Struct("<I")
+
+
+#: No cluster gets so far (890 years of 10,000 commands a second): a larger index is a mistake or a lie, and believing
+#: it would end all deletion.
+RAFT_INDEX_MAX = 1 << 48
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAddresses:
+    """Where this worker is, as it tells the masters."""
+
+    host: str
+    rack: str
+    data_address: str
+    http_address: str
+    version: str
+
+
+@dataclass(slots=True)
+class WorkerIdentity:
+    """What is known now."""
+
+    cluster_id: str
+    name: str
+    incarnation: Incarnation
+    #: NO_WORKER until the masters have given a number, in this start or an earlier one
+    worker: WorkerId = NO_WORKER
+    #: highest Raft index that the masters have answered with, of the state that gave the number
+    raft_index: RaftIndex = RaftIndex(0)
+    #: which state of the masters gave the number
+    state: StateId = NO_STATE
+    #: what this worker is, whatever number it has (16 bytes)
+    uid: bytes = bytes(UID_BYTES)
+    #: the masters have accepted this incarnation
+    registered: bool = False
+    #: what a person should know: refused deletions, failing directories
+    problems: tuple[str, ...] = ()
+    #: another process registers as this worker
+    twin: str = ""
+    #: why the masters will not have this worker until somebody changes a configuration
+    refusal: str = ""
+    #: what this worker shows to masters and to others; None without security
+    shown: ServerSecurity | None = None
+
+    def given(self, worker: WorkerId, state: StateId, index: RaftIndex) -> None:
+        """Take a number that a state of the masters has given. What another state's log came to says nothing of its."""
+        if state != self.state:
+            self.raft_index = RaftIndex(0)
+        self.worker, self.state = worker, state
+        self.saw(index)
+
+    def saw(self, index: RaftIndex) -> None:
+        """Keep the highest Raft index; one that cannot be is passed over."""
+        if self.raft_index < index <= RAFT_INDEX_MAX:
+            self.raft_index = index
+
+
+def directory_paths(store: Store) -> list[Path]:
+    """Where a worker keeps its standing: in all directories but those that hang, which would hold it up."""
+    return [Path(found.path) for found in store.directories() if found.state != DirectoryHealth.HANGING.value]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptIdentity:
+    """The part of a WorkerIdentity that is on disk."""
+
+    worker: WorkerId
+    raft_index: RaftIndex
+    state: StateId = NO_STATE
+    #: who wrote it, and which of its changes this is: these order what directories have
+    incarnation: Incarnation = Incarnation(0)
+    change: int = 0
+
+    @classmethod
+    def of(cls, standing: WorkerIdentity, change: int = 0) -> KeptIdentity:
+        """What there is to keep."""
+        return cls(standing.worker, standing.raft_index, standing.state, standing.incarnation, change)
+
+    def encode(self) -> bytes:
+        """The file's bytes (docs/worker.md)."""
+        numbers = (self.worker, self.raft_index, self.state, self.incarnation, self.change)
+        body = _FORMAT.pack(_MAGIC, _VERSION, 0, *numbers)
+        return body + _CRC.pack(crc32c(body))
+
+    @classmethod
+    def decode(cls, data: bytes) -> KeptIdentity | None:
+        """Read the bytes; None if they are not such a file."""
+        body, crc = data[: _FORMAT.size], data[_FORMAT.size :]
+        if len(data) != _FORMAT.size + _CRC.size or crc != _CRC.pack(crc32c(body)):
+            return None
+        magic, version, _, worker, index, state, incarnation, change = _FORMAT.unpack(body)
+        if magic != _MAGIC or version != _VERSION:
+            return None
+        index = index if index <= RAFT_INDEX_MAX else 0
+        return cls(WorkerId(worker), RaftIndex(index), StateId(state), Incarnation(incarnation), change)
+
+    @classmethod
+    def read(cls, directories: Iterable[Path]) -> KeptIdentity:
+        """What was written last of all directories."""
+        found = []
+        for directory in directories:
+            path = directory / STANDING
+            try:
+                kept = cls.decode(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                _log.warning("cannot be read", extra={"path": path, "why": error.strerror})
+                continue
+            if kept is None:
+                _log.warning("damaged, and taken as not there", extra={"path": path})
+            else:
+                found.append(kept)
+        nothing = cls(NO_WORKER, RaftIndex(0))
+        return max(found, key=lambda kept: (kept.incarnation, kept.change), default=nothing)
+
+    def write(self, directories: Iterable[Path]) -> None:
+        """Put it into every directory, synced. Blocks; one directory that fails does not keep the others from it."""
+        for directory in directories:
+            try:
+                Disk().replace(directory / STANDING, self.encode())
+            except OSError as error:
+                _log.warning("cannot be written", extra={"path": directory / STANDING, "why": error.strerror})
+
+
+class IdentityKeeper:
+    """Brings a standing to the disks."""
+
+    def __init__(self, store: Store, standing: WorkerIdentity) -> None:
+        self._store = store
+        self._standing = standing
+        self._guard = threading.Lock()
+        self._last = KeptIdentity.of(standing)
+        #: for each directory what was asked for last, what waits in its lane, and the end of the last write
+        self._asked: dict[Path, KeptIdentity] = {}
+        self._due: dict[Path, KeptIdentity] = {}
+        self._ends: dict[Path, Future[None]] = {}
+
+    def keep(self) -> list[Future[None]]:
+        """Have what is known now written wherever it is not yet; what comes next in a lane is behind that. At most one
+        write waits in each. Returns the ends of the last writes."""
+        now = self._now()
+        if now.worker == NO_WORKER:
+            return []  # nothing is known; a directory that could not be read may know more
+        for path, lane in self._store.lanes():
+            if self._asked.get(path) == now:
+                continue
+            self._asked[path] = now
+            with self._guard:
+                waits = path in self._due
+                self._due[path] = now
+            if not waits:
+                self._ends[path] = lane.submit(self._write, path)
+        return list(self._ends.values())
+
+    def _now(self) -> KeptIdentity:
+        """What is known now, with a number above that of what was known before."""
+        if KeptIdentity.of(self._standing, self._last.change) != self._last:
+            self._last = KeptIdentity.of(self._standing, self._last.change + 1)
+        return self._last
+
+    def _write(self, path: Path) -> None:
+        with self._guard:
+            kept = self._due.pop(path)
+        kept.write([path])

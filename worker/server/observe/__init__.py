@@ -1,0 +1,1 @@
+"""What people, Prometheus and the masters see of a worker."""

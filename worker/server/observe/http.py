@@ -1,0 +1,82 @@
+"""The HTTP port of a worker: /healthz, /metrics and /status. Called by main.py once the data port serves."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import socket
+from typing import TYPE_CHECKING, Any
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.security.server import ServerSecurity
+from holdfast.common.security.tokens import TokenKind, must_be
+from holdfast.common.statuses import Status as ErrorStatus
+from holdfast.worker.server.observe.status import Status
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from holdfast.common.net.http_server import HttpServer
+
+
+#: What the system takes at once, also beyond the bound on connections.
+_BACKLOG = 32
+#: From connecting to the end of the first request: who asks here asks briefly.
+_FIRST_SECONDS = 5.0
+
+
+def _load() -> None:
+    """Import what takes a while, in a thread: the data port serves already."""
+    importlib.import_module("holdfast.common.net.http_server")
+    importlib.import_module("holdfast.worker.server.observe.metrics")
+    importlib.import_module("holdfast.common.system.versions").versions()  # which looks into many files, once
+
+
+async def serve_http(
+    listener: socket.socket, status: Status, security: ServerSecurity | None, connections_max: int
+) -> HttpServer:
+    """Answer on a listening socket, `connections_max` at a time; returns what `stop()` ends. With `security` only
+    /healthz wants no token, and says no more than yes or no."""
+    await asyncio.to_thread(_load)
+    from aiohttp import web
+
+    from holdfast.common.net.http_server import HttpServer
+    from holdfast.common.security.http import CHALLENGE, identify
+    from holdfast.worker.server.observe.metrics import Exposition
+
+    exposition = Exposition(status)
+
+    async def healthz(_: web.BaseRequest) -> web.Response:
+        """200 while a directory can be written, else 503; the body says what is wrong."""
+        healthy = status.healthy()
+        problems = status.problems() if security is None else () if healthy else ("not healthy",)
+        return web.Response(text="\n".join(problems) or "ok", status=200 if healthy else 503)
+
+    async def metrics(_: web.BaseRequest) -> web.Response:
+        return web.Response(body=exposition.text(), headers={"Content-Type": exposition.content_type})
+
+    async def show(_: web.BaseRequest) -> web.Response:
+        answer: dict[str, Any] = status.as_dict()
+        return web.json_response(answer)
+
+    pages = {"/healthz": healthz, "/metrics": metrics, "/status": show}
+
+    async def serve(request: web.BaseRequest) -> web.Response:
+        if request.path != "/healthz":
+            try:
+                must_be(identify(security, request), TokenKind.VIEWER, TokenKind.ADMIN, TokenKind.SERVER)
+            except HoldfastError as error:
+                code = 403 if error.status is ErrorStatus.FORBIDDEN else 401
+                return web.Response(text=f"{error}\n", status=code, headers={"WWW-Authenticate": CHALLENGE})
+        page = pages.get(request.path)
+        if page is None:
+            return web.Response(text=f"this is a worker, not a master; there are {', '.join(pages)}\n", status=404)
+        if request.method not in ("GET", "HEAD"):
+            return web.Response(text="ask with GET\n", status=405)
+        return await page(request)
+
+    tls = None if security is None else security.listening
+    server = HttpServer(serve, tls=tls, connections_max=connections_max, backlog=_BACKLOG, first_seconds=_FIRST_SECONDS)
+    status.http.append(server)
+    await server.start(listener)
+    return server

@@ -1,0 +1,61 @@
+"""A worker's numbers in the format of Prometheus; docs/metrics.md lists the names. Called by http.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+from holdfast.common.security.server import ServerSecurity
+from holdfast.worker.server.observe.metric_help import CAUSES, COUNTERS, DIRECTORY, GAUGES
+from holdfast.worker.server.observe.status import Status
+
+_PREFIX = "holdfast_worker_"
+
+
+class Exposition(Collector):
+    """Turns Status into text when it is scraped; keeps no numbers of its own."""
+
+    content_type = CONTENT_TYPE_PLAIN_0_0_4
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """The whole exposition."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric (called by the registry)."""
+        status = self._status
+        build = GaugeMetricFamily(f"{_PREFIX}build_info", "1, with the version as a label", labels=["version"])
+        build.add_metric([status.place.version], 1)
+        yield build
+        yield GaugeMetricFamily(
+            f"{_PREFIX}faults_enabled", "1 while [faults] is on", value=bool(status.faults.active())
+        )
+        shown = status.standing.shown
+        ends = shown.certificate_ends_s if isinstance(shown, ServerSecurity) else 0
+        name = f"{_PREFIX}certificate_expires_seconds"
+        yield GaugeMetricFamily(name, "When this server's certificate ends; 0 without security", value=ends)
+        for name, value in status.totals().items():
+            yield CounterMetricFamily(_PREFIX + name, COUNTERS[name], value=value)
+        for name, value in status.gauges().items():
+            yield GaugeMetricFamily(_PREFIX + name, GAUGES[name], value=value)
+        for name, causes in status.counters.causes().items():
+            counted = CounterMetricFamily(_PREFIX + name, CAUSES[name], labels=["status"])
+            for cause, count in causes.items():
+                counted.add_metric([cause], count)
+            yield counted
+        directories = status.store.directories()
+        for name, meaning in DIRECTORY.items():
+            family = GaugeMetricFamily(f"{_PREFIX}directory_{name}", meaning, labels=["path"])
+            for found in directories:
+                family.add_metric([str(found.path)], getattr(found, name))
+            yield family

@@ -1,0 +1,1 @@
+"""The services of the data port: what each frame does."""

@@ -1,0 +1,283 @@
+"""Repeats pushes to the worker that holds the second copy: one connection for each peer, within a window it grants.
+
+Rules: a forward ends within FORWARD_SECONDS, answered or not. A peer that could not be reached, or did not answer, is
+remembered for UNREACHABLE_SECONDS and failed at once meanwhile; its connection is dropped, since bodies that wait on it
+would otherwise be given back while they are sent. All applications share that connection: a push that names another
+worker than the one that is there fails alone. Clients name the address: a
+connection is only made to where the masters say that this worker is, and what is shown there is a token that no other
+server takes. Nothing here waits for anything but the peer, and the peer serves
+replica traffic from a reserve of its own, so two workers never wait for one another. A peer is asked for as much as is
+sent at once: what is asked for and not used would keep other primaries waiting (write/credits.py). Called by
+push_service.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from holdfast.common.errors import HoldfastError, ProtocolError, RetryError
+from holdfast.common.formats.checksum import crc32c
+from holdfast.common.formats.frame import FrameType
+from holdfast.common.formats.messages import Hello, Role
+from holdfast.common.formats.reduce_messages import Push, PushAnswer, PushCredit, ReplicaPlace
+from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
+from holdfast.common.net.frames.buffers import BufferPool
+from holdfast.common.net.frames.client import FrameClient
+from holdfast.common.statuses import Status
+from holdfast.common.system.tasks import awaited, background
+from holdfast.worker.core.write.credits import CREDIT_LIFE_NS
+from holdfast.worker.server.membership.asking import Asking
+from holdfast.worker.server.membership.worker_identity import WorkerIdentity
+
+#: From a push's arrival until its replica has to have answered.
+FORWARD_SECONDS = 10.0
+CONNECT_SECONDS = 2.0
+#: A peer that did not answer is not asked again for so long.
+UNREACHABLE_SECONDS = 2.0
+#: The largest window that is asked for of a peer.
+WINDOW_BYTES = 16 * MIB
+#: A window that lay idle for so long may have lapsed, and is asked for anew.
+WINDOW_IDLE_SECONDS = 0.9
+#: Peers with a connection; the one used least recently is dropped beyond.
+PEERS_MAX = 256
+
+assert WINDOW_BYTES >= FRAME_BODY_BYTES_MAX, "the largest push fits a window"
+assert WINDOW_IDLE_SECONDS * 10**9 < CREDIT_LIFE_NS // 10, "nothing is sent into a window that has lapsed"
+
+
+class _Peer:
+    """One replica's connection and what it lets us send."""
+
+    def __init__(self, place: ReplicaPlace, client: FrameClient) -> None:
+        self.place = place
+        self.client = client
+        self.window = 0
+        self.unanswered = 0
+        self._used_at = time.monotonic()
+        #: who waits for room, and for how much
+        self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._asking: asyncio.Task[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Nobody waits for it."""
+        return not self.unanswered and not self._line
+
+    async def room(self, size: int) -> None:
+        """Return when `size` bytes may be sent, in order; they count as unanswered from then on."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append((size, waiter))
+        self._go_on()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled() and waiter.exception() is None:
+                self.unanswered -= size
+            self._go_on()
+            raise
+
+    def _go_on(self) -> None:
+        """Let those go that have room; if nothing will be answered, ask for more."""
+        if not self.unanswered and time.monotonic() - self._used_at >= WINDOW_IDLE_SECONDS:
+            self.window = 0
+        while self._line:
+            size, waiter = self._line[0]
+            if not waiter.done():
+                if self.unanswered + size > self.window:
+                    break
+                self.unanswered += size
+                self._used_at = time.monotonic()
+                waiter.set_result(None)
+            self._line.popleft()
+        if self._line and not self.unanswered and self._asking is None:
+            self.window = 0  # what is left of it is given up by asking
+            self._asking = background(self._ask(self._line[0][0]), self.fail)
+
+    async def _ask(self, first: int) -> None:
+        try:
+            wanted = max(first, self._wanted())
+            reply = await self.client.request(FrameType.PUSH_CREDIT, PushCredit(wanted).encode())
+            self.window = PushCredit.decode(reply.meta).size_bytes
+            self._used_at = time.monotonic()
+            if self.window < first:
+                raise ProtocolError(f"{self.place.address} granted {self.window} bytes for a push of {first}")
+        except HoldfastError as error:
+            self.fail(error)
+        finally:
+            self._asking = None
+        self._go_on()
+
+    def _wanted(self) -> int:
+        """What those in line send at once, as far as the largest window goes, which holds any push."""
+        wanted = 0
+        for size, waiter in self._line:
+            if wanted + size > WINDOW_BYTES:
+                break
+            wanted += 0 if waiter.done() else size
+        return wanted
+
+    def answered(self, size: int, window: int | None) -> None:
+        """A push is under way no more. `window` is what its answer grants; None: there was none that says so, and what
+        was granted before may have shrunk by this push."""
+        self.unanswered -= size
+        self.window = max(0, self.window - size) if window is None else window
+        self._used_at = time.monotonic()
+        self._go_on()
+
+    def fail(self, error: BaseException) -> None:
+        """End the waits of all in line."""
+        while self._line:
+            _, waiter = self._line.popleft()
+            if not waiter.done():
+                waiter.set_exception(error)
+
+
+class Forwarder:
+    """All forwards of a worker. Loop thread only."""
+
+    def __init__(self, standing: WorkerIdentity, asking: Asking, peers_max: int = PEERS_MAX) -> None:
+        self._peers_max = peers_max
+        self._standing = standing
+        self._asking = asking
+        self._pool = BufferPool(FRAME_BODY_BYTES_MAX)
+        #: those used last at the end
+        self._peers: dict[str, _Peer] = {}
+        self._connecting: dict[str, asyncio.Task[_Peer]] = {}
+        #: address → when it may be asked again (monotonic seconds)
+        self._unreachable: dict[str, float] = {}
+
+    @property
+    def peers(self) -> int:
+        """Connections to other workers, those that are being opened among them."""
+        return len(self._peers) + len(self._connecting)
+
+    @property
+    def unreachable(self) -> int:
+        """Peers that are remembered as unreachable now."""
+        now = time.monotonic()
+        return sum(until > now for until in self._unreachable.values())
+
+    async def forward(self, push: Push, chosen: Sequence[int], body: memoryview) -> list[int]:
+        """Send the chosen entries to the replica of a push; return those that it did not keep.
+
+        Raises HoldfastError if it kept none of them, as far as we know.
+        """
+        place = push.replica
+        assert place is not None, "only a push with a replica is forwarded"
+        if self._unreachable.get(place.address, 0.0) > time.monotonic():
+            raise RetryError(f"{place.address} did not answer a moment ago")
+        meta, parts, size = _replicate(push, chosen, body)
+        try:
+            async with asyncio.timeout(FORWARD_SECONDS):
+                answer = await self._send(place, meta, parts, size)
+        except TimeoutError:
+            self._drop(place.address)
+            raise RetryError(f"{place.address} did not answer within {FORWARD_SECONDS} s") from None
+        kept = (Status.SOFT_SPLIT, Status.SLOW_DOWN)
+        return [chosen[index] for index, status in answer.statuses if status not in kept]
+
+    async def _send(self, place: ReplicaPlace, meta: bytes, parts: list[memoryview], size: int) -> PushAnswer:
+        while True:
+            peer = await self._peer(place)
+            await peer.room(size)
+            window: int | None = None
+            try:
+                reply = await peer.client.request(FrameType.REPLICATE, meta, *parts)
+                answer = PushAnswer.decode(reply.meta)
+                window = answer.credit_bytes
+                return answer
+            except HoldfastError as error:
+                if peer.client.closed:
+                    self._drop(place.address)
+                    peer.fail(error)
+                    raise
+                if error.status is not Status.BUSY:
+                    raise
+                window = 0
+            finally:  # whatever came of it, an answer that nobody can read, too: others wait for its room
+                peer.answered(size, window)
+
+    async def _peer(self, place: ReplicaPlace) -> _Peer:
+        peer = self._peers.get(place.address)
+        if peer is None or peer.client.closed:
+            await self._asking.check_place(place)
+            peer = self._peers.get(place.address)  # somebody else may have needed it
+        if peer is None or peer.client.closed:
+            task = self._connecting.get(place.address)
+            if task is None:
+                task = self._connecting[place.address] = awaited(self._connect(place))
+                task.add_done_callback(lambda _: self._connecting.pop(place.address, None))
+            peer = await asyncio.shield(task)
+        if self._peers.get(place.address) is peer:
+            self._peers[place.address] = self._peers.pop(place.address)  # the one used last
+        if peer.client.hello.worker != place.worker:
+            raise RetryError(f"{place.address} is worker {peer.client.hello.worker}, not {place.worker}")
+        return peer
+
+    async def _connect(self, place: ReplicaPlace) -> _Peer:
+        host, _, port = place.address.rpartition(":")
+        if not port.isdecimal():
+            raise ProtocolError(f"{place.address!r} is not an address of a replica")
+        hello = Hello(role=Role.WORKER, cluster_id=self._standing.cluster_id)
+        security = self._standing.shown
+        shown = None if security is None else security.only_for(place.address)
+        try:
+            client = await FrameClient.connect(
+                host, int(port), hello, self._pool, timeout_seconds=CONNECT_SECONDS, shown=shown
+            )
+        except HoldfastError:
+            self._drop(place.address)
+            raise
+        if len(self._peers) >= self._peers_max:
+            # Not one that is waited for, if there is another.
+            address = next((one for one, peer in self._peers.items() if peer.idle), next(iter(self._peers)))
+            self._peers.pop(address).client.close()
+        peer = self._peers[place.address] = _Peer(place, client)
+        self._unreachable.pop(place.address, None)
+        return peer
+
+    def _drop(self, address: str) -> None:
+        """Give a peer up for a while."""
+        now = time.monotonic()
+        self._unreachable = {one: until for one, until in self._unreachable.items() if until > now}
+        self._unreachable[address] = now + UNREACHABLE_SECONDS
+        peer = self._peers.pop(address, None)
+        if peer is not None:
+            peer.client.abort()
+            peer.fail(RetryError(f"{address} did not answer"))
+
+    def close(self) -> None:
+        """Drop every connection."""
+        for peer in self._peers.values():
+            peer.client.abort()
+        self._peers.clear()
+
+
+def _replicate(push: Push, chosen: Sequence[int], body: memoryview) -> tuple[bytes, list[memoryview], int]:
+    """Meta and body of the REPLICATE of some entries of a push."""
+    assert push.replica is not None
+    entries, body_crc, parts, size = push.entries, push.body_crc, [body], len(body)
+    if len(chosen) < len(entries):
+        wanted, parts, offset, body_crc = set(chosen), [], 0, 0
+        for index, entry in enumerate(entries):
+            if index in wanted:
+                parts.append(body[offset : offset + entry[3]])
+                body_crc = crc32c(parts[-1], body_crc)
+            offset += entry[3]
+        entries = [entries[index] for index in chosen]
+        size = sum(map(len, parts))
+        if len(parts) > 64:
+            parts = [memoryview(b"".join(parts))]
+    message = Push(
+        shuffle=push.shuffle,
+        incarnation=push.replica.incarnation,
+        ack=push.ack,
+        map=push.map,
+        attempt=push.attempt,
+        body_crc=body_crc,
+        entries=entries,
+    )
+    return message.encode(), parts, size

@@ -1,0 +1,34 @@
+"""What a request is refused with, whatever was raised while it was carried out: the boundary of every service.
+
+Rules: an error of ours stays what it is; one of the disk is DISK_FAILED, which names no data as lost; all others are
+mistakes of ours, which are logged with their trace and answered as INTERNAL. Called by the services.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from holdfast.common.errors import HoldfastError, RerouteError
+from holdfast.common.statuses import Status
+
+_log = logging.getLogger(__name__)
+
+
+def refusal(error: BaseException) -> HoldfastError:
+    """The error that is answered."""
+    if isinstance(error, HoldfastError):
+        return error
+    if isinstance(error, OSError):
+        return RerouteError(f"the disk failed: {error}", status=Status.DISK_FAILED)
+    _log.error("a request failed in an unforeseen way", exc_info=error)
+    return HoldfastError(f"{type(error).__name__}: {error}")
+
+
+def refusal_of(done: asyncio.Future[Any]) -> HoldfastError | None:
+    """The error of a finished future; None if it has none."""
+    if done.cancelled():
+        return HoldfastError("this worker is ending")
+    error = done.exception()
+    return None if error is None else refusal(error)

@@ -1,0 +1,157 @@
+"""Acts on SEAL: closes epochs in write/reduce.py, has storage make them durable, and answers, the same for ever.
+
+Rules: only masters ask; what was split for want of room is sealed unasked, because only sealed files can move, and
+whoever pushes may wait for that room with batches of other partitions. Asked while an epoch is being sealed, the
+second asker waits for the same outcome. A full disk refuses the whole request with DISK_FULL, one that hangs with BUSY:
+nothing is lost, and it is asked again. Called by data_server.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Sequence
+
+from holdfast.common.errors import HoldfastError, RetryError
+from holdfast.common.formats.frame import FrameHeader
+from holdfast.common.formats.reduce_messages import Seal, SealAnswer, SealedEpoch, SealFlag
+from holdfast.common.ids import Epoch, PartitionId, RaftIndex, ShuffleKey
+from holdfast.common.limits import SEAL_EPOCHS_MAX
+from holdfast.common.net.frames.server import ServerConnection
+from holdfast.common.statuses import Status
+from holdfast.common.system.tasks import background
+from holdfast.common.system.waiting import said
+from holdfast.worker.core.write.epochs import EpochState
+from holdfast.worker.core.write.reduce import Reduce
+from holdfast.worker.server.observe.counters import Counters
+from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.store import Store
+
+_log = logging.getLogger(__name__)
+
+#: How often a seal that waits for a disk looks whether that hangs.
+LOOK_SECONDS = 1.0
+
+
+Answers = dict[EpochKey, SealedEpoch]
+
+
+class SealService:
+    """All seals of REDUCE partitions. Loop thread only."""
+
+    def __init__(self, store: Store, counters: Counters, reduce: Reduce) -> None:
+        self._store = store
+        self._counters = counters
+        self._reduce = reduce
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def running(self) -> int:
+        """Seals that are not answered yet."""
+        return len(self._tasks)
+
+    def seal(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
+        """Take a SEAL. Raises ProtocolError for a malformed one; all else is answered."""
+        request = Seal.decode(meta)
+        task = background(
+            self._answer(connection, header, request), lambda error: self._broke(connection, header, request, error)
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def seal_split(self, states: Sequence[EpochState]) -> None:
+        """Seal epochs that accept nothing more. Where that fails they are as they were, for the next time; what waits
+        for room is left for then."""
+        shuffles: dict[ShuffleKey, list[tuple[int, int]]] = {}
+        for state in states:
+            if not state.owed:
+                shuffles.setdefault(state.shuffle, []).append((state.partition, state.epoch))
+        for shuffle, epochs in shuffles.items():
+            for first in range(0, len(epochs), SEAL_EPOCHS_MAX):
+                some = epochs[first : first + SEAL_EPOCHS_MAX]
+                task = background(self._unasked(Seal(shuffle=shuffle, flags=0, raft_index=RaftIndex(0), epochs=some)))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _unasked(self, request: Seal) -> None:
+        try:
+            await self._seal(request)
+        except HoldfastError as error:
+            # Every second while it lasts; the masters, who ask for the same, and the state of the disk tell people.
+            _log.debug("epochs stay unsealed for now", extra={"shuffle": str(request.shuffle), "why": str(error)})
+
+    def _broke(self, connection: ServerConnection, header: FrameHeader, request: Seal, error: BaseException) -> None:
+        """A mistake of ours: who asked gets an answer all the same, and asks again."""
+        _log.error("a seal ended unexpectedly", extra={"shuffle": str(request.shuffle)}, exc_info=error)
+        connection.refuse(header, RetryError(f"{request.shuffle}: the seal ended unexpectedly: {error!r}"))
+
+    async def wait(self) -> None:
+        """Return when no seal is on its way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _answer(self, connection: ServerConnection, header: FrameHeader, request: Seal) -> None:
+        try:
+            epochs = await self._seal(request)
+        except HoldfastError as error:
+            self._counters.refused(error.status)
+            connection.refuse(header, error)
+        else:
+            connection.reply(header, SealAnswer(epochs).encode())
+
+    async def _seal(self, request: Seal) -> list[SealedEpoch]:
+        began = time.monotonic_ns()
+        if self._reduce.forgot(request.shuffle):
+            gone = Status.UNKNOWN_FILE
+            return [SealedEpoch(PartitionId(one), Epoch(epoch), gone) for one, epoch in request.epochs]
+        final = bool(request.flags & SealFlag.FINAL)
+        states = self._reduce.seal(request.shuffle, final, request.epochs)
+        try:
+            return await self._seal_states(request, final, states, began)
+        finally:  # whatever came: what is not sealed may be sealed when it is asked for again
+            for state in states:
+                if state is not None:
+                    self._reduce.not_sealed(state)
+
+    async def _ended(self, request: Seal, outcomes: Collection[asyncio.Future[Answers]]) -> None:
+        """Return when these seals have ended. Raises RetryError BUSY if that may take for ever, as one of them needs a
+        disk that hangs: it goes on without us, and whoever asks again hears how it ended."""
+        waiting = set(outcomes)
+        with said(f"a disk to seal {request.shuffle}"):
+            while waiting:
+                _, waiting = await asyncio.wait(waiting, timeout=LOOK_SECONDS)
+                self._store.reduce.finish_jobs()
+                why = self._store.reduce.hangs(request.shuffle) if waiting else ""
+                if why:
+                    raise RetryError(f"{request.shuffle}: {why}", status=Status.BUSY)
+
+    async def _seal_states(
+        self, request: Seal, final: bool, states: Sequence[EpochState | None], began: int
+    ) -> list[SealedEpoch]:
+        promised = self._store.reduce.seal(request.shuffle, final, request.epochs)
+        jobs = {id(one): one for _, one in promised if not isinstance(one, SealedEpoch)}
+        outcomes = {number: asyncio.wrap_future(one) for number, one in jobs.items()}
+        await self._ended(request, outcomes.values())
+        answers = []
+        errors: list[BaseException] = []
+        for (key, one), state in zip(promised, states, strict=True):
+            if isinstance(one, SealedEpoch):
+                answers.append(one)
+                if state is not None:
+                    self._reduce.sealed(state)  # by a seal whose asker did not wait for the end
+                continue
+            error = outcomes[id(one)].exception()
+            if error is not None:
+                errors.append(error)
+                continue
+            answers.append(outcomes[id(one)].result()[key])
+            if state is not None:
+                self._reduce.sealed(state)
+        if errors:
+            raise errors[0] if isinstance(errors[0], HoldfastError) else HoldfastError(str(errors[0]))
+        self._counters.epochs_sealed += sum(answer.status == Status.OK for answer in answers)
+        self._counters.epoch_bytes += sum(answer.size_bytes for answer in answers)
+        self._counters.epoch_seals += 1
+        self._counters.epoch_seal_microseconds += (time.monotonic_ns() - began) // 1_000
+        return answers

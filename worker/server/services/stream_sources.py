@@ -1,0 +1,511 @@
+"""What a stream reads, frame by frame: regions of map files, or chunks of REDUCE epochs. Bytes stay in the page cache.
+
+Rules: a source is always one piece ahead, so that it knows its last frame. What takes long to find is found in steps, a
+turn of the loop each, so that nobody else waits. Pieces of files go by sendfile; small ones,
+and those that are cut out of a chunk for a range of maps, through memory. Called by stream_service.py.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError
+from holdfast.common.formats.frame import FrameHeader, FrameType
+from holdfast.common.formats.messages import DataFlag, StreamData
+from holdfast.common.formats.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
+from holdfast.common.limits import KIB, U32_MAX
+from holdfast.common.net.frames.wire import Times
+from holdfast.common.statuses import Status
+from holdfast.common.steady import Steady
+from holdfast.worker.core.read.cut import Cutter
+from holdfast.worker.core.read.fetch_leases import FetchLease
+from holdfast.worker.storage.answers import unreadable
+from holdfast.worker.storage.handles import Handle, OpenFiles
+from holdfast.worker.storage.map_range_index import MapRangeIndexes, join, scan, select
+from holdfast.worker.storage.reduce_records import ChunkRow
+from holdfast.worker.storage.sealed_locations import SealedLocation
+from holdfast.worker.storage.store import Piece
+
+if TYPE_CHECKING:
+    from holdfast.worker.storage.away import Away, Fetched
+
+#: What is fetched of the next piece; within a piece the kernel reads ahead by itself.
+READ_AHEAD_BYTES = 256 * KIB
+#: What is looked through for wanted batches before the loop turns: at most 13,000 headers, about 4 ms.
+SCAN_BYTES = 512 * KIB
+#: How long a stream lets others go first that waits for the DFS, and one that waits for room to fetch.
+DISTANT_SECONDS = 0.005
+SEAT_SECONDS = 0.02
+#: A stream that waits for either sends an empty frame so often: after 30 s of silence its reader takes it for lost.
+ALIVE_SECONDS = 10.0
+#: Pieces of a chunk in one frame: each is a read of its own.
+RANGES_MAX = 4_096
+
+
+class Sending(NamedTuple):
+    """One frame: its meta section, and the ranges of a file that make up its body."""
+
+    meta: bytes
+    #: descriptor, and what keeps it open; -1 where there is nothing to read
+    fileno: int
+    owner: object
+    #: it goes as soon as nobody holds it: what waits to be sent must not
+    fetched: bool
+    #: (offset, length); one, unless it was cut for a range of maps, or nothing is wanted of the chunk
+    ranges: Sequence[tuple[int, int]]
+    size: int
+    #: how long reads from where it lies take
+    fetches: Times | None
+
+
+class Source(Protocol):
+    """Where the frames of a stream come from. `take` raises what storage raises."""
+
+    #: of the request that opened the stream, whose id all data frames carry
+    header: FrameHeader
+    #: of the data frames
+    type: FrameType
+
+    @property
+    def done(self) -> bool:
+        """Nothing more comes."""
+
+    @property
+    def pause(self) -> float:
+        """Seconds until it makes sense to ask again after `take` gave None."""
+
+    def take(self, stream: int, allowance: int) -> Sending | None:
+        """The next frame, of at most `allowance` body bytes; None: not yet, ask in another turn, or, if it is `done`
+        now, nothing was to be sent. Not if it was `done` before."""
+
+    def end(self, stream: int) -> bytes:
+        """The meta section of the only frame of an empty stream."""
+
+    def close(self) -> None:
+        """It is not read any more."""
+
+
+class MapSource:
+    """Regions of map files: the piece being sent, and the one after it."""
+
+    type = FrameType.STREAM_DATA
+    pause = 0.0
+
+    def __init__(self, header: FrameHeader, pieces: Iterator[Piece]) -> None:
+        self.header = header
+        self._pieces = Steady(pieces)
+        self._sequence = 0
+        self._piece: Piece | None = None
+        self._cutter = Cutter(0, [])
+        self._next: Piece | None = next(pieces, None)
+        self._advance()
+
+    @property
+    def done(self) -> bool:
+        return self._piece is None
+
+    def take(self, stream: int, allowance: int) -> Sending:
+        piece = self._piece
+        assert piece is not None
+        offset, size, runs = self._cutter.cut(allowance)
+        flags = int(DataFlag.BROADCAST) if piece.flags else 0
+        if self._cutter.done:
+            self._advance()
+        if self.done:
+            flags |= DataFlag.END
+        data = StreamData(
+            stream=stream, sequence=self._sequence, file=piece.file, region=piece.region, flags=flags, runs=runs
+        )
+        self._sequence += 1
+        return Sending(data.encode(), piece.fileno, piece, False, [(offset, size)], size, piece.fetches)
+
+    def end(self, stream: int) -> bytes:
+        return StreamData(stream=stream, sequence=0, file=0, region=0, flags=DataFlag.END, runs=[]).encode()
+
+    def close(self) -> None:
+        pass
+
+    def _advance(self) -> None:
+        """Go to the next piece; `done` behind the last."""
+        self._piece = self._next
+        if self._piece is not None:
+            self._cutter = Cutter(self._piece.offset, self._piece.runs)
+            self._next = next(self._pieces, None)
+        if self._next is not None:
+            _read_ahead(self._next.fileno, self._next.offset, self._next.length)
+
+
+class _Chunk(NamedTuple):
+    """What is sent of one chunk."""
+
+    #: index into the files that were asked for, and of the chunk in its epoch
+    file: int
+    chunk: int
+    #: where its bytes are, or come from; None if nothing of it is wanted
+    body: Handle | Distant | None
+    ranges: list[tuple[int, int]]
+    size: int
+    fetches: Times | None
+
+
+class Distant:
+    """A chunk on the DFS: it is fetched when it is about to be sent, and its bytes are let go of after that."""
+
+    __slots__ = ("_away", "_fetched", "_length", "_offset", "_seat", "name", "what")
+
+    def __init__(self, away: Away, seat: FetchLease, name: str, row: ChunkRow, what: str) -> None:
+        self._away = away
+        self._seat = seat
+        self.name = name
+        self._offset, self._length = row.offset, row.length
+        #: for errors
+        self.what = what
+        self._fetched: Fetched | None = None
+
+    def begin(self) -> bool:
+        """Have it fetched; False if the stream has no seat."""
+        if self._seat.take() and self._fetched is None:
+            self._seat.renew()
+            self._fetched = self._away.fetch(self.name, self._offset, self._length)
+        return self._fetched is not None
+
+    @property
+    def begun(self) -> bool:
+        """It was fetched, or is on its way."""
+        return self._fetched is not None
+
+    def let_go(self) -> None:
+        """Have others take the room; `handle` has it fetched again."""
+        self._fetched = None
+
+    def handle(self) -> Handle | None:
+        """The bytes of the chunk; None: not yet, ask later. Raises RerouteError DISK_FAILED if the DFS does not give
+        them, DataLostError if it does not have them, CorruptError if it has less."""
+        if not self.begin() or self._fetched is None or not self._fetched.future.done():
+            why = self._away.given_up(self._fetched)
+            if why:
+                self._fetched = None
+                raise RerouteError(f"{self.what}: {why}", status=Status.DISK_FAILED)
+            if self._fetched is not None:
+                self._seat.renew()
+            return None
+        try:
+            return self._fetched.future.result()
+        except (OSError, HoldfastError, CancelledError) as error:
+            self._fetched = None
+            why = f"{self.what}: {error}"
+            if isinstance(error, FileNotFoundError):
+                raise DataLostError(why) from error
+            if isinstance(error, CorruptError):
+                raise CorruptError(why) from error
+            raise RerouteError(why, status=Status.DISK_FAILED) from error
+
+
+class ChunkSearch:
+    """Finds what a stream sends of sealed epochs: chunks, whole or cut to the range of maps that was asked for."""
+
+    def __init__(
+        self,
+        request: ChunksOpen,
+        places: Sequence[SealedLocation],
+        open_files: OpenFiles,
+        views: MapRangeIndexes,
+        away: Away | None = None,
+    ) -> None:
+        self._away = away
+        self._begin, self._end = request.map_begin, request.map_end
+        self._places = places
+        #: of each place the first chunk that is wanted; the request itself is not kept: it may name many epochs
+        self._firsts = array("I", [first for _, _, first in request.files])
+        self._open_files = open_files
+        self._views = views
+        #: of the stream; made by the first chunk on the DFS
+        self.seat: FetchLease | None = None
+        self.revoke: Callable[[], None] = lambda: None
+        #: the chunk on the DFS that is looked through
+        self._searched: Distant | None = None
+        #: the longest chunk that is wanted
+        self._longest = 0
+        #: only some maps are wanted
+        self.cuts = self._begin > 0 or self._end < U32_MAX
+        #: the last step waited for the DFS, or for room to fetch
+        self.waits = False
+
+    @property
+    def distant(self) -> bool:
+        """Whether some of it is on the DFS."""
+        return any(place.away for place in self._places)
+
+    def size(self, file: int) -> int:
+        """What will be sent of an epoch; with a range of maps less than this, so that a reader that gives no credit
+        beyond it has left enough to hear that nothing of the last chunk is wanted."""
+        lengths = [row.length for _, row in self._rows(file)]
+        self._longest = max([self._longest, *lengths])
+        return sum(lengths) + self.cuts
+
+    @property
+    def fetching(self) -> bool:
+        """What comes next is on its way."""
+        return self._searched is not None and self._searched.begun
+
+    def let_go(self) -> None:
+        """Keep nothing of what was fetched."""
+        if self._searched is not None:
+            self._searched.let_go()
+
+    def chunks(self) -> Iterator[_Chunk | None]:
+        """Find one after the other; None: some work was done, which is enough for one turn of the loop.
+
+        The last chunk of an epoch comes also if nothing of it is wanted, so that the reader knows that this is all.
+        Raises DataLostError, CorruptError and RerouteError DISK_FAILED, which name the chunk.
+        """
+        for file, place in enumerate(self._places):
+            rows, last = self._rows(file), len(place.record.chunks) - 1
+            cut = [number for number, row in rows if not self._is_whole(row)]
+            # Whoever comes back for the rest of an epoch gets it from the file itself, whatever went wrong before.
+            fresh = len(cut) > 1 and not self._firsts[file] and not place.away
+            view = self._views.find(place.path, place.record.chunks) if fresh else None
+            told = self._firsts[file] - 1
+            for number, row in rows:
+                # The file may have moved since the view was found. The chunks are the same, wherever they lie.
+                copy = view.copy if view is not None and not self._is_whole(row) else None
+                body = copy or self._open(place, number, row)
+                some: list[tuple[int, int]] = []
+                if self._is_whole(row):
+                    some = [(0, row.length)]
+                elif view is not None:
+                    some = view.ranges(number, self._begin, self._end)
+                else:
+                    yield from self._look_through(place, number, body, some)
+                if some:
+                    # A chunk that was fetched lies at the start of what it was fetched into.
+                    base = 0 if isinstance(body, Distant) else row.offset
+                    ranges = [(base + start, length) for start, length in some]
+                    yield _Chunk(file, number, body, ranges, sum([length for _, length in ranges]), place.fetches)
+                    told = number
+            if told < last:
+                yield _Chunk(file, last, None, [], 0, None)
+            elif not rows:
+                yield None
+
+    def _look_through(
+        self, place: SealedLocation, number: int, body: Handle | Distant, some: list[tuple[int, int]]
+    ) -> Iterator[None]:
+        """Add what is wanted of a chunk to `some`, step by step. What was fetched is not held between steps: others may
+        get its room, and it comes again."""
+        row, at = place.record.chunks[number], 0
+        if not isinstance(body, Distant):
+            while at < row.length:
+                at = self._cut(place, number, body, row.offset, at, some)
+                yield None
+            return
+        self._searched = body
+        while at < row.length:
+            handle = body.handle()
+            self.waits = handle is None
+            if handle is not None:
+                at = self._cut(place, number, handle, 0, at, some)
+                del handle
+            yield None
+        self._searched = None
+
+    def _rows(self, file: int) -> list[tuple[int, ChunkRow]]:
+        """Number and row of the chunks that may have something to send."""
+        chunks, first = self._places[file].record.chunks, self._firsts[file]
+        return [
+            (number, row)
+            for number, row in enumerate(chunks[first:], first)
+            if row.map_min < self._end and row.map_max >= self._begin
+        ]
+
+    def _is_whole(self, row: ChunkRow) -> bool:
+        """Whether all of a chunk is wanted."""
+        return self._begin <= row.map_min and row.map_max < self._end
+
+    def _open(self, place: SealedLocation, number: int, row: ChunkRow) -> Handle | Distant:
+        if place.away:
+            assert self._away is not None, "places on the DFS are given out by stores that have one"
+            if self.seat is None:
+                self.seat = FetchLease(self._away.seats, self.revoke, 2 * self._longest)
+            return Distant(self._away, self.seat, place.path, row, f"{place.key} chunk {number}")
+        try:
+            handle = self._open_files.open(place.path)
+            size = os.fstat(handle.fd).st_size
+        except OSError as error:
+            raise unreadable(f"{place.key} chunk {number}", place.path, error) from error
+        if size < row.offset + row.length:
+            raise CorruptError(f"{place.key} chunk {number}: {place.path} is cut to {size} bytes")
+        return handle
+
+    def _cut(
+        self, place: SealedLocation, number: int, handle: Handle, base: int, at: int, some: list[tuple[int, int]]
+    ) -> int:
+        """Look through the batches of a chunk from `at` on, the headers are the index; add those of the wanted maps to
+        `some` and return where the next look begins."""
+        row = place.record.chunks[number]
+        try:
+            data = os.pread(handle.fd, min(SCAN_BYTES, row.length - at), base + at)
+        except OSError as error:
+            raise unreadable(f"{place.key} chunk {number}", place.path, error) from error
+        runs = scan(data, at, row.length, f"{place.key} chunk {number}")
+        join(some, select(runs, self._begin, self._end))
+        return runs.starts[-1]
+
+
+class ChunkSource:
+    """Chunks of sealed epochs, always known one ahead."""
+
+    type = FrameType.CHUNKS_DATA
+
+    @property
+    def pause(self) -> float:
+        if not self._waits:
+            return 0.0
+        fetching = self._search.fetching or (self._chunk is not None and _begun(self._chunk))
+        return DISTANT_SECONDS if fetching else SEAT_SECONDS
+
+    @property
+    def distant(self) -> bool:
+        """Whether some of it is on the DFS, so that what comes is not known before there is room for it."""
+        return self._search.distant
+
+    def __init__(self, header: FrameHeader, search: ChunkSearch) -> None:
+        self.header = header
+        self._search = search
+        self._found = Steady(search.chunks())
+        #: nothing comes behind what is known
+        self._over = False
+        self._sequence = 0
+        self._chunk: _Chunk | None = None
+        self._next: _Chunk | None = None
+        #: the last look or take waited for the DFS, or for room to fetch
+        self._waits = False
+        #: when the last frame was taken
+        self._taken_ns = time.monotonic_ns()
+        # Not held by what it holds, which would keep all of it until the next collection of cycles.
+        me = weakref.WeakMethod(self.let_go)
+        search.revoke = lambda: (it := me()) and it()
+        #: first range of the chunk that is not sent whole, what is sent of it, and what is left of all
+        self._range = self._sent = self._left = 0
+
+    @property
+    def done(self) -> bool:
+        return self._chunk is None and self._over
+
+    def look(self) -> bool:
+        """Look for what comes; False: ask again in another turn. Raises what ChunkSearch.chunks raises."""
+        while not self._over and (self._chunk is None or self._next is None):
+            try:
+                found = next(self._found)
+            except StopIteration:
+                self._over = True
+                return True
+            if found is None:
+                self._waits = self._search.waits
+                return False
+            if self._chunk is None:
+                self._chunk, self._left = found, found.size
+                continue
+            self._next = found
+            if found.body is None:
+                continue
+            if not isinstance(found.body, Distant):
+                _read_ahead(found.body.fd, *found.ranges[0])
+            elif not isinstance(self._chunk.body, Distant) or self._chunk.body.begin():
+                self._begin_next(found.body)
+        return True
+
+    def _begin_next(self, body: Distant) -> None:
+        """Have the next chunk fetched while this one is sent, unless others go first after this one."""
+        if self._search.seat is None or not self._search.seat.turn_over:
+            body.begin()
+
+    def let_go(self) -> None:
+        """Keep nothing of what was fetched, and no seat: this stream does not go on now. It is fetched again."""
+        for chunk in (self._chunk, self._next):
+            if chunk is not None and isinstance(chunk.body, Distant):
+                chunk.body.let_go()
+        self._search.let_go()
+        if self._search.seat is not None:
+            self._search.seat.leave()
+
+    close = let_go
+
+    def take(self, stream: int, allowance: int) -> Sending | None:
+        self._waits = False
+        sending, now_ns = self._take(stream, allowance), time.monotonic_ns()
+        if sending is None and self._waits and now_ns - self._taken_ns >= ALIVE_SECONDS * 1e9:
+            data = ChunksData(stream=stream, sequence=self._sequence, file=0, chunk=0, flags=0)
+            self._sequence += 1
+            sending = Sending(data.encode(), -1, None, False, [], 0, None)
+        if sending is not None:
+            self._taken_ns = now_ns
+        return sending
+
+    def _take(self, stream: int, allowance: int) -> Sending | None:
+        if not self.look() or self._chunk is None:
+            return None
+        chunk = self._chunk
+        handle = chunk.body.handle() if isinstance(chunk.body, Distant) else chunk.body
+        if handle is None and chunk.body is not None:
+            self._waits = True
+            return None
+        left = min(allowance, self._left)
+        ranges: list[tuple[int, int]] = []
+        size = left
+        while left and len(ranges) < RANGES_MAX:
+            offset, length = chunk.ranges[self._range]
+            some = min(length - self._sent, left)
+            ranges.append((offset + self._sent, some))
+            left -= some
+            self._sent += some
+            if self._sent == length:
+                self._range, self._sent = self._range + 1, 0
+        size -= left
+        self._left -= size
+        flags, rest = 0, self._left
+        if not rest:
+            flags = int(ChunkFlag.END_OF_CHUNK)
+            self._chunk, self._next, self._range = self._next, None, 0
+            self._left = self._chunk.size if self._chunk is not None else 0
+        if self.done:
+            flags |= ChunkFlag.END
+        data = ChunksData(
+            stream=stream, sequence=self._sequence, file=chunk.file, chunk=chunk.chunk, flags=flags, left_bytes=rest
+        )
+        self._sequence += 1
+        fetched = isinstance(chunk.body, Distant)
+        if fetched and not rest:
+            self._end_chunk()
+        fileno = -1 if handle is None else handle.fd
+        return Sending(data.encode(), fileno, handle, fetched, ranges, size, chunk.fetches)
+
+    def _end_chunk(self) -> None:
+        """A chunk of the DFS is on its way to the reader: when its turn is over this stream lets others go first, and
+        sends what it has fetched already before that. One that cuts chunks always has: it stops all the same."""
+        seat = self._search.seat
+        assert seat is not None, "who fetched has one"
+        seat.renew()
+        ready = self._chunk is not None and _begun(self._chunk) and not self._search.cuts
+        if self.done or (seat.turn_over and not ready):
+            self.let_go()
+
+    def end(self, stream: int) -> bytes:
+        self.let_go()
+        return ChunksData(stream=stream, sequence=0, file=0, chunk=0, flags=ChunkFlag.END).encode()
+
+
+def _begun(chunk: _Chunk) -> bool:
+    """Whether a chunk was fetched, or is on its way."""
+    return isinstance(chunk.body, Distant) and chunk.body.begun
+
+
+def _read_ahead(fileno: int, offset: int, length: int) -> None:
+    """Have the kernel fetch the beginning of a piece while the one before it is sent; costs 1 µs if it is in memory."""
+    os.posix_fadvise(fileno, offset, min(length, READ_AHEAD_BYTES), os.POSIX_FADV_WILLNEED)
