@@ -14,8 +14,10 @@ def in_bytes(count: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """So many of something for people: "1 file", "2 files"."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """So many of something for people: "1 file", "2 files", "3 copies"."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"
 
 
 def fewer_copies(epochs: int, awaited: int) -> str:

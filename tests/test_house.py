@@ -35,7 +35,23 @@ SKIPPED = re.compile(
     r"(^|/)(\.git|\.tox|\.venv.*|\.mypy_cache|\.pytest_cache|\.ruff_cache|\.hypothesis|\.dev|build|dist"
     r"|logs|__pycache__|spark-warehouse|.*\.egg-info)(/|$)"
 )
-TEXT_SUFFIXES = {".py", ".pyi", ".toml", ".ini", ".md", ".proto", ".java", ".sh", ".yml", ".yaml", ".txt", ".json", ""}
+TEXT_SUFFIXES = {
+    ".py",
+    ".pyi",
+    ".toml",
+    ".ini",
+    ".md",
+    ".proto",
+    ".java",
+    ".sh",
+    ".yml",
+    ".yaml",
+    ".txt",
+    ".json",
+    ".html",
+    ".css",
+    "",
+}
 #: Name in an import statement → name of the distribution, where they differ.
 DISTRIBUTIONS = {
     "google": "protobuf",

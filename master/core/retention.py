@@ -1,4 +1,4 @@
-"""Retention something is still here: which leases keep an application and all below it, and what will delete it.
+"""Why something is still here: which leases keep an application and all below it, and what will delete it.
 
 Rules: pure; silences come from the leader's liveness. Words are for people. Called by api/admin.py and web.
 """

@@ -1,9 +1,12 @@
-"""What the page shows, as plain values: made by gather.py and summary.py, written by page.py. Pure."""
+"""What the page shows, as plain values: made by gather.py and summary.py, laid out by the templates. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
+from holdfast.common.sizes import counted, fewer_copies
 from holdfast.master.core.events import Event
 from holdfast.master.core.rates import Rates
 from holdfast.master.core.retention import Retention
@@ -140,6 +143,15 @@ class ShuffleRow:
     waits_for: tuple[str, ...]
     why: Retention
 
+    @property
+    def result(self) -> tuple[str, str, str]:
+        """What its commit came to: a word, its mood, and what is missing."""
+        if self.lost:
+            return "data lost", "bad", f"{counted(self.lost, 'epoch')} lost"
+        if self.under_replicated:
+            return "committed", "warn", fewer_copies(self.under_replicated, self.awaited)
+        return "committed", "good", ""
+
 
 @dataclass(frozen=True, slots=True)
 class ShuffleCounts:
@@ -174,6 +186,40 @@ class Fleet:
     draining: int
     lost: int
     problems: tuple[Problem, ...]
+
+    @property
+    def known(self) -> int:
+        """Workers, alive or not."""
+        return sum(rack.workers for rack in self.racks)
+
+    @property
+    def missing(self) -> str:
+        """Those that are not simply alive, in words."""
+        told = ((self.lost, "lost"), (self.draining, "draining"))
+        return ", ".join(f"{number} {word}" for number, word in told if number)
+
+    @property
+    def disks(self) -> dict[str, Room]:
+        """Tiers that have an end."""
+        return {tier: room for tier, room in self.tiers.items() if room.total and tier != "DFS"}
+
+    @property
+    def stored(self) -> Room:
+        """All of those together."""
+        rooms = self.disks.values()
+        return Room(sum(room.used for room in rooms), sum(room.free for room in rooms))
+
+    @property
+    def overview(self) -> bool:
+        """Whether the racks are to be shown in a line each: their workers do not fit one page."""
+        return self.cut.pages > 1 and len(self.racks) > 1
+
+    @property
+    def groups(self) -> Iterator[tuple[RackRow, list[WorkerRow]]]:
+        """The workers of this page by rack."""
+        racks = {rack.name: rack for rack in self.racks}
+        for name, rows in groupby(self.rows, lambda row: row.rack):
+            yield racks[name], list(rows)
 
 
 @dataclass(frozen=True, slots=True)

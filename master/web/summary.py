@@ -13,7 +13,7 @@ from holdfast.master.core.rates import Rates
 from holdfast.master.core.retention import in_time
 from holdfast.master.core.state.records import Worker
 from holdfast.master.leader.leader import Report
-from holdfast.master.web.picture import DiskRow, Fleet, Problem, RackRow, Room, WorkerRow
+from holdfast.master.web.picture import DiskRow, Fleet, Picture, Problem, RackRow, Room, ShuffleCounts, WorkerRow
 from holdfast.master.web.view import Cut, View
 
 #: Workers between two rests.
@@ -67,6 +67,46 @@ def fleet_of(
         lost=sum(each.lost for each in ordered),
         problems=tuple(problems.told()),
     )
+
+
+def problems_of(picture: Picture) -> list[Problem]:
+    """What somebody should look at, in all that is shown."""
+    own, fleet, counts = picture.own, picture.fleet, picture.counts
+    found = []
+    if not own.leader:
+        found.append(Problem("no master leads, as far as this one knows: nothing is registered or committed now"))
+    found += [
+        Problem(f"master {each.name} is not connected{f': {each.error}' if each.error else ''}")
+        for each in own.masters
+        if not each.connected
+    ]
+    found += [Problem(f"a fault is switched on: {each}", grave=False) for each in own.faults]
+    if fleet is not None:
+        found += fleet.problems
+        if not fleet.racks:
+            found.append(Problem("no worker has registered yet", grave=False))
+        elif not fleet.alive:
+            found.append(Problem("no worker is alive: applications fall back to Spark's own shuffle, or fail"))
+    if counts.lost:
+        found.append(Problem(f"{counted(counts.lost, 'shuffle')} committed without all data"))
+    if counts.under_replicated:
+        found.append(Problem(_fewer(counts), grave=False))
+    if picture.silent:
+        silent = counted(picture.silent, "application")
+        found.append(
+            Problem(f"{silent} silent: every lease is over, and after the grace all data of it goes", grave=False)
+        )
+    return found
+
+
+def _fewer(counts: ShuffleCounts) -> str:
+    shuffles = counted(counts.under_replicated, "shuffle")
+    told = f"{shuffles} committed with fewer copies than asked for: one more lost worker may take data with it"
+    if not counts.awaited:
+        return f"{told}. That stays so"
+    if counts.awaited == counts.under_replicated:
+        return f"{told}. Missing copies are sealed once their workers can"
+    return f"{told}. Missing copies of {counts.awaited} of them are sealed once their workers can; the others stay so"
 
 
 def in_order(tiers: dict[str, Room]) -> dict[str, Room]:

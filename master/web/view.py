@@ -54,6 +54,10 @@ class View:
         query = f"?{urlencode(told)}" if told else "/"
         return f"{query}#{anchor}" if anchor else query
 
+    def further(self) -> str:
+        """The address with four times as many events."""
+        return self.link("events", events=max(self.events, EVENTS) * 4)
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:

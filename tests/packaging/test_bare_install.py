@@ -30,7 +30,7 @@ with Session(endpoints, app="bare") as session:
     read = sorted((each.partition, bytes(each.payload).decode()) for each in shuffle.reader(range(4)))
 print(json.dumps({"read": read, "modules": sorted({name.partition(".")[0] for name in sys.modules})}))
 """
-SERVER_LIBRARIES = {"aiohttp", "click", "grpc", "lmdb", "prometheus_client", "psutil", "pysyncobj", "rich"}
+SERVER_LIBRARIES = {"aiohttp", "click", "grpc", "jinja2", "lmdb", "prometheus_client", "psutil", "pysyncobj", "rich"}
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

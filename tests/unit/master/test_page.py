@@ -24,7 +24,6 @@ from holdfast.master.core.retention import in_time, why_kept
 from holdfast.master.core.state.records import Application, Lease, Worker
 from holdfast.master.leader.leader import Report
 from holdfast.master.web import page
-from holdfast.master.web.markup import tag, text
 from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
 from holdfast.master.web.summary import fleet_of
 from holdfast.master.web.view import Cut, View
@@ -199,13 +198,15 @@ def test_names_of_others_stay_names() -> None:
     assert "\u202e" not in html.decode(), "what turns text around is marked"
 
 
-@given(st.text(max_size=30), st.text(max_size=30))
-def test_markup_escapes_whatever_comes(inside: str, attribute: str) -> None:
-    """Text and attributes of any characters come back as they were, where they can be printed."""
-    found = Reader(str(tag("b", inside, title=attribute)).encode())
-    shown = [each if each.isprintable() else "\ufffd" for each in attribute]
-    assert found.tags == [("b", {"title": "".join(shown)})]
-    assert str(text(text("<"))) == "&lt;", "what is markup is not escaped twice"
+@given(st.text(min_size=1, max_size=130))
+def test_whatever_comes_is_escaped(name: str) -> None:
+    """Text and attributes of any characters come back as they were, where they can be printed; long names are cut, and
+    whole in their title."""
+    found = Reader(page.write(Picture(View(), own(cluster=name), ())))
+    shown = "".join(each if each.isprintable() else "\ufffd" for each in name)
+    cut = len(name) > 80
+    assert (shown[:79] + "…" if cut else shown) in found.words
+    assert [attrs["title"] for tag, attrs in found.tags if tag == "span" and "title" in attrs] == [shown] * cut
 
 
 def test_the_policy_allows_the_one_style_sheet_and_nothing_else() -> None:
