@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.attack import (
     bodies,
     commits,
+    epochs,
     hoarding,
     quota,
     raft_port,
@@ -25,6 +26,7 @@ ATTACKS: dict[str, Attack] = {
     "fill-the-quota": quota.fill,
     "streams-repeated": streams.repeated,
     "streams-plans": streams.plans,
+    "epochs-opened": epochs.opened,
     "worker-http-flood": worker_http.flood,
     "unregistered-files": unregistered.files,
     "unregistered-pushes": unregistered.pushes,

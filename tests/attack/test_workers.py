@@ -15,7 +15,8 @@ from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.common.system.descriptors import raise_descriptor_limit
 from holdfast.common.system.log import INFO_SAME_MAX, SAME_MAX
 from holdfast.worker.core.read.streams import PLAN_ROWS_MAX
-from tests.attack import replicas, strangers, streams, unregistered, worker_http
+from holdfast.worker.core.write.reduce import EPOCHS_MAX
+from tests.attack import epochs, replicas, strangers, streams, unregistered, worker_http
 from tests.attack.target import Attack, Target, log_of, target_of, used
 from tests.support.waiting import wait_until
 
@@ -98,6 +99,17 @@ def test_a16_streams_that_read_nothing_take_little(cluster: LocalCluster, attack
     check_honest(cluster)
     assert most - before < STREAMS_BYTES, found
     assert found["opened"] < 300
+
+
+def test_a16_no_tenant_opens_all_epochs_of_a_worker(cluster: LocalCluster) -> None:
+    """A tenant opens one epoch after the other on a worker: it has four fifths of those that there may be, and is told
+    NO_ROOM from then on. Another tenant opens epochs on the same worker, and an honest job is exact. The first one had
+    all of them, and nobody else could push there."""
+    found = attacked(cluster, epochs.opened, times(18))
+    assert found["opened"] == EPOCHS_MAX * 4 // 5
+    assert found.keys() == {"opened", "NO_ROOM"}
+    assert attacked(cluster, epochs.opened, times(1)) == Counter(opened=8_192)
+    check_honest(cluster)
 
 
 def test_a20_what_servers_keep_is_theirs_alone(tmp_path: Path) -> None:

@@ -106,6 +106,6 @@ def test_a07_a_worker_that_ends_takes_nothing_new_whoever_it_registers_with(tmp_
                 meta, body = writer.push([writer.batch(0, b"bytes")], world.standing.incarnation, ack=Ack.MEMORY)
                 with pytest.raises(RetryError, match="this worker is ending"):
                     await client.request(FrameType.PUSH, meta, body)
-                assert not world.server.pushes.reduce.epochs
+                assert not world.server.pushes.reduce.shares.total
 
     run(story())

@@ -207,7 +207,7 @@ def test_a07_an_orderly_end_seals_all_that_it_can(tmp_path: Path, monkeypatch: p
         await seals.wait()
         left = [state.partition for state in world.service.reduce.shuffles[SHUFFLE].epochs.values()] if waits else []
         assert left == [0] * waits
-        assert waits or not world.service.reduce.epochs
+        assert waits or not world.service.reduce.shares.total
         world.store.close()
 
     run(story())

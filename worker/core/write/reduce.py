@@ -18,13 +18,14 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import Push
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
 from holdfast.common.limits import GIB, KIB
+from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import LEGAL, EpochState, Life
 from holdfast.worker.core.write.seen_batches import Attempts, BatchSequence, Decision
 
 #: Small batches of a partition go to its file when so much of them has come.
 FLUSH_BYTES = 256 * KIB
-#: Epochs that accept or are being sealed; one takes some 600 bytes.
+#: Epochs that accept or are being sealed, of all applications; one takes some 600 bytes.
 EPOCHS_MAX = 131_072
 #: Shuffles remembered as committed or forgotten, so that a late writer is refused.
 PAST_MAX = 65_536
@@ -89,8 +90,8 @@ class Reduce:
     choose: Callable[[int, Ack], int | None] | None = None
     draining: bool = False
     shuffles: dict[ShuffleKey, Shuffle] = field(default_factory=dict)
-    #: epochs with a state, over all shuffles
-    epochs: int = 0
+    #: epochs with a state, by application
+    shares: Shares = field(default_factory=lambda: Shares(EPOCHS_MAX))
     attempts: Attempts = field(default_factory=Attempts)
     _committed: dict[ShuffleKey, None] = field(default_factory=dict)
     _forgotten: dict[ShuffleKey, None] = field(default_factory=dict)
@@ -210,13 +211,12 @@ class Reduce:
 
     def _open(self, shuffle: Shuffle, decision: Decision, partition: int, epoch: int, hint: int) -> EpochState | None:
         directory = self._directory(partition, hint, decision.push.ack)
-        if directory is None or self.epochs >= EPOCHS_MAX:
+        if directory is None or not self.shares.take(shuffle.key.instance, 1):
             return None
         mark = min(FLUSH_BYTES, self.limits.soft_bytes)
         shuffle.ack = ack = decision.push.ack
         state = EpochState(shuffle.key, PartitionId(partition), Epoch(epoch), ack, directory, mark)
         shuffle.epochs[epoch_key(partition, epoch)] = state
-        self.epochs += 1
         decision.opened.append(state)
         return state
 
@@ -332,7 +332,7 @@ class Reduce:
         if state.life is Life.SEALING:
             state.become(Life.SEALED)
         if found is not None and found.epochs.pop(epoch_key(state.partition, state.epoch), None) is not None:
-            self.epochs -= 1
+            self.shares.give(state.shuffle.instance, 1)
             found.closed.add(epoch_key(state.partition, state.epoch))
             if not found.epochs and state.shuffle in self._committed:
                 del self.shuffles[state.shuffle]
@@ -354,7 +354,7 @@ class Reduce:
         if found is None:
             return []
         states = list(found.epochs.values())
-        self.epochs -= len(states)
+        self.shares.give(shuffle.instance, len(states))
         for state in states:
             if state.life is not Life.SEALING:
                 state.become(Life.GONE)
@@ -424,6 +424,11 @@ class Reduce:
         return [state for state in self.split_anywhere() if state.ack is Ack.MEMORY]
 
     @property
+    def full(self) -> bool:
+        """Nobody may open an epoch, not even an application that has none."""
+        return not self.shares.fits(None, 1)
+
+    @property
     def writing(self) -> int:
         """Epochs that are not sealed, and may be."""
         every = (state for shuffle in self.shuffles.values() for state in shuffle.epochs.values())
@@ -443,7 +448,8 @@ class Reduce:
         assert not self.shuffles.keys() & self._forgotten.keys()
         assert not self.shuffles.keys() & self._sealed_first.keys()
         assert self.sealed_first == sum(map(len, self._sealed_first.values())) <= SEALED_FIRST_MAX
-        assert self.epochs == sum(len(shuffle.epochs) for shuffle in self.shuffles.values()) <= EPOCHS_MAX
+        assert self.shares.total == sum(len(shuffle.epochs) for shuffle in self.shuffles.values())
+        self.shares.check()
         for key, shuffle in self.shuffles.items():
             assert shuffle.key == key
             assert not shuffle.closed & shuffle.epochs.keys()

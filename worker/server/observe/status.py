@@ -16,7 +16,6 @@ from holdfast.common.system.log import FLOODS
 from holdfast.common.system.loop_turns import LoopTurns
 from holdfast.common.system.versions import versions
 from holdfast.worker.core.read.streams import PLAN_ROWS_MAX, STREAMS_MAX
-from holdfast.worker.core.write.reduce import EPOCHS_MAX
 from holdfast.worker.core.write.registered import WAITING_MAX
 from holdfast.worker.server.membership.worker_identity import WorkerAddresses, WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
@@ -87,8 +86,8 @@ class Status:
             "files_open": self.data.maps.files.count,
             "files_open_max": self.descriptors.written,
             "seals_running": self.data.maps.files.seals,
-            "epochs_open": self.data.pushes.reduce.epochs,
-            "epochs_open_max": EPOCHS_MAX,
+            "epochs_open": self.data.pushes.reduce.shares.total,
+            "epochs_open_max": self.data.pushes.reduce.shares.most,
             "push_window_bytes": self.data.pushes.credits.held_bytes,
             "push_owed_bytes": self.data.pushes.owed_bytes,
             "push_waiting": self.data.pushes.credits.waiting,

@@ -29,7 +29,7 @@ from holdfast.common.system.waiting import SAY_AGAIN_SECONDS, SAY_SECONDS
 from holdfast.worker.core.usage import UsageTotals
 from holdfast.worker.core.write.credits import Credits
 from holdfast.worker.core.write.epochs import LEGAL, EpochState, Life
-from holdfast.worker.core.write.reduce import EPOCHS_MAX, Limits, Reduce
+from holdfast.worker.core.write.reduce import Limits, Reduce
 from holdfast.worker.core.write.seen_batches import Decision
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
@@ -554,8 +554,8 @@ class PushService:
     def full(self) -> list[str]:
         """For each directory which limit keeps epochs from growing there, for people; "" while they may."""
         told = self._store.limits_met(DISK_RESERVE_SHARE, self._disk_reserve, ROOM_BYTES_MIN)
-        if self.reduce.epochs >= EPOCHS_MAX:
-            return [why or f"{EPOCHS_MAX} epochs are open on this worker" for why in told]
+        if self.reduce.full:
+            return [why or f"{self.reduce.shares.total} epochs are open on this worker" for why in told]
         return told
 
     def held(self) -> Iterator[tuple[ShuffleKey, UsageTotals]]:

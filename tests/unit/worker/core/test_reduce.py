@@ -8,8 +8,9 @@ import pytest
 from holdfast.common.errors import RetryError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import Push
-from holdfast.common.ids import AttemptId, Incarnation, MapId
+from holdfast.common.ids import AttemptId, Incarnation, Instance, MapId, ShuffleId, ShuffleKey
 from holdfast.common.limits import KIB, MIB
+from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write import reduce as module
 from holdfast.worker.core.write.credits import CREDIT_LIFE_NS, Credits
@@ -27,10 +28,11 @@ def push(
     attempt: int = 0,
     incarnation: int = 5,
     ack: Ack = Ack.WRITTEN,
+    shuffle: ShuffleKey = SHUFFLE,
 ) -> Push:
     """A push of (partition, epoch, number[, size])."""
     return Push(
-        shuffle=SHUFFLE,
+        shuffle=shuffle,
         incarnation=Incarnation(incarnation),
         ack=ack,
         map=MapId(map_id),
@@ -113,7 +115,7 @@ def test_closed_epochs_never_accept(core: Reduce) -> None:
     }
     core.sealed(sealing)
     assert dict(core.decide(push((0, 0, 1))).statuses) == {0: Status.SEALED}
-    assert core.epochs == 3
+    assert core.shares.total == 3
     core.check()
 
 
@@ -201,6 +203,36 @@ def test_without_room_epochs_split_and_none_begins(core: Reduce) -> None:
     assert [state.directory for state in decision.states if state] == [1, 1]
     core.drain(True)
     assert [status for _, status in core.decide(push((1, 0, 2), (5, 0, 0))).statuses] == [Status.HARD_SPLIT] * 2
+    core.check()
+
+
+def test_no_application_opens_all_epochs_that_there_may_be(core: Reduce) -> None:
+    """One alone has four fifths, over all its shuffles; the next one opens some of the rest, and what is sealed or
+    forgotten is there again. Who is refused is told NO_ROOM, by which clients go elsewhere; batches of open epochs are
+    taken. The worker calls itself full when not even somebody new would find room."""
+    core.shares = Shares(20)
+    again = dataclasses.replace(SHUFFLE, shuffle=ShuffleId(2))
+    other = dataclasses.replace(SHUFFLE, instance=Instance(b"o" * 16))
+    for shuffle in (again, other):
+        core.introduce(push(shuffle=shuffle), False, [])
+    first = core.decide(push(*[(partition, 0, 0) for partition in range(10)]))
+    second = core.decide(push(*[(partition, 0, 0) for partition in range(10)], shuffle=again))
+    assert (sum(taken(first)), sum(taken(second))) == (10, 6)
+    assert dict(second.statuses) == dict.fromkeys(range(6, 10), Status.NO_ROOM)
+    assert taken(core.decide(push((9, 0, 1), (10, 0, 0)))) == [True, False]
+    assert not core.full
+    third = core.decide(push(*[(partition, 0, 0) for partition in range(4)], shuffle=other))
+    assert taken(third) == [True, True, True, False]
+    assert core.full
+    core.check()
+    core.seal(SHUFFLE, False, [(0, 0)])
+    state = first.states[0]
+    assert state is not None
+    core.sealed(state)
+    assert not core.full
+    core.forget(again)
+    assert core.shares.held(SHUFFLE.instance) == 9
+    assert sum(taken(core.decide(push(*[(partition, 0, 0) for partition in range(4, 12)], shuffle=other)))) == 5
     core.check()
 
 
