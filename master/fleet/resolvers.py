@@ -12,11 +12,9 @@ from __future__ import annotations
 import logging
 import os
 import re
-import selectors
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import entry_points
@@ -33,7 +31,7 @@ _log = logging.getLogger(__name__)
 #: Hosts in one call of a script, and its time.
 SCRIPT_HOSTS_MAX = 100
 SCRIPT_SECONDS_MAX = 10.0
-#: Of its answer.
+#: Of its answer, which a pipe has to hold.
 SCRIPT_BYTES_MAX = 1 << 20
 #: Where classes of users register themselves.
 ENTRY_POINT_GROUP = "holdfast.resolvers"
@@ -136,28 +134,30 @@ class ScriptResolver:
         return found
 
     def _call(self, hosts: Sequence[str]) -> list[str] | str:
-        """What it printed, or why that is not to be used."""
+        """What it printed, or why that is not to be used. It prints into a pipe that holds as much as an answer may
+        have, and which is read when it has ended: who prints more does not end."""
         try:
             process = subprocess.Popen(
                 [self._path, *hosts],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT if not hosts else subprocess.DEVNULL,
+                pipesize=SCRIPT_BYTES_MAX,
                 start_new_session=True,  # so that what it started ends with it
             )
         except OSError as error:
             return f"cannot be run: {error.strerror}"
         with process:
+            assert process.stdout is not None
             try:
-                said = _read(process, time.monotonic() + self._seconds_max)
-                if isinstance(said, str):
-                    return said
                 process.wait(self._seconds_max)
             except subprocess.TimeoutExpired:
-                return f"did not end within {self._seconds_max:g} s"
+                return f"did not end within {self._seconds_max:g} s, or prints more than {SCRIPT_BYTES_MAX} bytes"
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
+            os.set_blocking(process.stdout.fileno(), False)  # what left its session may hold the other end
+            said = process.stdout.read() or b""
         text = said.decode(errors="replace")
         if process.returncode:
             last = text.strip().splitlines()
@@ -166,23 +166,6 @@ class ScriptResolver:
 
     def reload(self) -> None:
         """The script is asked anew for every host that is not kept."""
-
-
-def _read(process: subprocess.Popen[bytes], end: float) -> bytes | str:
-    """Return all that a process prints, or why there is none: it prints too much, or for too long."""
-    assert process.stdout is not None
-    said = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        while True:
-            if not selector.select(max(0.0, end - time.monotonic())):
-                return "did not end in time"
-            part = os.read(process.stdout.fileno(), 1 << 16)
-            if not part:
-                return said
-            said += part
-            if len(said) > SCRIPT_BYTES_MAX:
-                return f"printed more than {SCRIPT_BYTES_MAX} bytes"
 
 
 class HostnameResolver:

@@ -1,8 +1,11 @@
 """Where hosts are: every rule of the placement reference, 2.8, with real files and scripts."""
 
+import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from holdfast.common.errors import ConfigError
@@ -15,6 +18,7 @@ from holdfast.master.fleet.resolvers import (
     load_resolver,
 )
 from holdfast.master.placement.topology import DEFAULT_PLACE
+from tests.support.waiting import wait_until
 
 
 def script(path: Path, body: str) -> str:
@@ -22,6 +26,14 @@ def script(path: Path, body: str) -> str:
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
     return str(path)
+
+
+def runs_in(group: int, process: psutil.Process) -> bool:
+    """Whether a process that lives is in this group."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and os.getpgid(process.pid) == group
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return False
 
 
 def test_nothing_in_nothing_out_and_the_default_where_nothing_is_known() -> None:
@@ -74,11 +86,30 @@ def test_a_script_that_fails_says_nothing_of_its_hosts(tmp_path: Path) -> None:
 
 
 def test_a_script_that_prints_without_end_is_ended(tmp_path: Path) -> None:
-    """It costs as much memory as an answer may have, and what it started ends with it."""
-    path = script(tmp_path / "flood", "[ $# = 0 ] && exit 0\nyes /a/b &\nwait")
-    places = Places(ScriptResolver(path))
+    """It costs as much memory as an answer may have, and what it started ends with it: in the group of processes that
+    it wrote down is none."""
+    path = script(tmp_path / "flood", f"[ $# = 0 ] && exit 0\necho $$ > {tmp_path}/group\nyes /a/b &\nwait")
+    places = Places(ScriptResolver(path, seconds_max=1.0))
     assert places.resolve(["h1"]) == [DEFAULT_PLACE]
     assert places.known("h1") is None
+    group = int((tmp_path / "group").read_text())
+    wait_until(lambda: not [each for each in psutil.process_iter() if runs_in(group, each)], "its end")
+
+
+def test_an_answer_as_long_as_may_be_is_read(tmp_path: Path) -> None:
+    """A place of 10,000 letters for each of 100 hosts fits the pipe, which is read when the script has ended."""
+    body = "word=$(head -c 9999 /dev/zero | tr '\\0' x)\nfor h; do echo /$word; done"
+    hosts = [f"h{number}" for number in range(100)]
+    assert ScriptResolver(script(tmp_path / "long", body)).resolve(hosts) == ["/" + "x" * 9_999] * 100
+
+
+def test_a_child_that_leaves_its_session_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """It holds the pipe open after the script has ended: what was printed until then is the answer."""
+    child = tmp_path / "child"
+    body = f"[ $# = 0 ] && exit 0\nsetsid sh -c 'echo $$ > {child}; exec sleep 90' &\nuntil [ -s {child} ]; do :; done"
+    path = script(tmp_path / "daemon", f"{body}\necho /a/b")
+    assert ScriptResolver(path, seconds_max=60.0).resolve(["h1"]) == ["/a/b"]
+    os.kill(int(child.read_text()), signal.SIGKILL)
 
 
 def test_one_odd_host_says_nothing_of_the_others(tmp_path: Path) -> None:
